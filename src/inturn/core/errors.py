@@ -1,0 +1,65 @@
+"""Every error that inturn raises, in one tree, so that a caller can catch as widely as it means to.
+
+```
+InturnError
+├── PipelineError      the definition contradicts itself; raised when the pipeline is defined
+├── InputError         the data offered does not fit the pipeline: a missing column, a wrong type
+│   └── InvalidMessage one message cannot be placed, and the pipeline says on_invalid="fail"
+├── HandlerError       the handler returned something that is not (state, outputs)
+├── StateError         a state cannot be stored, or the state type changed in a way that loses data
+├── GapError           a gap outlived its wait and the policy says then="fail"
+├── StoreError         the store cannot be used
+│   ├── StoreConflict  another writer committed this step first; nothing of ours was written
+│   └── StoreMismatch  the store belongs to another pipeline, or to a newer version of inturn
+├── SetupError         something outside Python is missing or too old: an extra, a Java, a worker's module
+└── Retryable          raised by a handler: try this message again before its group is parked
+```
+"""
+
+
+class InturnError(Exception):
+    """The root of the tree."""
+
+
+class PipelineError(InturnError):
+    """A pipeline's definition contradicts itself."""
+
+
+class InputError(InturnError):
+    """The data offered does not fit the pipeline."""
+
+
+class InvalidMessage(InputError):
+    """A message cannot be placed and the pipeline asked to stop at the first such message."""
+
+
+class HandlerError(InturnError):
+    """The handler returned something that is not ``(state, outputs)``."""
+
+
+class StateError(InturnError):
+    """A state cannot be stored, or its type no longer fits the store."""
+
+
+class GapError(InturnError):
+    """A gap outlived its wait under ``then="fail"``."""
+
+
+class StoreError(InturnError):
+    """The store cannot be used."""
+
+
+class StoreConflict(StoreError):
+    """Another writer committed the step first; nothing was changed."""
+
+
+class StoreMismatch(StoreError):
+    """The store belongs to another pipeline or to a newer format."""
+
+
+class SetupError(InturnError):
+    """Something outside this code is missing or too old: an extra, Java, a module on the workers."""
+
+
+class Retryable(InturnError):
+    """Raise it from a handler when another attempt may succeed; see ``Retry``."""

@@ -1,0 +1,42 @@
+"""Every bound in inturn, by name: what is kept, how long, how much at a time."""
+
+from typing import Final
+
+REMEMBERED_REVISIONS: Final = 64
+"""How many applied revisions a group remembers by digest from step to step. An older copy cannot be told
+from a conflict any more and is counted as stale."""
+
+REMEMBERED_IDS: Final = 1024
+"""How many applied ids below its watermark a ``Timestamp`` group remembers. An older copy is below the
+watermark, so it is rejected as late. ``Arrival`` has no position that could refuse an old copy, so there
+every id is remembered."""
+
+SNAPSHOT_EVERY: Final = 1_000
+"""How many messages at most are applied again to restore a state that a failing handler changed in place."""
+
+CHUNK_ROWS: Final = 50_000
+"""How many rows the kernel takes at a time."""
+
+SORT_ROWS: Final = 1_000_000
+"""How many rows a task sorts in memory; beyond that it sorts runs on disk and merges them."""
+
+SORT_BYTES: Final = 256 * 1024 * 1024
+"""How many bytes a task sorts in memory; beyond that it sorts runs on disk and merges them."""
+
+MERGE_ROWS: Final = 20_000
+"""How many rows of each sorted run are in memory while runs are merged."""
+
+ROW_GROUP_ROWS: Final = 32_768
+"""How many rows a row group of a data file holds, and so how many a reader has in memory at a time."""
+
+BUCKETS: Final = 8
+"""Into how many slices of the hash space a new store divides its groups, if the user does not say."""
+
+MAX_BUCKETS: Final = 65_536
+"""The most slices a store can have."""
+
+NAME_LENGTH: Final = 200
+"""The longest name of a pipeline."""
+
+ERROR_LENGTH: Final = 20_000
+"""How many characters of an error and its traceback are kept with a parked group."""
