@@ -1,0 +1,299 @@
+"""Apply messages to one group's state through the user's handler, and keep the books of a step.
+
+``Fold`` runs the handler and undoes what a failing one did to the state; ``Group`` lets the timeline decide and
+the fold apply. The pure replay and the Spark kernel are both made of these, so they cannot disagree.
+"""
+
+import copy
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from inturn.core import limits
+from inturn.core.errors import GapError, HandlerError, Retryable
+from inturn.core.message import Entry
+from inturn.core.timeline import GaplessTimeline, Status, Timeline, TimestampTimeline, Verdict
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline import Pipeline
+
+Emitted = tuple[int, Sequence[Any]]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Where every message of a step went: ``received + released`` equals the sum of all the others.
+
+    Attributes:
+        received: messages that came in.
+        released: messages held before this step that left, applied or rejected.
+        applied: messages that changed a state.
+        duplicate: copies of a message that was applied or is held, with the same content.
+        stale: copies too old to tell a duplicate from a conflict.
+        held: messages newly waiting or parked at the end of the step.
+        rejected: messages that will not be applied, by reason.
+    """
+
+    received: int = 0
+    released: int = 0
+    applied: int = 0
+    duplicate: int = 0
+    stale: int = 0
+    held: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every message is counted in exactly one place."""
+        went = self.applied + self.duplicate + self.stale + self.held + sum(self.rejected.values())
+        return self.received + self.released == went
+
+    def reject(self, reason: str) -> None:
+        """Count one rejected message."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+    def add(self, other: "Counts") -> None:
+        """Add another's counts to these."""
+        for name in (each.name for each in fields(Counts) if each.name != "rejected"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for reason, count in other.rejected.items():
+            self.rejected[reason] = self.rejected.get(reason, 0) + count
+
+
+@dataclass(slots=True)
+class Journal:
+    """What a step decided, in the order it was decided.
+
+    Attributes:
+        counts: the sums.
+        outputs: group, message and its outputs, for each message that had some.
+        rejected: group, message, reason and detail.
+    """
+
+    counts: Counts = field(default_factory=Counts)
+    outputs: list[tuple[str, Entry, Sequence[Any]]] = field(default_factory=list)
+    rejected: list[tuple[str, Entry, str, str]] = field(default_factory=list)
+
+    def reject(self, group: str, entry: Entry, reason: str, detail: str) -> None:
+        """Record and count a rejected message."""
+        self.counts.reject(reason)
+        self.rejected.append((group, entry, reason, detail))
+
+
+class Fold:
+    """One group's state, going forward message by message.
+
+    Args:
+        pipeline: whose handler and retry policy apply.
+        restore: gives the state from before the first message, as often as it is asked: a handler may have
+            changed the state in place before it raised, and then the state is made again from there.
+        sleep: waits that many seconds before another attempt; None (in a replay) does not wait.
+    """
+
+    __slots__ = ("_done", "_handler", "_restore", "_sleep", "_state_type", "error", "pipeline", "state")
+
+    def __init__(
+        self, pipeline: "Pipeline", restore: Callable[[], Any], sleep: Callable[[float], None] | None = None
+    ) -> None:
+        self.pipeline = pipeline
+        self.state = restore()
+        self.error = ""
+        self._restore = restore
+        self._done: list[Any] = []
+        self._handler = pipeline.handler
+        self._sleep = sleep
+        self._state_type = pipeline.state if isinstance(pipeline.state, type) else object
+
+    def run(self, messages: Sequence[Any]) -> tuple[list[Emitted], int]:
+        """Apply messages in order until the end or the first that fails.
+
+        Returns:
+            (index, outputs) for each message that had outputs, and how many messages were applied. If that is
+            fewer than were given, the next one failed, ``error`` says why, and the state is as it was before it.
+
+        Raises:
+            HandlerError: if the handler returned something that is not (state, outputs).
+        """
+        emitted: list[Emitted] = []
+        start = 0
+        while start < len(messages):
+            failed, error = self._burst(messages, start, emitted)
+            if error is None:
+                break
+            if not self._again(messages[failed], error, failed, emitted):
+                return emitted, failed
+            start = failed + 1
+        if not isinstance(self.state, self._state_type):
+            msg = f"the handler of pipeline {self.pipeline.name!r} returned the state {self.state!r}; expected "
+            raise HandlerError(msg + f"a {self._state_type.__name__}, like the first state")
+        return emitted, len(messages)
+
+    def _burst(self, messages: Sequence[Any], start: int, emitted: list[Emitted]) -> tuple[int, Exception | None]:
+        """Apply from ``start`` until the end or the first raise; the tight loop of the whole package."""
+        handler, state = self._handler, self.state
+        for index in range(start, len(messages)):
+            try:
+                result = handler(state, messages[index])
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
+                self._remember(messages[start:index], state)
+                self._rewind()
+                return index, error
+            if type(result) is not tuple or len(result) != 2 or type(result[1]) is not list:
+                result = self._checked(result)
+            state, outputs = result
+            if outputs:
+                emitted.append((index, outputs))
+        self.state = state
+        self._remember(messages[start:] if start else messages, state)
+        return len(messages), None
+
+    def _again(self, message: Any, error: Exception, index: int, emitted: list[Emitted]) -> bool:
+        """Try a message again as the retry policy allows; whether it was applied after all."""
+        for pause_s in self.pipeline.retry.pauses_s() if isinstance(error, Retryable) else ():
+            if self._sleep is not None:
+                self._sleep(pause_s)
+            try:
+                result = self._handler(self.state, message)
+            except Exception as again:  # noqa: BLE001 - as above
+                error = again
+                self._rewind()
+                if not isinstance(again, Retryable):
+                    break
+                continue
+            self.state, outputs = self._checked(result)
+            self._remember([message], self.state)
+            if outputs:
+                emitted.append((index, outputs))
+            return True
+        self.error = "".join(traceback.format_exception(error))
+        return False
+
+    def _checked(self, result: Any) -> tuple[Any, Sequence[Any]]:
+        if type(result) is tuple and len(result) == 2 and isinstance(result[1], list | tuple):
+            return result
+        msg = f"the handler of pipeline {self.pipeline.name!r} returned {result!r}; expected (state, [output, …])"
+        raise HandlerError(msg)
+
+    def _remember(self, messages: Sequence[Any], state: Any) -> None:
+        self._done.extend(messages)
+        if len(self._done) >= limits.SNAPSHOT_EVERY:
+            snapshot = copy.deepcopy(state)
+            self._restore = lambda: copy.deepcopy(snapshot)
+            self._done = []
+
+    def _rewind(self) -> None:
+        """Make the state again as it was before the message that failed."""
+        state = self._restore()
+        for message in self._done:
+            state, _ = self._handler(state, message)
+        self.state = state
+
+
+class Group:
+    """One group in one step: the timeline decides, the fold applies, the journal records.
+
+    Args:
+        name: the group's text form.
+        timeline: where it stands.
+        fold: its state.
+        journal: where the verdicts go.
+        now_us: the step's time, in microseconds since 1970.
+    """
+
+    __slots__ = ("_held_before", "fold", "journal", "name", "now_us", "pipeline", "timeline")
+
+    def __init__(self, name: str, timeline: Timeline, fold: Fold, journal: Journal, now_us: int) -> None:
+        self.name, self.timeline, self.fold, self.journal, self.now_us = name, timeline, fold, journal, now_us
+        self.pipeline = fold.pipeline
+        self._held_before = frozenset(timeline.held) if timeline.held else frozenset()
+
+    def offer(self, entry: Entry) -> Verdict:
+        """Take one received message to where it belongs, and after it all whose turn has come."""
+        timeline = self.timeline
+        if timeline.epoch is None:
+            timeline.epoch = entry.epoch
+        elif timeline.renews(entry):
+            self._renew(entry.epoch)
+        verdict = timeline.judge(entry)
+        counts = self.journal.counts
+        match verdict:
+            case Verdict.APPLY:
+                timeline.see(entry)
+                self._apply(entry)
+                self._drain()
+            case Verdict.EARLY | Verdict.BEHIND:
+                timeline.see(entry)
+                timeline.hold(entry, self.now_us)
+                self._drain()
+            case Verdict.DUPLICATE:
+                counts.duplicate += 1
+            case Verdict.STALE:
+                counts.stale += 1
+            case Verdict.CONFLICT:
+                detail = "another message with this place or id, and other content, came first"
+                self.journal.reject(self.name, entry, "conflict", detail)
+            case Verdict.SKIPPED:
+                detail = "it came after its gap had been skipped"
+                self.journal.reject(self.name, entry, "skipped", detail)
+            case Verdict.LATE:
+                detail = "its time is below the group's watermark"
+                self.journal.reject(self.name, entry, "late", detail)
+        return verdict
+
+    def finish(self, *, final: bool = False) -> None:
+        """End the step for this group: let waits expire, count what is held and released, forget the oldest.
+
+        Raises:
+            GapError: if a gap outlived its wait under ``then="fail"``.
+        """
+        timeline = self.timeline
+        if final and isinstance(timeline, TimestampTimeline):
+            timeline.final = True
+            self._drain()
+        if self.pipeline.gap_timeout_us is not None and isinstance(timeline, GaplessTimeline) and timeline.held:
+            self._expire(timeline, self.pipeline.gap_timeout_us)
+        if timeline.held or self._held_before:
+            still = self._held_before & timeline.held.keys()
+            self.journal.counts.released += len(self._held_before) - len(still)
+            self.journal.counts.held += len(timeline.held) - len(still)
+        timeline.settle()
+
+    def applied(self, entries: Sequence[Entry], emitted: Sequence[Emitted], count: int) -> None:
+        """Record that the first ``count`` of ``entries`` were applied, with what they emitted."""
+        self.journal.counts.applied += count
+        self.journal.outputs.extend((self.name, entries[index], outputs) for index, outputs in emitted)
+
+    def _apply(self, entry: Entry) -> None:
+        emitted, count = self.fold.run([entry.message])
+        if count:
+            self.timeline.applied(entry)
+            self.applied([entry], emitted, count)
+        else:
+            self.timeline.park(entry, self.fold.error, self.now_us)
+
+    def _drain(self) -> None:
+        while (entry := self.timeline.ready()) is not None:
+            self._apply(entry)
+
+    def _renew(self, epoch: int) -> None:
+        for lost in self.timeline.renew(epoch):
+            detail = f"epoch {epoch} began before its turn came"
+            self.journal.reject(self.name, lost, "late", detail)
+
+    def _expire(self, timeline: GaplessTimeline, timeout_us: int) -> None:
+        for first, last, since_us in timeline.gaps():
+            if timeline.parked or self.now_us - since_us < timeout_us:
+                return
+            missing = f"revision {first} is" if first == last else f"revisions {first} to {last} are"
+            text = f"{missing} missing"
+            match self.pipeline.gap_policy.then:
+                case "fail":
+                    msg = f"group {self.name!r}: {text} and the wait is over; then='fail' ends the run"
+                    raise GapError(msg)
+                case "park":
+                    timeline.parked, timeline.error = Status.GAP, f"{text} and the wait is over"
+                    return
+                case "skip":
+                    timeline.skip(first, last)
+                    self._drain()

@@ -1,0 +1,165 @@
+"""What makes two messages the same, and what names an effect.
+
+The digest, the effect id and the text form of a group are each decided here and nowhere else, because a store
+that was written by one runner must mean the same to every other.
+"""
+
+import base64
+import dataclasses
+import datetime as dt
+import enum
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from inturn.core.errors import InputError
+
+type_names = "str, int, date or UUID"
+
+
+def group_text(value: object) -> str:
+    """The text form of a group: ``7`` is ``"7"``.
+
+    Args:
+        value: a str, int, date or UUID.
+
+    Returns:
+        The text by which the group is known in every store.
+
+    Raises:
+        InputError: for any other type; a float or a bool is not a name.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | dt.date | uuid.UUID) or isinstance(value, dt.datetime):
+        msg = f"a group must be a {type_names}, not {type(value).__name__} {value!r}; cast it to text"
+        raise InputError(msg)
+    return str(value)
+
+
+def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
+    """Make a value JSON can hold of one that it cannot: the canonical form of dates, decimals, records.
+
+    Raises:
+        InputError: if there is no canonical form for the type.
+    """
+    match value:
+        case dt.datetime():
+            return (value.astimezone(dt.UTC) if value.tzinfo else value).isoformat()
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case dt.timedelta():
+            return value / dt.timedelta(microseconds=1)
+        case Decimal():
+            return format(value.normalize(), "f") if value.is_finite() else str(value)
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode()
+        case enum.Enum():
+            return value.value
+        case uuid.UUID():
+            return str(value)
+        case set() | frozenset():
+            return sorted(value, key=canonical)
+    fields = field_names(type(value))
+    if fields is None:
+        msg = (
+            f"{value!r} of type {type(value).__name__} has no canonical form; use a dataclass, a Struct or JSON values"
+        )
+        raise InputError(msg)
+    return {name: getattr(value, name) for name in fields}
+
+
+def field_names(record: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass or a ``msgspec.Struct`` type, in order; ``None`` for any other type."""
+    if dataclasses.is_dataclass(record):
+        return tuple(field.name for field in dataclasses.fields(record))
+    # A Struct is known by its attribute, so that core needs nothing outside the standard library.
+    return getattr(record, "__struct_fields__", None)
+
+
+_canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, default=plain)
+# JSON text never holds a bare newline, so a column encoded with this separator splits into its values again.
+_by_line = json.JSONEncoder(separators=("\n", ":"), sort_keys=True, ensure_ascii=False, default=plain)
+
+
+def canonical(value: Any) -> str:
+    """Canonical JSON: keys sorted, no spaces, characters as they are; dates as ISO 8601, instants in UTC.
+
+    Raises:
+        InputError: if part of the value has no canonical form.
+    """
+    return _canonical.encode(value)
+
+
+def _texts(column: Sequence[Any]) -> list[str]:
+    texts = _by_line.encode(column)[1:-1].split("\n") if column else []
+    # More parts than values: a value is a container itself, with separators of its own.
+    return texts if len(texts) == len(column) else [canonical(value) for value in column]
+
+
+def contents(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[str]:
+    """The canonical JSON of each row of a table given as columns of equal length (at least one column)."""
+    pairs = sorted(zip(names, columns, strict=True)) if len(set(names)) == len(names) else []
+    template = "{" + ",".join(canonical(name).replace("%", "%%") + ":%s" for name, _ in pairs) + "}"
+    return [template % row for row in zip(*(_texts(column) for _, column in pairs), strict=True)]
+
+
+def digests(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[bytes]:
+    """The digest of each row: SHA-256 (32 bytes) of its canonical JSON.
+
+    Args:
+        names: the content's field names, each once, in any order.
+        columns: the values, one sequence per name, all of one length.
+
+    Raises:
+        InputError: if a value has no canonical form.
+    """
+    sha256 = hashlib.sha256
+    return [sha256(text.encode("utf-8", "surrogatepass")).digest() for text in contents(names, columns)]
+
+
+def digest(content: Mapping[str, Any]) -> bytes:
+    """The digest of one message's content: the one-row case of :func:`digests`."""
+    return digests(list(content), [[value] for value in content.values()])[0]
+
+
+def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, index: int) -> str:
+    """The name of one output, the same in every run: 64 hexadecimal digits.
+
+    Args:
+        pipeline: the pipeline's name.
+        group: the group's text form.
+        epoch: the epoch, or None where the order has none.
+        place: the revision, or the id where the order has no revision.
+        index: which of the message's outputs, from 0.
+
+    Returns:
+        SHA-256 over the canonical JSON array of these five.
+    """
+    return hashlib.sha256(canonical([pipeline, group, epoch, place, index]).encode()).hexdigest()
+
+
+@dataclasses.dataclass(slots=True)
+class Entry:
+    """A message as the timeline sees it: its place, its digest, and the message itself for the handler.
+
+    Attributes:
+        turn: its place in the order: a revision, a time in microseconds, or a count of arrivals.
+        digest: 32 bytes, see :func:`digests`.
+        message: what the handler is given.
+        epoch: 0 where the order has no epochs.
+        id: the deduplication id, where the pipeline names one.
+        since_us: when it began to be held, in microseconds since 1970; None if it is not held.
+        ref: the runner's own note of where the message's content is kept.
+    """
+
+    turn: int
+    digest: bytes
+    message: Any
+    epoch: int = 0
+    id: str | None = None
+    since_us: int | None = None
+    ref: Any = None

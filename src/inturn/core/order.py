@@ -1,0 +1,151 @@
+"""The four grades of order, and the policies for gaps and failures: plain values that a pipeline is made of."""
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from inturn.core.errors import PipelineError
+
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+
+Duration: TypeAlias = str | dt.timedelta
+
+
+def duration_us(value: Duration, *, what: str) -> int:
+    """A duration in microseconds, from ``"10 minutes"`` or a ``timedelta``.
+
+    Raises:
+        PipelineError: if it cannot be read or is negative; ``what`` names the argument.
+    """
+    if isinstance(value, dt.timedelta):
+        number = value // dt.timedelta(microseconds=1)
+    else:
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", value) if isinstance(value, str) else None
+        if found is None or found[2] not in _UNITS:
+            msg = f"{what} is {value!r}; write it as '10 minutes' ({', '.join(_UNITS)}) or as a timedelta"
+            raise PipelineError(msg)
+        number = round(float(found[1]) * _UNITS[found[2]])
+    if number < 0:
+        msg = f"{what} is {value!r}; a duration cannot be negative"
+        raise PipelineError(msg)
+    return number
+
+
+@dataclass(frozen=True)
+class Gapless:
+    """Every revision exists, one after the other: gaps are seen and completeness is proved.
+
+    Attributes:
+        column: the field with the revision, an integer.
+        start: the first revision of a group.
+        epoch: the field whose higher value starts the timeline again, an integer; the state is kept.
+    """
+
+    column: str
+    start: int = 1
+    epoch: str | None = None
+
+
+@dataclass(frozen=True)
+class Monotone:
+    """A later message has a higher number: newer or stale can be told, gaps cannot.
+
+    Attributes:
+        column: the field with the number (a log position, an offset), an integer.
+        epoch: the field whose higher value starts the timeline again, an integer; the state is kept.
+    """
+
+    column: str
+    epoch: str | None = None
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """Messages are ordered by a time, within a lateness; what comes later than that is rejected and counted.
+
+    A group's watermark is its own greatest time less the lateness. A message is applied once the watermark
+    has reached its time; one below the watermark is late.
+
+    Attributes:
+        column: the field with the time.
+        lateness: how far behind the group's greatest time a message may come, such as ``"5 minutes"``.
+    """
+
+    column: str
+    lateness: Duration = "0 seconds"
+
+    @property
+    def lateness_us(self) -> int:
+        """The lateness in microseconds."""
+        return duration_us(self.lateness, what="Timestamp(lateness=…)")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The order of arrival is the truth; nothing beyond it is known."""
+
+
+Order: TypeAlias = Gapless | Monotone | Timestamp | Arrival
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What to do about a gap: wait, for ever or for a time.
+
+    Attributes:
+        timeout: how long, such as ``"10 minutes"``; None waits for ever.
+        then: ``park`` the group, ``skip`` what is missing, or ``fail`` the run with nothing committed.
+    """
+
+    timeout: Duration | None = None
+    then: Literal["park", "skip", "fail"] = "park"
+
+    def __post_init__(self) -> None:
+        if self.then not in ("park", "skip", "fail"):
+            msg = f"Wait(then={self.then!r}); expected 'park', 'skip' or 'fail'"
+            raise PipelineError(msg)
+        if self.timeout is None and self.then != "park":
+            msg = (
+                f"Wait(then={self.then!r}) never ends its wait; give it a time: Wait('10 minutes', then={self.then!r})"
+            )
+            raise PipelineError(msg)
+        if self.timeout is not None:
+            duration_us(self.timeout, what="Wait(timeout)")
+
+    @property
+    def timeout_us(self) -> int | None:
+        """The timeout in microseconds; None waits for ever."""
+        return None if self.timeout is None else duration_us(self.timeout, what="Wait(timeout)")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How often a handler that raises ``Retryable`` is tried again before its group is parked.
+
+    Attributes:
+        times: how many further attempts.
+        backoff: the pause before the first of them, doubled for each one after it, at most a minute.
+    """
+
+    times: int = 0
+    backoff: Duration = "100 milliseconds"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.times, int) or self.times < 0:
+            msg = f"Retry(times={self.times!r}); expected a whole number of further attempts, 0 or more"
+            raise PipelineError(msg)
+        duration_us(self.backoff, what="Retry(backoff)")
+
+    def pauses_s(self) -> list[float]:
+        """The pause before each further attempt, in seconds."""
+        first = duration_us(self.backoff, what="Retry(backoff)") / 1e6
+        return [min(first * 2**n, 60.0) for n in range(self.times)]

@@ -1,0 +1,176 @@
+"""The one definition a user writes: what is a group, what is its order, what does a message do to the state."""
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from inturn.core import limits
+from inturn.core.errors import PipelineError
+from inturn.core.message import field_names
+from inturn.core.order import Arrival, Gapless, Monotone, Order, Retry, Timestamp, Wait
+
+if TYPE_CHECKING:
+    from inturn.core.replay import Replay
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What is a group, what is its order, and what a message does to the group's state.
+
+    Attributes:
+        name: names the pipeline in stores and effect ids; keep it when the code moves.
+        group: the field that names the group: text, an integer or a date.
+        order: the grade of order that the data has.
+        handler: ``handler(state, message)`` returns ``(state, outputs)``. Pure: no clock, no I/O, no randomness.
+        message: a dataclass or ``msgspec.Struct`` type, or None for plain dicts.
+        state: its no-argument call is a group's first state.
+        id: the field with the deduplication id; needed by ``Timestamp`` and ``Arrival``.
+        arrival: the field that says in which order messages arrived; not part of the content.
+        ignore: further fields that are not part of the content, such as a time of receipt.
+        on_gap: what to do about a gap; for ``Gapless`` only, where None means wait for ever.
+        retry: how often a handler that raises ``Retryable`` is tried again.
+        on_invalid: ``reject`` counts and keeps a message without a group or a place; ``fail`` stops the run.
+
+    Raises:
+        PipelineError: if the definition contradicts itself or asks for what its grade of order cannot carry.
+    """
+
+    name: str
+    group: str
+    order: Order
+    handler: Callable[[Any, Any], tuple[Any, Any]]
+    message: type | None = None
+    state: Callable[[], Any] = dict
+    id: str | None = None
+    arrival: str | None = None
+    ignore: tuple[str, ...] | list[str] = ()
+    on_gap: Wait | None = None
+    retry: Retry = Retry()  # noqa: RUF009 - a frozen value
+    on_invalid: Literal["reject", "fail"] = "reject"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ignore", (self.ignore,) if isinstance(self.ignore, str) else tuple(self.ignore))
+        self._check_names()
+        self._check_order()
+        self._check_types()
+
+    def replay(
+        self,
+        messages: Iterable[Any],
+        *,
+        now: dt.datetime | None = None,
+        final: bool = False,
+        after: "Replay | None" = None,
+    ) -> "Replay":
+        """Feed messages to the pure timeline, without Spark: for unit tests, and the oracle of every runner.
+
+        Args:
+            messages: instances of ``message``, or dicts of its fields. They are taken in the order of the
+                ``arrival`` field, or, where the messages have none, of the list; a pipeline without ``arrival``
+                takes each step in its own order, as the batch does.
+            now: the time of the step, which waits are measured by; default 1970.
+            final: for ``Timestamp``: nothing more will come, so nothing waits.
+            after: the result of the step before; this one goes on from there.
+
+        Returns:
+            The states, outputs, rejected and held messages after the step, and its counts.
+
+        Raises:
+            InputError: if a message lacks a field.
+            HandlerError: if the handler returned something that is not (state, outputs).
+            GapError: if a gap outlived its wait under ``then="fail"``.
+        """
+        from inturn.core.replay import replay
+
+        return replay(self, messages, now=now, final=final, after=after)
+
+    @property
+    def gap_policy(self) -> Wait:
+        """What to do about a gap; wait for ever if the pipeline does not say."""
+        return self.on_gap or Wait()
+
+    @property
+    def gap_timeout_us(self) -> int | None:
+        """How long a gap is waited for, in microseconds; None for ever."""
+        return self.gap_policy.timeout_us
+
+    @property
+    def epoch(self) -> str | None:
+        """The field with the epoch, if the order has one."""
+        return self.order.epoch if isinstance(self.order, Gapless | Monotone) else None
+
+    @property
+    def turn(self) -> str | None:
+        """The field with a message's place in its group's order; None for ``Arrival``."""
+        return None if isinstance(self.order, Arrival) else self.order.column
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """The fields without which a message cannot be placed: group, epoch, place, id where they apply."""
+        ids = self.id if isinstance(self.order, Timestamp | Arrival) else None
+        return tuple(name for name in (self.group, self.epoch, self.turn, ids) if name is not None)
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The fields of the message type, in order; None for plain dicts."""
+        return None if self.message is None else field_names(self.message)
+
+    def in_content(self, name: str) -> bool:
+        """Whether a field is part of a message's content, and so of its digest."""
+        return name != self.arrival and name not in self.ignore
+
+    def _check_names(self) -> None:
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= limits.NAME_LENGTH:
+            msg = f"Pipeline(name={self.name!r}); expected a text of 1 to {limits.NAME_LENGTH} characters"
+            raise PipelineError(msg)
+        if not callable(self.handler):
+            msg = f"Pipeline(handler={self.handler!r}); expected a function handler(state, message)"
+            raise PipelineError(msg)
+        if not callable(self.state):
+            msg = f"Pipeline(state={self.state!r}); expected a type or function whose call makes the first state"
+            raise PipelineError(msg)
+        if self.on_invalid not in ("reject", "fail"):
+            msg = f"Pipeline(on_invalid={self.on_invalid!r}); expected 'reject' or 'fail'"
+            raise PipelineError(msg)
+        for what in ("group", "id", "arrival", "epoch", "turn"):
+            value = getattr(self, what)
+            optional = what != "group" and (what != "turn" or isinstance(self.order, Arrival))
+            if not (isinstance(value, str) and value) and not (optional and value is None):
+                msg = f"Pipeline: the {what} field is {value!r}; expected the name of a field"
+                raise PipelineError(msg)
+
+    def _check_order(self) -> None:
+        order = self.order
+        if isinstance(order, Gapless) and (not isinstance(order.start, int) or isinstance(order.start, bool)):
+            msg = f"Gapless(start={order.start!r}); expected a whole number"
+            raise PipelineError(msg)
+        if isinstance(order, Timestamp):
+            order.lateness_us  # noqa: B018 - read for its check
+        if self.on_gap is not None and not isinstance(order, Gapless):
+            kind = type(order).__name__
+            msg = f"on_gap={self.on_gap} needs an order in which gaps can be seen; {kind} cannot tell a gap: "
+            raise PipelineError(msg + "leave on_gap out, or use Gapless if revisions have no holes")
+        if self.id is None and isinstance(order, Timestamp | Arrival):
+            kind = type(order).__name__
+            msg = f"{kind} has no identity of its own: name the field that tells duplicates, Pipeline(id=…)"
+            raise PipelineError(msg)
+        content = [name for name in self.key_fields if not self.in_content(name)]
+        if content:
+            msg = f"{content[0]!r} says where a message belongs, so it cannot be named in arrival= or ignore="
+            raise PipelineError(msg)
+
+    def _check_types(self) -> None:
+        if not isinstance(self.order, Gapless | Monotone | Timestamp | Arrival):
+            msg = f"Pipeline(order={self.order!r}); expected Gapless, Monotone, Timestamp or Arrival"
+            raise PipelineError(msg)
+        if self.message is None:
+            return
+        if self.fields is None:
+            msg = f"Pipeline(message={self.message!r}); expected a dataclass, a msgspec.Struct type or None for dicts"
+            raise PipelineError(msg)
+        named = [*self.key_fields, *([self.id] if self.id else [])]
+        absent = [name for name in named if name not in self.fields]
+        if absent:
+            msg = f"{self.message.__name__} has no field {absent[0]!r}; it has {', '.join(self.fields)}"
+            raise PipelineError(msg)

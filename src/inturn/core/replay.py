@@ -1,0 +1,228 @@
+"""The pure timeline over a list of messages: what every runner must agree with."""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from inturn.core.errors import InputError, InvalidMessage
+from inturn.core.fold import Counts, Fold, Group, Journal
+from inturn.core.message import Entry, digest, effect_id, group_text
+from inturn.core.order import Arrival, Gapless, Timestamp
+from inturn.core.pipeline import Pipeline
+from inturn.core.timeline import Timeline, timeline
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def instant_us(moment: dt.datetime) -> int:
+    """A time in microseconds since 1970; a time without a zone is taken as UTC."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output: whose it is, what caused it, and its name in the world.
+
+    Attributes:
+        group: the group's text form.
+        epoch: the epoch of the message; None where the order has none.
+        revision: the revision of the message; None where the order has none.
+        id: the message's id, where the pipeline names one.
+        index: which of the message's outputs, from 0.
+        effect_id: the same in every run; the idempotency key of an effect outside.
+        output: what the handler returned.
+    """
+
+    group: str
+    epoch: int | None
+    revision: int | None
+    id: str | None
+    index: int
+    effect_id: str
+    output: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """One message that will not be applied, and why."""
+
+    group: str | None
+    reason: str
+    detail: str
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One message that waits: its group is ``waiting``, or parked by a ``gap`` or because it ``failed``."""
+
+    group: str
+    status: str
+    message: Any
+
+
+@dataclass
+class Replay:
+    """What the pure timeline made of a step.
+
+    Attributes:
+        states: the state of every group that is known, by its text form.
+        outputs: every output so far, sorted by group and place.
+        rejected: every message rejected so far, in the order of the verdicts.
+        counts: where the messages of this step went.
+        errors: for each parked group, why.
+        timelines: where each group stands.
+    """
+
+    states: dict[str, Any] = field(default_factory=dict)
+    outputs: list[Output] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+
+    @property
+    def held(self) -> list[Held]:
+        """The messages that wait, in the order in which they would be applied."""
+        return [
+            Held(group, line.status.value, line.held[key].message)
+            for group, line in sorted(self.timelines.items())
+            for key in sorted(line.held)
+        ]
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """For each parked group, why it is parked."""
+        return {group: line.error for group, line in self.timelines.items() if line.parked and line.error}
+
+
+def place_of(pipeline: Pipeline, entry: Entry) -> int | str:
+    """What names a message in its group: the revision, or the id where the order has none."""
+    return (entry.id or "") if isinstance(pipeline.order, Timestamp | Arrival) else entry.turn
+
+
+def outputs_of(pipeline: Pipeline, group: str, entry: Entry, outputs: Iterable[Any]) -> list[Output]:
+    """The outputs of one message with their effect ids."""
+    epoch = entry.epoch if pipeline.epoch else None
+    place = place_of(pipeline, entry)
+    revision = place if isinstance(place, int) else None
+    return [
+        Output(group, epoch, revision, entry.id, at, effect_id(pipeline.name, group, epoch, place, at), output)
+        for at, output in enumerate(outputs)
+    ]
+
+
+def replay(
+    pipeline: Pipeline,
+    messages: Iterable[Any],
+    *,
+    now: dt.datetime | None = None,
+    final: bool = False,
+    after: Replay | None = None,
+) -> Replay:
+    """See :meth:`inturn.core.pipeline.Pipeline.replay`."""
+    if final and not isinstance(pipeline.order, Timestamp):
+        msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
+        raise InputError(msg)
+    before = after or Replay()
+    journal = Journal()
+    offers, invalid = _read(pipeline, messages)
+    journal.counts.received = len(offers) + len(invalid)
+    rejected = list(before.rejected)
+    for why, message in invalid:
+        journal.counts.reject("invalid")
+        rejected.append(Rejected(None, "invalid", why, message))
+    now_us = instant_us(now) if now else 0
+    groups = {name: _reopen(pipeline, name, before, journal, now_us) for name in before.states}
+    for _, name, entry in sorted(offers, key=itemgetter(0)):
+        if name not in groups:
+            fold = Fold(pipeline, pipeline.state)
+            groups[name] = Group(name, timeline(pipeline.order), fold, journal, now_us)
+        groups[name].offer(entry)
+    for group in groups.values():
+        group.finish(final=final)
+    outputs = [each for name, entry, outs in journal.outputs for each in outputs_of(pipeline, name, entry, outs)]
+    rejected += [Rejected(name, why, detail, entry.message) for name, entry, why, detail in journal.rejected]
+    return Replay(
+        states={name: group.fold.state for name, group in groups.items()},
+        outputs=sorted(before.outputs + outputs, key=_output_order),
+        rejected=rejected,
+        counts=journal.counts,
+        timelines={name: group.timeline for name, group in groups.items()},
+    )
+
+
+def _output_order(output: Output) -> tuple[str, int, int, str, int]:
+    return (output.group, output.epoch or 0, output.revision or 0, output.id or "", output.index)
+
+
+def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now_us: int) -> Group:
+    import copy
+
+    state = before.states[name]
+    line = copy.deepcopy(before.timelines[name])
+    return Group(name, line, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)
+
+
+def _read(pipeline: Pipeline, messages: Iterable[Any]) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, Any]]]:
+    """Each message as (sort key, group, entry), and those that cannot be placed with the reason."""
+    offers, invalid = [], []
+    for number, given in enumerate(messages):
+        message, content = _content(pipeline, given)
+        why = _invalid(pipeline, content)
+        if why is None:
+            offers.append(_offer(pipeline, message, content, number))
+        elif pipeline.on_invalid == "fail":
+            raise InvalidMessage(why + f": {given!r}")
+        else:
+            invalid.append((why, given))
+    return offers, invalid
+
+
+def _content(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
+    names = pipeline.fields
+    if isinstance(given, Mapping):
+        wanted = given if names is None else {name: given[name] for name in names if name in given}
+        message = dict(given) if pipeline.message is None else pipeline.message(**wanted)
+        return message, (given if names is None else {**given, **_values(message, names)})
+    if names is None or not isinstance(given, pipeline.message or ()):
+        kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
+        msg = f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}"
+        raise InputError(msg)
+    return given, _values(given, names)
+
+
+def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}
+
+
+def _invalid(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
+    """Why the message cannot be placed; None if it can."""
+    for name in pipeline.key_fields:
+        if name not in content:
+            msg = f"a message has no field {name!r}; it has {', '.join(map(str, content))}"
+            raise InputError(msg)
+        if content[name] is None:
+            return f"{name} is null"
+    order = pipeline.order
+    if isinstance(order, Gapless) and content[order.column] < order.start:
+        return f"{order.column} {content[order.column]} is below start {order.start}"
+    return None
+
+
+def _offer(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number: int) -> tuple[Any, str, Entry]:
+    turn = content[pipeline.turn] if pipeline.turn else 0
+    fields = pipeline.fields or tuple(content)
+    entry = Entry(
+        turn=instant_us(turn) if isinstance(turn, dt.datetime) else turn,
+        digest=digest({name: content[name] for name in fields if pipeline.in_content(name)}),
+        message=message,
+        epoch=content[pipeline.epoch] if pipeline.epoch else 0,
+        id=None if pipeline.id is None or content[pipeline.id] is None else str(content[pipeline.id]),
+    )
+    own = (entry.epoch, entry.turn, entry.id or "", entry.digest)
+    if pipeline.arrival is None:
+        return own, group_text(content[pipeline.group]), entry
+    return (content.get(pipeline.arrival, number), *own), group_text(content[pipeline.group]), entry

@@ -1,0 +1,409 @@
+"""The rules of one timeline: given where a group stands, what is a message to it?
+
+The rule is a table, :data:`TABLE`: (status of the group, place of the message) to verdict. A grade of order
+decides only the place. Everything else in inturn, the Spark kernel among it, is held to this file by property
+tests. No clock, no I/O: a runner tells the time and keeps the messages.
+"""
+
+import hashlib
+import heapq
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+from typing import Any, ClassVar
+
+from inturn.core import limits
+from inturn.core.message import Entry
+from inturn.core.order import Arrival, Gapless, Monotone, Order, Timestamp
+
+Key = tuple[int | str, ...]
+MARK_BYTES = 8
+"""Of a remembered message the first 8 bytes of its digest are kept."""
+ID_BYTES = 16
+"""Of a remembered id the first 16 bytes of its SHA-256 are kept."""
+RECORD = struct.Struct(f">{ID_BYTES}s{MARK_BYTES}sq")
+"""One remembered message: id or number, digest, turn."""
+
+
+class Status(StrEnum):
+    """Where a group stands."""
+
+    OPEN = "open"
+    WAITING = "waiting"  # something is held until its predecessor, or a later message, comes
+    GAP = "gap"  # parked: a gap outlived its wait
+    FAILED = "failed"  # parked: the handler raised
+
+
+class Place(StrEnum):
+    """Where a message lies, seen from its group."""
+
+    NEXT = "next"
+    AHEAD = "ahead"
+    COPY = "copy"  # known, same content
+    OTHER = "other"  # known, other content
+    FORGOTTEN = "forgotten"  # behind, and no longer remembered
+    SKIPPED = "skipped"  # in a gap that was skipped
+    LATE = "late"  # below the watermark
+
+
+class Verdict(StrEnum):
+    """What becomes of a message."""
+
+    APPLY = "apply"
+    EARLY = "early"  # held until its turn comes
+    BEHIND = "behind"  # held behind a parked message
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    STALE = "stale"
+    SKIPPED = "skipped"
+    LATE = "late"
+
+
+_KNOWN = {
+    Place.COPY: Verdict.DUPLICATE,
+    Place.OTHER: Verdict.CONFLICT,
+    Place.FORGOTTEN: Verdict.STALE,
+    Place.SKIPPED: Verdict.SKIPPED,
+    Place.LATE: Verdict.LATE,
+}
+_RUNNING = {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.EARLY, **_KNOWN}
+
+TABLE: dict[Status, dict[Place, Verdict]] = {
+    Status.OPEN: _RUNNING,
+    Status.WAITING: _RUNNING,
+    # A group that a gap parked goes on by itself if the predecessor comes after all.
+    Status.GAP: {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
+    # One that an error parked goes on only by a decision.
+    Status.FAILED: {Place.NEXT: Verdict.BEHIND, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
+}
+
+
+@dataclass(slots=True)
+class Timeline(ABC):
+    """One group's place in its order: what was applied, what is remembered, what is held.
+
+    Attributes:
+        order: the grade.
+        epoch: the current epoch; 0 where the order has none.
+        reached: how far the group is: the last revision applied or skipped, the greatest number or time seen, or
+            the count of arrivals. None before the first message.
+        memory: digests of what was applied, packed; see the subclasses.
+        skipped: the skipped ranges of revisions, first and last.
+        parked: None, ``gap`` or ``failed``.
+        error: why it is parked, in words, with the traceback.
+        held: the messages that wait, by their key.
+    """
+
+    order: Order
+    epoch: int | None = None
+    reached: int | None = None
+    memory: bytes = b""
+    skipped: list[tuple[int, int]] = field(default_factory=list)
+    parked: Status | None = None
+    error: str | None = None
+    held: dict[Key, Entry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """For the orders that keep more than these fields."""
+
+    @property
+    def status(self) -> Status:
+        """Where the group stands."""
+        return self.parked or (Status.WAITING if self.held else Status.OPEN)
+
+    def judge(self, entry: Entry) -> Verdict:
+        """The verdict on a message; nothing changes."""
+        return TABLE[self.status][self.place(entry)]
+
+    def renews(self, entry: Entry) -> bool:
+        """Whether the message's higher epoch starts the timeline again; a failed group waits for a decision first."""
+        return self.parked is not Status.FAILED and self.epoch is not None and entry.epoch > self.epoch
+
+    def renew(self, epoch: int) -> list[Entry]:
+        """Start again in ``epoch``; returns what was held of the epochs before: too late to be applied."""
+        lost = [self.held.pop(key) for key in sorted(self.held) if self.held[key].epoch < epoch]
+        self.epoch, self.reached, self.memory, self.skipped = epoch, None, b"", []
+        self.parked = self.error = None
+        return lost
+
+    def hold(self, entry: Entry, now_us: int) -> None:
+        """Keep a message until its turn; ``now_us`` is the step's time."""
+        if entry.since_us is None:
+            entry.since_us = now_us
+        self.restore(entry)
+
+    def park(self, entry: Entry, error: str, now_us: int) -> None:
+        """The handler raised on this message: it stays at the head, what comes behind it queues."""
+        self.parked, self.error = Status.FAILED, error[-limits.ERROR_LENGTH :]
+        self.hold(entry, now_us)
+
+    @abstractmethod
+    def place(self, entry: Entry) -> Place:
+        """Where the message lies."""
+
+    @abstractmethod
+    def key(self, entry: Entry) -> Key:
+        """The key under which a held message is kept; keys sort in the order of application."""
+
+    @abstractmethod
+    def ready(self) -> Entry | None:
+        """Take out the held message whose turn it is, if there is one and the group is not parked."""
+
+    @abstractmethod
+    def applied(self, entry: Entry) -> None:
+        """The message was applied: go forward and remember it."""
+
+    def see(self, entry: Entry) -> None:
+        """A message was accepted, applied or held: note how far the group has been seen. Most orders need not."""
+
+    def restore(self, entry: Entry) -> None:
+        """Put a held message back as it was stored."""
+        self.held[self.key(entry)] = entry
+
+    @abstractmethod
+    def settle(self) -> None:
+        """The step ends: forget what is beyond the limits."""
+
+
+class GaplessTimeline(Timeline):
+    """``memory`` is 8 bytes for each of the last revisions up to ``reached``, zeros where one was skipped."""
+
+    __slots__ = ()
+    order: Gapless
+    _BLANK: ClassVar = bytes(MARK_BYTES)
+
+    def next(self) -> int:
+        """The revision whose turn it is."""
+        return self.order.start if self.reached is None else self.reached + 1
+
+    def key(self, entry: Entry) -> Key:
+        return (entry.epoch, entry.turn)
+
+    def place(self, entry: Entry) -> Place:
+        held = self.held.get((entry.epoch, entry.turn))
+        if held is not None:
+            return Place.COPY if held.digest == entry.digest else Place.OTHER
+        if entry.epoch != (self.epoch or 0):
+            return Place.FORGOTTEN if entry.epoch < (self.epoch or 0) else Place.AHEAD
+        distance = entry.turn - self.next()
+        if distance >= 0:
+            return Place.NEXT if distance == 0 else Place.AHEAD
+        if any(first <= entry.turn <= last for first, last in self.skipped):
+            return Place.SKIPPED
+        at = len(self.memory) + distance * MARK_BYTES
+        if at < 0:
+            return Place.FORGOTTEN
+        return Place.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Place.OTHER
+
+    def ready(self) -> Entry | None:
+        if self.parked is Status.FAILED or not self.held:
+            return None
+        return self.held.pop((self.epoch or 0, self.next()), None)
+
+    def applied(self, entry: Entry) -> None:
+        self.advance(1, entry.digest[:MARK_BYTES])
+        if self.parked is Status.GAP:
+            self.parked = self.error = None
+
+    def advance(self, count: int, marks: bytes) -> None:
+        """``count`` revisions in a row were applied; ``marks`` are the digests' heads of the last of them."""
+        self.reached = self.next() - 1 + count
+        self.memory = self.memory + marks if len(marks) == count * MARK_BYTES else marks
+
+    def settle(self) -> None:
+        self.memory = self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :]
+
+    def since_us(self) -> int | None:
+        """Since when the group waits for its predecessor; None if it does not wait or is parked."""
+        times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
+        return min(times) if times and self.parked is None else None
+
+    def gaps(self) -> list[tuple[int, int, int]]:
+        """The gaps in front of and between held messages: first and last missing revision, waited since (µs)."""
+        keys = sorted(self.held)
+        since = [self.held[key].since_us or 0 for key in keys]
+        oldest = list(accumulate(reversed(since), min))[::-1]
+        found, missing = [], self.next()
+        for key, waited in zip(keys, oldest, strict=True):
+            turn = self.held[key].turn
+            if turn > missing:
+                found.append((missing, turn - 1, waited))
+            missing = turn + 1
+        return found
+
+    def skip(self, first: int, last: int) -> None:
+        """Go past the missing revisions ``first`` to ``last``; what of them comes after all is rejected as skipped."""
+        self.skipped.append((first, last))
+        self.reached = last
+        # Beyond the limit the blanks would push everything remembered out anyway.
+        blanks = min(last - first + 1, limits.REMEMBERED_REVISIONS)
+        self.memory = (self.memory if blanks == last - first + 1 else b"") + self._BLANK * blanks
+
+
+class KeyedTimeline(Timeline):
+    """Remembers what was applied by key: ``memory`` is :data:`RECORD` for each message, oldest first."""
+
+    __slots__ = ("_heap", "_known", "_waiting")
+
+    def __post_init__(self) -> None:
+        self._known = {mark: (known, turn) for mark, known, turn in RECORD.iter_unpack(self.memory)}
+        self._waiting: dict[bytes, Entry] = {}
+        self._heap: list[Key] = []
+
+    def mark(self, entry: Entry) -> bytes:
+        """The 16 bytes by which the message is known again."""
+        return hashlib.sha256((entry.id or "").encode("utf-8", "surrogatepass")).digest()[:ID_BYTES]
+
+    def recall(self, entry: Entry) -> Place | None:
+        """Whether a message of this identity was applied or is held, and with the same content."""
+        mark = self.mark(entry)
+        if mark in self._known:
+            same = self._known[mark][0] == entry.digest[:MARK_BYTES]
+        elif mark in self._waiting:
+            same = self._waiting[mark].digest == entry.digest
+        else:
+            return None
+        return Place.COPY if same else Place.OTHER
+
+    def restore(self, entry: Entry) -> None:
+        self.held[self.key(entry)] = self._waiting[self.mark(entry)] = entry
+        heapq.heappush(self._heap, self.key(entry))
+
+    def applied(self, entry: Entry) -> None:
+        self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.turn)
+
+    def renew(self, epoch: int) -> list[Entry]:
+        lost = super().renew(epoch)
+        kept = list(self.held.values())
+        self.held, self._known, self._waiting, self._heap = {}, {}, {}, []
+        for entry in kept:
+            self.restore(entry)
+        return lost
+
+    def settle(self) -> None:
+        self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
+
+    def pop(self) -> Entry:
+        """Take out the first held message."""
+        entry = self.held.pop(heapq.heappop(self._heap))
+        del self._waiting[self.mark(entry)]
+        return entry
+
+
+class MonotoneTimeline(KeyedTimeline):
+    """``reached`` is the greatest number seen, applied or held: what lies below it is old."""
+
+    __slots__ = ()
+
+    def mark(self, entry: Entry) -> bytes:
+        return entry.turn.to_bytes(ID_BYTES, "big", signed=True)
+
+    def key(self, entry: Entry) -> Key:
+        return (entry.epoch, entry.turn)
+
+    def place(self, entry: Entry) -> Place:
+        if entry.epoch < (self.epoch or 0):
+            return Place.FORGOTTEN
+        if entry.epoch > (self.epoch or 0):
+            held = self.held.get(self.key(entry))
+            return Place.AHEAD if held is None else Place.COPY if held.digest == entry.digest else Place.OTHER
+        if self.reached is None or entry.turn > self.reached:
+            return Place.NEXT
+        return self.recall(entry) or Place.FORGOTTEN
+
+    def see(self, entry: Entry) -> None:
+        if entry.epoch == (self.epoch or 0):
+            self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
+
+    def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
+        """Revisions with their digests, rising from ``reached``, were applied."""
+        for turn, digest in entries:
+            self._known[turn.to_bytes(ID_BYTES, "big", signed=True)] = (digest[:MARK_BYTES], turn)
+            self.reached = turn
+
+    def ready(self) -> Entry | None:
+        return None if self.parked or not self.held else self.pop()
+
+    def settle(self) -> None:
+        self._known = dict(list(self._known.items())[-limits.REMEMBERED_REVISIONS :])
+        super().settle()
+
+
+class TimestampTimeline(KeyedTimeline):
+    """``reached`` is the greatest time seen, in microseconds; the watermark is that less the lateness."""
+
+    __slots__ = ("final",)
+    order: Timestamp
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.final = False  # the input is complete: nothing need wait for a later message
+
+    def watermark(self) -> int | None:
+        """Below this time, in microseconds, a message is late; None before the first message."""
+        return None if self.reached is None else self.reached - self.order.lateness_us
+
+    def key(self, entry: Entry) -> Key:
+        return (entry.turn, entry.id or "")
+
+    def place(self, entry: Entry) -> Place:
+        known = self.recall(entry)
+        if known is not None:
+            return known
+        watermark = self.watermark()
+        return Place.LATE if watermark is not None and entry.turn < watermark else Place.AHEAD
+
+    def see(self, entry: Entry) -> None:
+        self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
+
+    def ready(self) -> Entry | None:
+        if self.parked or not self.held:
+            return None
+        watermark = self.watermark()
+        turn = self._heap[0][0]
+        due = self.final or (watermark is not None and isinstance(turn, int) and turn <= watermark)
+        return self.pop() if due else None
+
+    def applied(self, entry: Entry) -> None:
+        super().applied(entry)
+        # At the watermark itself a copy would still be accepted, so only what lies below it may be forgotten.
+        watermark = self.watermark()
+        while len(self._known) > limits.REMEMBERED_IDS:
+            oldest = next(iter(self._known))
+            if watermark is None or self._known[oldest][1] >= watermark:
+                break
+            del self._known[oldest]
+
+
+class ArrivalTimeline(KeyedTimeline):
+    """``reached`` counts the arrivals; every id is remembered: no position could refuse an old copy."""
+
+    __slots__ = ()
+
+    def key(self, entry: Entry) -> Key:
+        return (entry.turn,)
+
+    def place(self, entry: Entry) -> Place:
+        return self.recall(entry) or Place.NEXT
+
+    def see(self, entry: Entry) -> None:
+        self.reached = entry.turn = (self.reached or 0) + 1
+
+    def ready(self) -> Entry | None:
+        return None if self.parked or not self.held else self.pop()
+
+
+_KINDS: dict[type, type[Timeline]] = {
+    Gapless: GaplessTimeline,
+    Monotone: MonotoneTimeline,
+    Timestamp: TimestampTimeline,
+    Arrival: ArrivalTimeline,
+}
+
+
+def timeline(order: Order, **place: Any) -> Timeline:
+    """The timeline of a group under this grade of order; ``place`` holds what was stored of it before."""
+    return _KINDS[type(order)](order=order, **place)
