@@ -1,0 +1,16 @@
+"""The pipeline on Spark: ``batch`` takes a DataFrame as one step, ``read`` shows the tables."""
+
+try:
+    import numpy  # noqa: F401 - only asked for
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401
+except ImportError as error:
+    from inturn.core.errors import SetupError
+
+    msg = f"inturn.spark needs {error.name}; install it with: pip install 'inturn[spark]'"
+    raise SetupError(msg) from error
+
+from inturn.spark.read import read
+from inturn.spark.step import Report, batch, sweep
+
+__all__ = ["Report", "batch", "read", "sweep"]

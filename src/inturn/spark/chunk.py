@@ -1,0 +1,165 @@
+"""A run of sorted rows, seen as columns: where each group begins, what is a copy, what cannot be placed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core.message import Entry
+from inturn.core.order import Arrival, Gapless, Timestamp
+from inturn.core.pipeline import Pipeline
+from inturn.spark.codec import MessageCodec, values
+
+HASH = "__inturn_hash"
+GROUP = "__inturn_group"
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def by_revision(pipeline: Pipeline) -> bool:
+    """Whether rows may be taken by revision although they arrived in another order.
+
+    For ``Gapless`` in one epoch arrival decides only which of two contents comes first; everything else about
+    these histories is the same in any order.
+    """
+    return isinstance(pipeline.order, Gapless) and pipeline.epoch is None
+
+
+def sort_keys(pipeline: Pipeline) -> list[str]:
+    """The columns by which a group's rows are sorted: the order in which the pure timeline is fed."""
+    own = [pipeline.epoch, pipeline.turn, pipeline.id if isinstance(pipeline.order, Timestamp | Arrival) else None]
+    keys = [*own, pipeline.arrival] if by_revision(pipeline) else [pipeline.arrival, *own]
+    return [key for key in keys if key is not None]
+
+
+def numbers(column: pa.ChunkedArray) -> Ints:
+    """A column of integers or times as int64; times in microseconds."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", tz=column.type.tz))
+    return cast("Ints", column.cast(pa.int64()).to_numpy())
+
+
+@dataclass
+class Chunk:
+    """Sorted rows with what the kernel needs of them.
+
+    Attributes:
+        content: the rows, all of them placeable, without the columns that were added for sorting.
+        columns: the same as Python values, by field.
+        messages: one per row, as the handler gets it.
+        hashes: of each row's group.
+        names: the group of each run of rows.
+        starts: where each group's rows begin, and the number of rows at the end.
+        turns: each row's place in its group's order.
+        epochs: each row's epoch.
+        ids: each row's id, if the pipeline names one.
+        digest: each row's digest, where it was needed so far.
+    """
+
+    pipeline: Pipeline
+    codec: MessageCodec
+    content: pa.Table
+    columns: dict[str, list[Any]]
+    messages: list[Any]
+    hashes: Ints
+    names: list[str]
+    starts: Ints
+    turns: Ints
+    epochs: Ints | None
+    ids: list[str | None] | None
+    digest: list[bytes | None]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]]) -> "Chunk":
+        """Look at sorted rows; at least one."""
+        table = _settle_ties(pipeline, codec, table, columns)
+        hashes = table[HASH].to_numpy()
+        groups = table[GROUP].combine_chunks()
+        change = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).to_numpy(zero_copy_only=False)
+        starts = np.concatenate([[0], np.flatnonzero(change) + 1])
+        return cls(
+            pipeline=pipeline,
+            codec=codec,
+            content=table.drop_columns([HASH, GROUP]),
+            columns=columns,
+            messages=codec.build(columns),
+            hashes=hashes,
+            names=groups.take(pa.array(starts)).to_pylist(),
+            starts=np.append(starts, len(table)),
+            turns=numbers(table[pipeline.turn]) if pipeline.turn else np.zeros(len(table), np.int64),
+            epochs=numbers(table[pipeline.epoch]) if pipeline.epoch else None,
+            ids=_texts(table[pipeline.id]) if pipeline.id else None,
+            digest=[None] * len(table),
+        )
+
+    def need(self, rows: Sequence[int] | Ints) -> None:
+        """Work out the digests of these rows, all at once."""
+        wanted = [int(row) for row in rows if self.digest[row] is None]
+        for row, each in zip(wanted, self.codec.digests(self.columns, wanted) if wanted else [], strict=True):
+            self.digest[row] = each
+
+    def digest_of(self, row: int) -> bytes:
+        """The digest of one row."""
+        if self.digest[row] is None:
+            self.need([row])
+        return cast("bytes", self.digest[row])
+
+    def entry(self, row: int) -> Entry:
+        """One row as the timeline sees it."""
+        return Entry(
+            turn=int(self.turns[row]),
+            digest=self.digest_of(row),
+            message=self.messages[row],
+            epoch=0 if self.epochs is None else int(self.epochs[row]),
+            id=None if self.ids is None else self.ids[row],
+            ref=(self.content, row),
+        )
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    return [None if value is None else str(value) for value in values(column)]
+
+
+def same_as_next(table: pa.Table, keys: Sequence[str]) -> Flags:
+    """For each row but the last, whether the next one is equal to it in all these columns."""
+    same = np.ones(max(len(table) - 1, 0), dtype=np.bool_)
+    for key in keys:
+        column = table[key].combine_chunks()
+        before, after = column.slice(0, len(column) - 1), column.slice(1)
+        both_null = pc.and_(before.is_null(), after.is_null())
+        same &= pc.or_kleene(pc.fill_null(pc.equal(before, after), False), both_null).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    return same
+
+
+def _settle_ties(pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]]) -> pa.Table:
+    """Order rows that nothing else orders by their digests, so that every run decides the same."""
+    same = same_as_next(table, [HASH, GROUP, *sort_keys(pipeline)])
+    if not same.any():
+        return table
+    order = np.arange(len(table))
+    moved = False
+    tied = np.flatnonzero(same)
+    in_tie = np.unique(np.concatenate([tied, tied + 1]))
+    digest = dict(zip(in_tie.tolist(), codec.digests(columns, in_tie.tolist()), strict=True))
+    for first, last in _blocks(same):
+        rows = list(range(first, last + 1))
+        ranked = sorted(rows, key=digest.__getitem__)
+        if ranked != rows:
+            order[first : last + 1] = ranked
+            moved = True
+    if not moved:
+        return table
+    for name, column in columns.items():
+        columns[name] = [column[row] for row in order]
+    return table.take(pa.array(order)).combine_chunks()
+
+
+def _blocks(same: Flags) -> Iterator[tuple[int, int]]:
+    """The first and last row of each block of rows that are equal to their next."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

@@ -1,0 +1,310 @@
+"""Between Arrow columns and the user's types: messages in, states in and out, without pickle.
+
+A field whose type says what it is becomes a real column; anything else is JSON text in its column. What would not
+come back as it was is refused, so that a state means the same in this step and in the next.
+"""
+
+import dataclasses
+import datetime as dt
+import enum
+import types
+import typing
+import uuid
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core.errors import PipelineError, StateError
+from inturn.core.message import digests, field_names
+from inturn.core.pipeline import Pipeline
+
+_COLUMNS: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    dt.date: pa.date32(),
+    dt.datetime: pa.timestamp("us", tz="UTC"),
+}
+_ARROW_KINDS: dict[Any, Callable[[pa.DataType], bool]] = {
+    bool: pa.types.is_boolean,
+    int: pa.types.is_integer,
+    float: pa.types.is_floating,
+    str: lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+    bytes: lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
+    dt.date: pa.types.is_date,
+    dt.datetime: pa.types.is_timestamp,
+    Decimal: pa.types.is_decimal,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One field of a record type.
+
+    Attributes:
+        name: its name.
+        type: its type without ``| None``.
+        optional: whether None is allowed.
+        default: makes the default value; None if the field has none.
+    """
+
+    name: str
+    type: Any
+    optional: bool
+    default: Callable[[], Any] | None
+
+
+def record_fields(record: type) -> list[Field]:
+    """The fields of a dataclass or Struct type.
+
+    Raises:
+        PipelineError: if a type hint cannot be resolved.
+    """
+    try:
+        hints = typing.get_type_hints(record)
+    except NameError as error:
+        msg = f"a type hint of {record.__name__} cannot be resolved: {error}; define the type at module level"
+        raise PipelineError(msg) from error
+    fields = []
+    for name in field_names(record) or ():
+        options = [each for each in typing.get_args(hints[name]) if each is not types.NoneType]
+        union = typing.get_origin(hints[name]) in (typing.Union, types.UnionType)
+        optional = (union and len(options) < len(typing.get_args(hints[name]))) or hints[name] in (Any, None)
+        kind = options[0] if union and len(options) == 1 else hints[name]
+        fields.append(Field(name, kind, optional, _default(record, name)))
+    return fields
+
+
+def _default(record: type, name: str) -> Callable[[], Any] | None:
+    described: Any
+    missing: Any
+    if dataclasses.is_dataclass(record):
+        described, missing = dataclasses.fields(record), dataclasses.MISSING
+    else:
+        described, missing = msgspec.structs.fields(record), msgspec.NODEFAULT
+    for field in described:
+        if field.name == name:
+            if field.default is not missing:
+                return lambda: field.default
+            factory: Callable[[], Any] = field.default_factory
+            return None if factory is missing else factory
+    return None
+
+
+def _maker(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
+    """A function that makes records of columns of the named fields; the other fields take their defaults."""
+    order = list(field_names(record) or ())
+    keyword_only = getattr(getattr(record, "__struct_config__", None), "kw_only", False) or any(
+        getattr(field, "kw_only", False) for field in getattr(record, "__dataclass_fields__", {}).values()
+    )
+    if list(names) == order[: len(names)] and not keyword_only:
+        return lambda *columns: list(map(record, *columns))
+    return lambda *columns: [record(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """The column as Python values; instants in UTC."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", tz="UTC" if column.type.tz else None))
+    if pa.types.is_integer(column.type) and column.null_count == 0:
+        return typing.cast("list[Any]", column.to_numpy().tolist())
+    return typing.cast("list[Any]", column.to_pylist())
+
+
+class MessageCodec:
+    """Makes the messages of a pipeline from Arrow columns.
+
+    Args:
+        pipeline: whose message type it is.
+        columns: the names of the columns that come in.
+    """
+
+    def __init__(self, pipeline: Pipeline, columns: Sequence[str]) -> None:
+        self._record = pipeline.message
+        if pipeline.message is None:
+            self.names = list(columns)
+            self._fields = []
+            self._defaults: list[Field] = []
+        else:
+            fields = record_fields(pipeline.message)
+            self._fields = [field for field in fields if field.name in columns]
+            self._defaults = [field for field in fields if field.name not in columns]
+            self.names = [field.name for field in self._fields]
+            self._make = _maker(pipeline.message, self.names)
+        self._content = [name for name in self.names if pipeline.in_content(name)]
+        self._default_content = [field for field in self._defaults if pipeline.in_content(field.name)]
+
+    def read(self, table: pa.Table) -> tuple[dict[str, list[Any]], dict[int, str]]:
+        """The columns as Python values of the fields' types, and the rows that do not fit with the reason."""
+        columns = {name: values(table[name]) for name in self.names}
+        bad: dict[int, str] = {}
+        for field in self._fields:
+            columns[field.name] = _fit(field, columns[field.name], table[field.name], bad)
+        return columns, bad
+
+    def build(self, columns: dict[str, list[Any]]) -> list[Any]:
+        """The messages, one per row."""
+        if self._record is None:
+            names = self.names
+            return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return self._make(*columns.values())
+
+    def digests(self, columns: dict[str, list[Any]], rows: Sequence[int] | None = None) -> list[bytes]:
+        """The digests of the given rows, or of all."""
+        content = [columns[name] for name in self._content]
+        if rows is not None:
+            content = [[column[row] for row in rows] for column in content]
+        count = len(content[0]) if content else 0
+        absent = [[field.default() if field.default else None] * count for field in self._default_content]
+        return digests([*self._content, *(field.name for field in self._default_content)], [*content, *absent])
+
+
+def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int, str]) -> list[Any]:
+    """Bring a column to its field's type; rows that cannot be are noted in ``bad`` and left as they are."""
+    if source.null_count and not field.optional:
+        expected = getattr(field.type, "__name__", field.type)
+        for row, value in enumerate(column):
+            if value is None:
+                bad.setdefault(row, f"{field.name} is null, expected {expected}")
+    direct = _ARROW_KINDS.get(field.type)
+    if (direct is not None and direct(source.type)) or field.type is Any:
+        return column
+    wanted: Any = typing.Optional[field.type]  # noqa: UP045 - built at run time
+    try:
+        return msgspec.convert(column, list[wanted], strict=False)
+    except msgspec.ValidationError:
+        return [_fit_one(field, wanted, row, value, bad) for row, value in enumerate(column)]
+
+
+def _fit_one(field: Field, wanted: Any, row: int, value: Any, bad: dict[int, str]) -> Any:
+    try:
+        return msgspec.convert(value, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        bad.setdefault(row, f"{field.name} is {value!r}: {error}")
+        return value
+
+
+class StateCodec:
+    """Stores the states of a pipeline as a struct column, and makes them of it again.
+
+    Raises:
+        StateError: if the state type has a field that ``__init__`` does not take.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        kind = pipeline.state if isinstance(pipeline.state, type) else None
+        self._pipeline = pipeline.name
+        self.record = kind if kind is not None and field_names(kind) is not None else None
+        if self.record is not None:
+            self._fields = record_fields(self.record)
+            hidden = [f.name for f in getattr(self.record, "__dataclass_fields__", {}).values() if not f.init]
+            if hidden:
+                msg = f"{self.record.__name__}.{hidden[0]} is not an argument of __init__, so it cannot be stored"
+                raise StateError(msg)
+        else:
+            self._fields = [Field("state", kind or Any, optional=kind is None, default=None)]
+        self.columns = [_Column(field, pipeline.name) for field in self._fields]
+        self.type = pa.struct([pa.field(column.name, column.type) for column in self.columns])
+
+    @property
+    def signature(self) -> dict[str, str]:
+        """What the store remembers of the state type: each field and how it is stored."""
+        return {column.name: column.kind for column in self.columns}
+
+    def check(self, stored: dict[str, str]) -> None:
+        """Whether states that were stored under another signature can be read.
+
+        Raises:
+            StateError: if a field went away or changed its type, or a new one has no default.
+        """
+        now = self.signature
+        for name, kind in stored.items():
+            if name not in now:
+                msg = f"the store's states have a field {name!r} ({kind}) that the state type has no more; put it back"
+                raise StateError(f"{msg}, or start a new store")
+            if now[name] != kind:
+                msg = f"the state field {name!r} is stored as {kind} and is now {now[name]}; keep the type"
+                raise StateError(f"{msg}, or start a new store")
+        for column in self.columns:
+            if column.name not in stored and column.field.default is None:
+                msg = f"the state field {column.name!r} is new and has no default, so older states cannot be loaded"
+                raise StateError(f"{msg}; give it one")
+
+    def pack(self, states: Sequence[Any]) -> pa.StructArray:
+        """The states as one struct column.
+
+        Raises:
+            StateError: if a state would not come back as it is.
+        """
+        if self.record is None:
+            arrays = [self.columns[0].pack(states)]
+        else:
+            arrays = [column.pack([getattr(state, column.name) for state in states]) for column in self.columns]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.type))
+
+    def unpack(self, array: pa.StructArray) -> list[Any]:
+        """The states again; fields that were not stored yet take their defaults."""
+        known = {field.name for field in array.type}
+        present = [column for column in self.columns if column.name in known]
+        columns = [column.unpack(pc.struct_field(array, column.name)) for column in present]
+        if self.record is None:
+            return columns[0]
+        return _maker(self.record, [column.name for column in present])(*columns)
+
+
+class _Column:
+    """How one field of a state is stored."""
+
+    def __init__(self, field: Field, pipeline: str) -> None:
+        self.field, self.name, self._pipeline = field, field.name, pipeline
+        self._wanted = typing.Optional[field.type] if field.optional else field.type  # noqa: UP045 - at run time
+        texts = isinstance(field.type, type) and (
+            field.type in (Decimal, uuid.UUID)
+            or (issubclass(field.type, enum.Enum) and all(isinstance(each.value, str) for each in field.type))
+        )
+        self._form = "column" if field.type in _COLUMNS else "text" if texts else "json"
+        self.type = _COLUMNS.get(field.type, pa.string())
+        of = f" of {self._wanted!r}" if self._form == "json" and field.type is not Any else ""
+        self.kind = f"{self.type if self._form == 'column' else self._form}{of}"
+        self._decoder = msgspec.json.Decoder(self._wanted)
+
+    def pack(self, column: Sequence[Any]) -> pa.Array:
+        try:
+            if self._form == "column":
+                if self.field.type is dt.datetime and any(v is not None and v.tzinfo is None for v in column):
+                    self._refuse("a time without a zone", "give it one, such as datetime.UTC")
+                return pa.array(column, type=self.type)
+            if self._form == "text":
+                return pa.array([None if v is None else msgspec.to_builtins(v) for v in column], type=self.type)
+            return pa.array([self._json(value) for value in column], type=self.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+            return self._refuse(str(error), f"expected {self._wanted!r}")
+
+    def unpack(self, array: pa.Array) -> list[Any]:
+        column = values(array)
+        if self._form == "column":
+            return column
+        if self._form == "text":
+            return [None if value is None else msgspec.convert(value, self.field.type) for value in column]
+        decode = self._decoder.decode
+        return [None if value is None else decode(value) for value in column]
+
+    def _json(self, value: Any) -> str:
+        text = msgspec.json.encode(value)
+        try:
+            again = self._decoder.decode(text)
+        except msgspec.ValidationError as error:
+            self._refuse(repr(value), str(error))
+        if again != value:
+            self._refuse(repr(value), f"after storing it would be {again!r}; use JSON values, or a typed state")
+        return text.decode()
+
+    def _refuse(self, what: str, mend: str) -> typing.NoReturn:
+        msg = f"pipeline {self._pipeline!r}: the state's {self.name!r} cannot be stored: {what}: {mend}"
+        raise StateError(msg)

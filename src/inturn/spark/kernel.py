@@ -1,0 +1,360 @@
+"""The timeline's rules over Arrow columns: one pass over the sorted rows of a slice of the groups.
+
+Where a group simply goes forward, whole runs are found with numpy and handed to the fold at once. Whatever is not
+plain (a held message, a parked group, an old copy, an epoch, an order by time or arrival) is offered row by row to
+the same timeline that the replay uses. So the rules are written once, and the common case is fast.
+"""
+
+import time
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core import limits
+from inturn.core.errors import InvalidMessage
+from inturn.core.fold import Fold, Group, Journal
+from inturn.core.message import Entry
+from inturn.core.order import Gapless, Monotone
+from inturn.core.pipeline import Pipeline
+from inturn.core.timeline import MARK_BYTES, GaplessTimeline, MonotoneTimeline, Verdict, timeline
+from inturn.spark.chunk import GROUP, HASH, Chunk, Flags, Ints, by_revision, same_as_next, sort_keys
+from inturn.spark.codec import MessageCodec
+from inturn.spark.levels import Levels, Record
+from inturn.spark.writer import Writer
+
+_CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
+
+
+class Open:
+    """A group whose rows are being read: its core, and what the store had of it."""
+
+    __slots__ = ("changed", "group", "hash", "held_before", "held_step")
+
+    def __init__(self, hash_: int, group: Group, record: Record | None) -> None:
+        self.hash, self.group = hash_, group
+        self.held_step = record.held_step if record else None
+        self.held_before = frozenset(group.timeline.held) if group.timeline.held else frozenset()
+        self.changed = record is None
+
+    def offer(self, entry: Entry) -> None:
+        """Offer one message to the timeline."""
+        epoch = self.group.timeline.epoch
+        if self.group.offer(entry) in _CHANGES or self.group.timeline.epoch != epoch:
+            self.changed = True
+
+
+class Kernel:
+    """Takes the sorted rows of one slice, chunk by chunk, to their places.
+
+    Args:
+        pipeline: the definition.
+        codec: makes the messages.
+        levels: the groups as the step before left them.
+        writer: where the results go.
+        step: the step's number.
+        now_us: the step's time.
+        final: release what waits only for a later time.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        codec: MessageCodec,
+        levels: Levels,
+        writer: Writer,
+        *,
+        step: int,
+        now_us: int,
+        final: bool,
+    ) -> None:
+        self._pipeline, self._codec, self._levels, self._writer = pipeline, codec, levels, writer
+        self._step, self._now_us, self._final = step, now_us, final
+        self._journal = Journal()
+        self.counts = self._journal.counts
+        self._open: Open | None = None
+        self._pending: list[pa.Table] = []
+        self._keys = sort_keys(pipeline)
+
+    def feed(self, table: pa.Table) -> None:
+        """Take the next sorted rows. The last of them may be equal in order to the next chunk's first, so they wait."""
+        self.counts.received += len(table)
+        table = pa.concat_tables([*self._pending, table]).combine_chunks() if self._pending else table.combine_chunks()
+        same = same_as_next(table, [HASH, GROUP, *self._keys])
+        differ = np.flatnonzero(~same)
+        cut = int(differ[-1]) + 1 if len(differ) else 0
+        self._pending = [table.slice(cut)]
+        if cut:
+            self._take(table.slice(0, cut))
+
+    def finish(self) -> None:
+        """Take what is left, and the groups that no message came for but whose wait is over."""
+        if self._pending:
+            self._take(self._pending[0])
+        self._close()
+        self._visit(self._levels.take(np.empty(0, np.int64)), None)
+        self._flush()
+
+    def _take(self, table: pa.Table) -> None:
+        valid, columns = self._split(table)
+        if not len(valid):
+            return
+        chunk = Chunk.of(self._pipeline, self._codec, valid, columns)
+        hashes = np.unique(chunk.hashes)
+        records = self._levels.take(hashes, int(hashes[-1]))
+        opened = [self._begin(name, records, chunk, at) for at, name in enumerate(chunk.names)]
+        if by_revision(self._pipeline):
+            self._forward(chunk, opened)
+        else:
+            self._row_by_row(chunk, opened)
+        # What shares the last hash may still get a message in the next chunk.
+        self._visit(records, int(hashes[-1]))
+        self._flush()
+
+    # -- what cannot be placed -------------------------------------------------------------------------------
+
+    def _split(self, table: pa.Table) -> tuple[pa.Table, dict[str, list[object]]]:
+        """Reject what cannot be placed; the rest, and its columns as Python values."""
+        pipeline = self._pipeline
+        columns, bad = self._codec.read(table)
+        for name in reversed([n for n in (GROUP, *pipeline.key_fields[1:], pipeline.arrival) if n]):
+            if table[name].null_count:
+                shown = pipeline.group if name == GROUP else name
+                nulls = np.flatnonzero(table[name].is_null().to_numpy())
+                bad.update(dict.fromkeys(nulls.tolist(), f"{shown} is null"))
+        if isinstance(pipeline.order, Gapless):
+            turn, start = table[pipeline.order.column], pipeline.order.start
+            below = pc.fill_null(pc.less(turn, start), False).to_numpy()  # noqa: FBT003
+            for row in np.flatnonzero(below).tolist():
+                bad.setdefault(row, f"{pipeline.order.column} {turn[row]} is below start {start}")
+        if not bad:
+            return table, columns
+        for row, why in sorted(bad.items()):
+            if pipeline.on_invalid == "fail":
+                raise InvalidMessage(f"{why}: {table.slice(row, 1).to_pylist()[0]!r}")
+            # It has no place: only the note of where its content is.
+            entry = Entry(turn=cast("int", None), digest=b"", message=None, ref=(self._content(table), row))
+            self._journal.reject(cast("str", table[GROUP][row].as_py()), entry, "invalid", why)
+        keep = np.array([row for row in range(len(table)) if row not in bad], dtype=np.int64)
+        kept = {name: [column[row] for row in keep] for name, column in columns.items()}
+        return table.take(pa.array(keep)).combine_chunks(), kept
+
+    def _content(self, table: pa.Table) -> pa.Table:
+        return table.drop_columns([HASH, GROUP])
+
+    # -- groups ----------------------------------------------------------------------------------------------
+
+    def _begin(self, name: str, records: dict[str, Record], chunk: Chunk, at: int) -> Open:
+        if at == 0 and self._open is not None:
+            if self._open.group.name == name:
+                return self._open
+            self._close()
+        return self._reopen(name, int(chunk.hashes[chunk.starts[at]]), records.pop(name, None))
+
+    def _reopen(self, name: str, hash_: int, record: Record | None) -> Open:
+        line = timeline(self._pipeline.order) if record is None else record.line
+        restore = self._pipeline.state if record is None else record.restore
+        group = Group(name, line, Fold(self._pipeline, restore, time.sleep), self._journal, self._now_us)
+        return Open(hash_, group, record)
+
+    def _visit(self, records: dict[str, Record], below: int | None) -> None:
+        """Groups that no message came for: the time did, and their wait may be over."""
+        for name in sorted(name for name, record in records.items() if below is None or record.hash < below):
+            record = records.pop(name)
+            self._settle(self._reopen(name, record.hash, record))
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._settle(self._open)
+            self._open = None
+
+    def _settle(self, opened: Open) -> None:
+        group = opened.group
+        skipped = len(group.timeline.skipped)
+        parked = group.timeline.parked
+        group.finish(final=self._final)
+        held = group.timeline.held
+        if held.keys() != opened.held_before:
+            opened.held_step, opened.changed = self._step, True
+            self._writer.hold(opened.hash, group)
+        if opened.changed or len(group.timeline.skipped) != skipped or group.timeline.parked is not parked:
+            self._writer.group(opened.hash, group, opened.held_step)
+
+    def _flush(self) -> None:
+        self._writer.outputs(self._journal.outputs)
+        self._writer.rejected(self._journal.rejected)
+        self._writer.flush()
+        self._journal.outputs, self._journal.rejected = [], []
+
+    # -- row by row ------------------------------------------------------------------------------------------
+
+    def _row_by_row(self, chunk: Chunk, opened: list[Open]) -> None:
+        rising = self._rising(chunk) if isinstance(self._pipeline.order, Monotone) else None
+        if rising is None:
+            chunk.need(range(len(chunk.messages)))
+        for at, each in enumerate(opened):
+            first, end = int(chunk.starts[at]), int(chunk.starts[at + 1])
+            self._switch(each)
+            line = each.group.timeline
+            if (
+                rising is not None
+                and rising[at]
+                and isinstance(line, MonotoneTimeline)
+                and not line.held
+                and (line.reached is None or chunk.turns[first] > line.reached)
+            ):
+                self._run_rising(chunk, each, line, first, end)
+                continue
+            if rising is not None:
+                chunk.need(range(first, end))
+            for row in range(first, end):
+                each.offer(chunk.entry(row))
+
+    def _rising(self, chunk: Chunk) -> Flags | None:
+        """For each group, whether its rows rise strictly; None where epochs have to be looked at first."""
+        if chunk.epochs is not None:
+            return None
+        falls = np.concatenate([[False], chunk.turns[1:] <= chunk.turns[:-1]])
+        falls[chunk.starts[:-1]] = False
+        return cast("Flags", np.add.reduceat(falls, chunk.starts[:-1]) == 0)
+
+    def _run_rising(self, chunk: Chunk, each: Open, line: MonotoneTimeline, first: int, end: int) -> None:
+        emitted, count = each.group.fold.run(chunk.messages[first:end])
+        for index, outputs in emitted:
+            self._journal.outputs.append((each.group.name, chunk.entry(first + index), outputs))
+        self.counts.applied += count
+        each.changed = True
+        line.epoch = line.epoch or 0
+        remembered = range(max(first, first + count - limits.REMEMBERED_REVISIONS), first + count)
+        chunk.need(remembered)
+        line.advance((int(chunk.turns[row]), chunk.digest_of(row)) for row in remembered)
+        if first + count < end:
+            self._park(chunk, each, first + count)
+            for row in range(first + count + 1, end):
+                each.offer(chunk.entry(row))
+
+    def _park(self, chunk: Chunk, each: Open, row: int) -> None:
+        entry = chunk.entry(row)
+        each.group.timeline.see(entry)
+        each.group.timeline.park(entry, each.group.fold.error, self._now_us)
+
+    # -- whole runs of revisions -----------------------------------------------------------------------------
+
+    def _forward(self, chunk: Chunk, opened: list[Open]) -> None:
+        """Gapless in one epoch: find with numpy, for each group, the run of rows that follow one another."""
+        start = cast("Gapless", self._pipeline.order).start
+        due = np.full(len(opened), start, dtype=np.int64)
+        plain = np.ones(len(opened), dtype=np.bool_)
+        for at, each in enumerate(opened):
+            line = cast("GaplessTimeline", each.group.timeline)
+            if line.reached is not None:
+                due[at] = line.reached + 1
+            if line.held or line.parked:
+                plain[at] = False
+        runs = _Runs(chunk, due, plain)
+        chunk.need(runs.digests_needed())
+        marks = runs.marks()
+        for at, each in enumerate(opened):
+            self._switch(each)
+            self._advance(chunk, runs, at, each, marks[at])
+
+    def _switch(self, each: Open) -> None:
+        if self._open is not each:
+            self._close()
+            self._open = each
+
+    def _advance(self, chunk: Chunk, runs: "_Runs", at: int, each: Open, marks: bytes) -> None:
+        line = cast("GaplessTimeline", each.group.timeline)
+        line.epoch = 0
+        begin, end = int(runs.run_starts[at]), int(runs.run_starts[at + 1])
+        rows = runs.rows[begin:end]
+        count = len(rows)
+        first, last = int(chunk.starts[at]), int(chunk.starts[at + 1])
+        if count < last - first:
+            for row in range(first, runs.old_until(at)):
+                each.offer(chunk.entry(row))
+        if count:
+            whole = count == last - first
+            messages = chunk.messages[first:last] if whole else [chunk.messages[row] for row in rows]
+            emitted, applied = each.group.fold.run(messages)
+            for index, outputs in emitted:
+                self._journal.outputs.append((each.group.name, chunk.entry(int(rows[index])), outputs))
+            self.counts.applied += applied
+            each.changed = True
+            if applied < count:
+                return self._stop(chunk, runs, at, each, applied)
+            line.advance(count, marks)
+            if whole:
+                return None
+        return self._rest(chunk, runs, each, runs.old_until(at), last, set(rows.tolist()))
+
+    def _stop(self, chunk: Chunk, runs: "_Runs", at: int, each: Open, applied: int) -> None:
+        """The handler failed in the middle of a run: keep what was applied, park the message, queue the rest."""
+        line = cast("GaplessTimeline", each.group.timeline)
+        rows = runs.rows[int(runs.run_starts[at]) : int(runs.run_starts[at + 1])].tolist()
+        kept = rows[max(0, applied - limits.REMEMBERED_REVISIONS) : applied]
+        chunk.need(kept)
+        line.advance(applied, b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in kept))
+        self._park(chunk, each, rows[applied])
+        self._rest(chunk, runs, each, runs.old_until(at), int(chunk.starts[at + 1]), set(rows[: applied + 1]))
+
+    def _rest(self, chunk: Chunk, runs: "_Runs", each: Open, first: int, last: int, done: set[int]) -> None:
+        """The rows beside the run: copies of its messages, and what is still early."""
+        for row in range(first, last):
+            if row in done:
+                continue
+            winner = int(runs.winner[row])
+            if winner == row or winner not in done:
+                each.offer(chunk.entry(row))
+            elif chunk.digest_of(row) == chunk.digest_of(winner):
+                self.counts.duplicate += 1
+            else:
+                detail = "another message with this place or id, and other content, came first"
+                self._journal.reject(each.group.name, chunk.entry(row), "conflict", detail)
+
+
+class _Runs:
+    """For each group of a chunk, the rows that follow one another from the revision whose turn it is."""
+
+    def __init__(self, chunk: Chunk, due: Ints, plain: Flags) -> None:
+        turns, starts = chunk.turns, chunk.starts
+        self._chunk = chunk
+        count = len(turns)
+        lengths = np.diff(starts)
+        group = np.repeat(np.arange(len(lengths)), lengths)
+        first = np.ones(count, dtype=np.bool_)
+        first[1:] = turns[1:] != turns[:-1]
+        first[starts[:-1]] = True
+        self.winner: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
+        old = turns < due[group]
+        self._old = np.add.reduceat(old.astype(np.int64), starts[:-1])
+        candidate = first & ~old & plain[group]
+        rank: Ints = np.cumsum(candidate, dtype=np.int64)
+        rank = rank - (rank[starts[:-1]] - candidate[starts[:-1]])[group]
+        # Unique revisions from the due one on, each less its rank: equal to it as long as nothing is missing.
+        follows = candidate & (turns - rank + 1 == due[group])
+        self.rows: Ints = np.flatnonzero(follows)
+        self.run_starts: Ints = np.concatenate([[0], np.cumsum(np.add.reduceat(follows.astype(np.int64), starts[:-1]))])
+        self._follows = follows
+        self._first = first
+
+    def old_until(self, at: int) -> int:
+        """Where the rows of a group begin that are not behind it."""
+        return int(self._chunk.starts[at] + self._old[at])
+
+    def digests_needed(self) -> Ints:
+        """The rows whose digests decide something or are to be remembered."""
+        position = np.arange(len(self.rows))
+        from_end = np.repeat(self.run_starts[1:], np.diff(self.run_starts)) - position
+        self._kept = self.rows[from_end <= limits.REMEMBERED_REVISIONS]
+        beside = np.flatnonzero(~self._follows)
+        return np.unique(np.concatenate([self._kept, beside, self.winner[beside]]))
+
+    def marks(self) -> list[bytes]:
+        """For each group, the heads of the digests of the last rows of its run."""
+        digest = self._chunk.digest
+        packed = b"".join([cast("bytes", digest[row])[:MARK_BYTES] for row in self._kept.tolist()])
+        sizes = np.minimum(np.diff(self.run_starts), limits.REMEMBERED_REVISIONS) * MARK_BYTES
+        ends = np.cumsum(sizes).tolist()
+        return [packed[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]

@@ -1,0 +1,275 @@
+"""The store: plain Parquet files, and a manifest per step that says which of them exist.
+
+```
+STORE/
+  inturn.json                    what this is a store of; written once
+  steps/000000000007.json        the manifest of step 7; a step is committed when its manifest is there
+  data/groups|held|outputs|rejected/…parquet
+```
+
+A file that no manifest names does not exist for any reader. Committing is creating the manifest only if it is not
+there, so of two writers one is told that it lost, and a step that died half-way leaves nothing behind.
+"""
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote, urlparse
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import PipelineError, StoreConflict, StoreError, StoreMismatch
+from inturn.core.pipeline import Pipeline
+
+FORMAT = 1
+
+
+class File(msgspec.Struct, frozen=True):
+    """One data file, sorted by hash.
+
+    Attributes:
+        path: relative to the store.
+        rows: how many rows it has.
+        low: the smallest hash in it.
+        high: the greatest.
+        due_us: the earliest deadline among its groups, in microseconds; None if it has none.
+    """
+
+    path: str
+    rows: int
+    low: int
+    high: int
+    due_us: int | None = None
+
+
+class Level(msgspec.Struct, frozen=True):
+    """What one step changed: the groups it touched as they are after it, and the messages it holds."""
+
+    step: int
+    groups: list[File]
+    held: list[File]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One committed step.
+
+    Attributes:
+        step: its number, from 1.
+        now_us: the time of the step, by which it decided; microseconds since 1970.
+        committed: when it was committed, ISO 8601.
+        seconds: how long it took.
+        writer: the id of the run that committed it.
+        counts: where the messages went.
+        handler: a fingerprint of the handler's code.
+        state: how the state's fields are stored.
+        levels: the files that hold the groups and held messages after this step, newest last.
+        outputs: the files with this step's outputs.
+        rejected: the files with this step's rejected messages.
+    """
+
+    step: int
+    now_us: int
+    committed: str
+    seconds: float
+    writer: str
+    counts: dict[str, Any]
+    handler: str
+    state: dict[str, str]
+    levels: list[Level]
+    outputs: list[File]
+    rejected: list[File]
+
+
+class About(msgspec.Struct, frozen=True):
+    """What a store is a store of; it never changes.
+
+    Attributes:
+        format: the version of the layout.
+        pipeline: the pipeline's name.
+        group: the group's field.
+        order: the grade of order and its fields.
+        id: the field with the deduplication id.
+        buckets: into how many slices of the hash space the groups are divided.
+    """
+
+    format: int
+    pipeline: str
+    group: str
+    order: str
+    id: str | None
+    buckets: int
+
+
+def about(pipeline: Pipeline, buckets: int | None) -> About:
+    """What a new store of this pipeline would say of itself.
+
+    Raises:
+        PipelineError: if the number of buckets is out of range.
+    """
+    count = limits.BUCKETS if buckets is None else buckets
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_BUCKETS:
+        msg = f"buckets={buckets!r}; expected a whole number from 1 to {limits.MAX_BUCKETS}"
+        raise PipelineError(msg)
+    return About(FORMAT, pipeline.name, pipeline.group, repr(pipeline.order), pipeline.id, count)
+
+
+class Store:
+    """A store in a directory.
+
+    Args:
+        location: a path, or a ``file:`` URI. Every machine that works on it must see it under this name.
+
+    Raises:
+        StoreError: for a location on a filesystem that cannot create a file only if it is absent.
+    """
+
+    def __init__(self, location: str | os.PathLike[str]) -> None:
+        text = os.fspath(location)
+        url = urlparse(text)
+        if url.scheme not in ("", "file"):
+            msg = f"store={text!r}: a step is committed by creating its manifest only if it is not there, which "
+            raise StoreError(f"{msg}{url.scheme}: is not known to do; use a path that all workers share")
+        self.root = Path(unquote(url.path) if url.scheme else text).absolute()
+
+    def about(self) -> About | None:
+        """What the store says of itself; None if there is no store yet.
+
+        Raises:
+            StoreMismatch: if it is of a newer format.
+            StoreError: if it cannot be read.
+        """
+        data = self._read("inturn.json")
+        if data is None:
+            return None
+        version = self._decode(data, dict[str, Any], "inturn.json").get("format")
+        if version != FORMAT:
+            msg = f"{self.root} has format {version!r}; this version of inturn knows {FORMAT}: update inturn"
+            raise StoreMismatch(msg)
+        return cast("About", self._decode(data, About, "inturn.json"))
+
+    def open(self, wanted: About, *, buckets: int | None) -> About:
+        """Open the store for a pipeline, making it if it is not there.
+
+        Raises:
+            StoreMismatch: if it belongs to another pipeline, or has another number of buckets.
+            StoreError: if it cannot be made.
+        """
+        there = self.about()
+        if there is None:
+            if self.root.exists() and any(self.root.iterdir()):
+                msg = f"{self.root} is not empty and not a store; name an empty or new directory"
+                raise StoreError(msg)
+            with contextlib.suppress(StoreConflict):
+                self.create("inturn.json", _pretty(wanted))
+            there = self.about() or wanted
+        for name in ("pipeline", "group", "order", "id"):
+            mine, theirs = getattr(wanted, name), getattr(there, name)
+            if mine != theirs:
+                msg = f"{self.root} is the store of a pipeline with {name} {theirs!r}, not {mine!r}; name another store"
+                raise StoreMismatch(msg)
+        if buckets not in (None, there.buckets):
+            msg = f"{self.root} was made with {there.buckets} buckets, not {buckets}; leave buckets= out"
+            raise StoreMismatch(msg)
+        return there
+
+    def steps(self) -> list[int]:
+        """The numbers of the committed steps, in order."""
+        try:
+            names = [path.name for path in (self.root / "steps").iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._failed("read", "steps", error) from error
+        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+    def manifest(self, step: int) -> Manifest:
+        """The manifest of a committed step.
+
+        Raises:
+            StoreError: if there is no such step, or its manifest cannot be read.
+        """
+        name = f"steps/{step:012d}.json"
+        data = self._read(name)
+        if data is None:
+            steps = self.steps()
+            has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no step yet"
+            msg = f"{self.root} has no step {step}; {has}"
+            raise StoreError(msg)
+        return cast("Manifest", self._decode(data, Manifest, name))
+
+    def latest(self) -> Manifest | None:
+        """The manifest of the last committed step; None before the first."""
+        steps = self.steps()
+        return self.manifest(steps[-1]) if steps else None
+
+    def commit(self, manifest: Manifest) -> None:
+        """Make a step exist, if it does not yet.
+
+        Raises:
+            StoreConflict: if another writer committed this step first; nothing of ours is then seen by anyone.
+        """
+        try:
+            self.create(f"steps/{manifest.step:012d}.json", _pretty(manifest))
+        except StoreConflict:
+            msg = f"{self.root}: another writer committed step {manifest.step} first; nothing of this one was kept. "
+            raise StoreConflict(msg + "Run it again: what the other applied is not applied twice") from None
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a file whole, only if it is not there: a link to a finished file either succeeds or finds one.
+
+        Raises:
+            StoreConflict: if it is there.
+            StoreError: if it cannot be written.
+        """
+        target = self.root / name
+        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(draft, target)
+            finally:
+                draft.unlink()
+            sync(target.parent)
+        except FileExistsError:
+            msg = f"{target} is there already"
+            raise StoreConflict(msg) from None
+        except OSError as error:
+            raise self._failed("write", name, error) from error
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+
+    def _failed(self, what: str, name: str, error: OSError) -> StoreError:
+        return StoreError(f"cannot {what} {self.root / name}: {error.strerror or error}")
+
+    def _decode(self, data: bytes, kind: type[Any], name: str) -> Any:
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except msgspec.MsgspecError as error:
+            msg = f"{self.root / name} is damaged: {error}; restore it from a backup"
+            raise StoreError(msg) from error
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, survive a power failure."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _pretty(value: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

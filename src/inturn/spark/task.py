@@ -1,0 +1,128 @@
+"""One task: the rows of one slice of the groups in, files out; what it wrote goes back to the driver as one row."""
+
+import gc
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from inturn.core import errors
+from inturn.core.fold import Counts
+from inturn.core.pipeline import Pipeline
+from inturn.spark import ship
+from inturn.spark.chunk import GROUP, HASH, sort_keys
+from inturn.spark.codec import MessageCodec, StateCodec
+from inturn.spark.faults import reach
+from inturn.spark.kernel import Kernel
+from inturn.spark.levels import Levels
+from inturn.spark.sort import sorted_chunks
+from inturn.spark.tables import File, Level
+from inturn.spark.writer import NEVER_US, Writer
+
+RESULT = "result string"
+"""What a task returns: one row with the JSON of a :class:`Result`."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All that a step's tasks need to know; time and names are fixed here, so that a second attempt decides the same.
+
+    Attributes:
+        root: the store's directory.
+        step: the step's number.
+        now_us: the time of the step.
+        final: release what waits only for a later time.
+        buckets: into how many slices the hash space is divided.
+        attempt: names the files of this run of the step.
+        columns: the message's columns.
+        levels: what the steps before left.
+    """
+
+    root: str
+    step: int
+    now_us: int
+    final: bool
+    buckets: int
+    attempt: str
+    columns: list[str]
+    levels: list[Level]
+
+
+class Result(msgspec.Struct):
+    """What one task did.
+
+    Attributes:
+        counts: where its messages went.
+        files: what it wrote, by table.
+        error: the name of an error of ours and its text; the step then fails with it.
+    """
+
+    counts: Counts
+    files: dict[str, File | None]
+    error: tuple[str, str] | None = None
+
+
+def slice_bounds(bucket: int, buckets: int) -> tuple[int, int]:
+    """The smallest and the greatest hash of a bucket: the 64-bit range cut into equal parts by its high half."""
+    low, end = (-(-(each << 32) // buckets) - (1 << 31) for each in (bucket, bucket + 1))
+    return low << 32, (end << 32) - 1
+
+
+class Task:
+    """The function that Spark calls once per partition.
+
+    Args:
+        plan: the step.
+        pipeline: the pipeline as :func:`inturn.spark.ship.dumps` made it.
+    """
+
+    def __init__(self, plan: Plan, pipeline: bytes) -> None:
+        self._plan, self._pipeline = msgspec.json.encode(plan), pipeline
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take a partition's rows; an error of ours is a result too, so that Spark does not try it again."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+        plan = msgspec.json.decode(self._plan, type=Plan)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(200_000, 50, 100)  # many small objects live as long as their chunk: look rarely
+        try:
+            result = run(plan, ship.loads(self._pipeline), partition, f"{plan.attempt}-{attempt}", batches)
+        except errors.InturnError as error:
+            for _ in batches:  # the rest of the input, so that Spark's writer does not see a broken pipe
+                pass
+            result = Result(Counts(), {}, (type(error).__name__, str(error)))
+        finally:
+            gc.set_threshold(*thresholds)
+        yield pa.RecordBatch.from_pydict({"result": [msgspec.json.encode(result).decode()]})
+
+
+def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> Result:
+    """Take the messages of one bucket to their places and write the files."""
+    root = Path(plan.root)
+    low, high = slice_bounds(bucket, plan.buckets)
+    states = StateCodec(pipeline)
+    name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
+    writer = Writer(root, name, plan.step, pipeline, states)
+    due_us = NEVER_US if plan.final else plan.now_us
+    levels = Levels(root, plan.levels, low, high, due_us, pipeline, states)
+    codec = MessageCodec(pipeline, plan.columns)
+    kernel = Kernel(pipeline, codec, levels, writer, step=plan.step, now_us=plan.now_us, final=plan.final)
+    for chunk in sorted_chunks(batches, hash=HASH, group=GROUP, keys=sort_keys(pipeline)):
+        _check_slice(chunk, low, high)
+        kernel.feed(chunk)
+    kernel.finish()
+    reach("between files")
+    return Result(kernel.counts, writer.close())
+
+
+def _check_slice(chunk: pa.Table, low: int, high: int) -> None:
+    """Spark divides the rows, not we: were a row in the wrong task, its group would be in two places."""
+    hashes: Any = chunk[HASH].to_numpy()
+    if hashes[0] < low or hashes[-1] > high or np.any(hashes[1:] < hashes[:-1]):
+        msg = "rows came to the wrong task or out of order; this engine does not keep to repartitionById: use Spark"
+        raise errors.InturnError(msg)

@@ -1,0 +1,265 @@
+"""The files that one task writes: Parquet, under a name of its own attempt, so that no two tasks ever collide."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inturn.core import limits
+from inturn.core.errors import HandlerError, StoreError
+from inturn.core.fold import Group
+from inturn.core.message import Entry, canonical
+from inturn.core.order import Gapless, Timestamp
+from inturn.core.pipeline import Pipeline
+from inturn.core.replay import outputs_of
+from inturn.core.timeline import GaplessTimeline
+from inturn.spark.codec import StateCodec
+from inturn.spark.tables import File, sync
+
+NEVER_US = 2**62
+"""The deadline of a group that only ``final=True`` can release."""
+
+_GROUPS = {
+    "hash": pa.int64(),
+    "group": pa.string(),
+    "epoch": pa.int64(),
+    "reached": pa.int64(),
+    "status": pa.string(),
+    "error": pa.string(),
+    "memory": pa.binary(),
+    "skipped": pa.string(),
+    "held": pa.int64(),
+    "held_step": pa.int64(),
+    "deadline_us": pa.int64(),
+    "step": pa.int64(),
+}
+_HELD = {
+    "hash": pa.int64(),
+    "group": pa.string(),
+    "epoch": pa.int64(),
+    "turn": pa.int64(),
+    "id": pa.string(),
+    "digest": pa.binary(),
+    "since_us": pa.int64(),
+    "step": pa.int64(),
+}
+OUTPUTS = {
+    "group": pa.string(),
+    "epoch": pa.int64(),
+    "revision": pa.int64(),
+    "id": pa.string(),
+    "index": pa.int64(),
+    "effect_id": pa.string(),
+    "type": pa.string(),
+    "output": pa.string(),
+    "step": pa.int64(),
+}
+REJECTED = {
+    "group": pa.string(),
+    "epoch": pa.int64(),
+    "revision": pa.int64(),
+    "id": pa.string(),
+    "reason": pa.string(),
+    "detail": pa.string(),
+    "message": pa.string(),
+    "step": pa.int64(),
+}
+
+
+class _Out:
+    """One Parquet file, opened when its first row comes."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self._root, self._name = root, name
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._rows = self._low = self._high = 0
+        self._due: int | None = None
+
+    def write(self, table: pa.Table) -> None:
+        self._waiting.append(table)
+        if sum(map(len, self._waiting)) >= limits.ROW_GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> File | None:
+        self._flush()
+        if self._writer is None:
+            return None
+        self._guard(self._writer.close)
+        self._guard(lambda: sync(self._root / self._name))
+        return File(self._name, self._rows, self._low, self._high, self._due)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.concat_tables(self._waiting, promote_options="permissive")
+        self._waiting = []
+        if self._writer is None:
+            path = self._root / self._name
+            self._guard(lambda: path.parent.mkdir(parents=True, exist_ok=True))
+            self._writer = self._guard(
+                lambda: pq.ParquetWriter(path, table.schema, use_dictionary=False, write_statistics=True)
+            )
+        elif self._writer.schema != table.schema:
+            table = table.cast(self._writer.schema)
+        self._guard(lambda: self._writer.write_table(table, row_group_size=limits.ROW_GROUP_ROWS))
+        self._note(table)
+
+    def _note(self, table: pa.Table) -> None:
+        if "hash" in table.column_names:
+            low, high = pc.min_max(table["hash"]).as_py().values()
+            self._low, self._high = (min(self._low, low), max(self._high, high)) if self._rows else (low, high)
+        if "deadline_us" in table.column_names:
+            due = pc.min(table["deadline_us"]).as_py()
+            self._due = due if self._due is None or (due is not None and due < self._due) else self._due
+        self._rows += len(table)
+
+    def _guard(self, action: Any) -> Any:
+        try:
+            return action()
+        except OSError as error:
+            msg = f"cannot write {self._root / self._name}: {error.strerror or error}; nothing of this step is kept"
+            raise StoreError(msg) from error
+
+
+class Writer:
+    """Turns what a task decided into rows, and the rows into files.
+
+    Args:
+        root: the store.
+        name: what the files of this attempt are called.
+        step: the step's number.
+        pipeline: whose they are.
+        states: stores the states.
+    """
+
+    def __init__(self, root: Path, name: str, step: int, pipeline: Pipeline, states: StateCodec) -> None:
+        tables = ("groups", "held", "outputs", "rejected")
+        self._out = {table: _Out(root, f"data/{table}/{name}.parquet") for table in tables}
+        self._step, self._pipeline, self._states = step, pipeline, states
+        self._groups: list[tuple[Any, ...]] = []
+        self._new_states: list[Any] = []
+        self._held: list[tuple[int, str, Entry]] = []
+        self._timed = pipeline.gap_timeout_us
+        self._releases = isinstance(pipeline.order, Timestamp)
+
+    def group(self, hash_: int, group: Group, held_step: int | None) -> None:
+        """Keep a group as it is now; ``held_step`` says which step wrote what it holds."""
+        line = group.timeline
+        held = len(line.held)
+        deadline = skipped = None
+        if held and not line.parked:
+            if self._timed is not None and isinstance(line, GaplessTimeline):
+                deadline = (line.since_us() or 0) + self._timed
+            elif self._releases:
+                deadline = NEVER_US
+        if line.skipped:
+            skipped = json.dumps(line.skipped)
+        row = (hash_, group.name, line.epoch, line.reached, line.status.value, line.error, line.memory)
+        self._groups.append((*row, skipped, held, held_step if held else None, deadline, self._step))
+        self._new_states.append(group.fold.state)
+
+    def hold(self, hash_: int, group: Group) -> None:
+        """Keep all messages that a group holds."""
+        line = group.timeline
+        self._held.extend((hash_, group.name, line.held[key]) for key in sorted(line.held))
+
+    def flush(self) -> None:
+        """Write the groups and held messages that were kept, sorted by hash."""
+        if self._groups:
+            order = sorted(range(len(self._groups)), key=lambda at: self._groups[at][:2])
+            table = _table(_GROUPS, [self._groups[at] for at in order])
+            states = self._states.pack([self._new_states[at] for at in order])
+            self._out["groups"].write(table.append_column("state", states))
+            self._groups, self._new_states = [], []
+        if self._held:
+            self._held.sort(key=lambda row: row[:2])
+            rows = [
+                (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in self._held
+            ]
+            messages = _gather([entry.ref for _, _, entry in self._held]).to_struct_array()
+            self._out["held"].write(_table(_HELD, rows).append_column("message", messages))
+            self._held = []
+
+    def outputs(self, emitted: Sequence[tuple[str, Entry, Sequence[Any]]]) -> None:
+        """Write outputs with their effect ids.
+
+        Raises:
+            HandlerError: if an output cannot be stored as JSON.
+        """
+        rows = []
+        for group, entry, outputs in emitted:
+            for each in outputs_of(self._pipeline, group, entry, outputs):
+                kind = type(each.output).__name__
+                text = self._json(each.output)
+                at = (each.group, each.epoch, each.revision, each.id, each.index, each.effect_id)
+                rows.append((*at, kind, text, self._step))
+        if rows:
+            self._out["outputs"].write(_table(OUTPUTS, rows))
+
+    def rejected(self, rejected: Sequence[tuple[str | None, Entry, str, str]]) -> None:
+        """Write rejected messages with the reason; their content as canonical JSON."""
+        if not rejected:
+            return
+        contents = _gather([entry.ref for _, entry, _, _ in rejected]).to_pylist()
+        numbered = not self._releases and (isinstance(self._pipeline.order, Gapless) or self._pipeline.turn is not None)
+        rows = [
+            (
+                group,
+                entry.epoch if self._pipeline.epoch else None,
+                entry.turn if numbered else None,
+                entry.id,
+                reason,
+                detail,
+                canonical(content),
+                self._step,
+            )
+            for (group, entry, reason, detail), content in zip(rejected, contents, strict=True)
+        ]
+        self._out["rejected"].write(_table(REJECTED, rows))
+
+    def close(self) -> dict[str, File | None]:
+        """Finish the files; by table, None where there was nothing to write."""
+        self.flush()
+        return {table: out.close() for table, out in self._out.items()}
+
+    def _json(self, output: Any) -> str:
+        try:
+            return msgspec.json.encode(output).decode()
+        except (TypeError, ValueError, OverflowError) as error:
+            msg = f"the handler of pipeline {self._pipeline.name!r} emitted {output!r}, which is not JSON: {error}"
+            raise HandlerError(msg) from error
+
+
+def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    arrays = [
+        pa.array(list(column), kind) for column, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, names=list(columns))
+
+
+def _gather(refs: Sequence[tuple[pa.Table, int]]) -> pa.Table:
+    """The rows that entries refer to, in that order, from however many tables."""
+    tables: dict[int, pa.Table] = {}
+    wanted: dict[int, list[int]] = {}
+    for table, row in refs:
+        tables[id(table)] = table
+        wanted.setdefault(id(table), []).append(row)
+    parts = {key: tables[key].take(pa.array(rows)) for key, rows in wanted.items()}
+    if len(parts) == 1:
+        return next(iter(parts.values())).combine_chunks()
+    starts: dict[int, int] = {}
+    total = 0
+    for key, part in parts.items():
+        starts[key] = total
+        total += len(part)
+    order = []
+    for table, _ in refs:
+        order.append(starts[id(table)])
+        starts[id(table)] += 1
+    return pa.concat_tables(list(parts.values()), promote_options="permissive").take(pa.array(order)).combine_chunks()
