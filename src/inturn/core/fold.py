@@ -8,7 +8,7 @@ import copy
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from inturn.core import limits
 from inturn.core.errors import GapError, HandlerError, Retryable
@@ -134,16 +134,15 @@ class Fold:
         handler, state = self._handler, self.state
         for index in range(start, len(messages)):
             try:
-                result = handler(state, messages[index])
+                state, outputs = handler(state, messages[index])
             except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
+                if error.__traceback__ is None or error.__traceback__.tb_next is None:
+                    self._refuse(error)
                 self._remember(messages[start:index], state)
                 self._rewind()
                 return index, error
-            if type(result) is not tuple or len(result) != 2 or type(result[1]) is not list:
-                result = self._checked(result)
-            state, outputs = result
-            if outputs:
-                emitted.append((index, outputs))
+            if outputs or outputs.__class__ is not list:
+                emitted.append((index, self._checked(outputs)))
         self.state = state
         self._remember(messages[start:] if start else messages, state)
         return len(messages), None
@@ -154,26 +153,30 @@ class Fold:
             if self._sleep is not None:
                 self._sleep(pause_s)
             try:
-                result = self._handler(self.state, message)
+                state, outputs = self._handler(self.state, message)
             except Exception as again:  # noqa: BLE001 - as above
                 error = again
                 self._rewind()
                 if not isinstance(again, Retryable):
                     break
                 continue
-            self.state, outputs = self._checked(result)
-            self._remember([message], self.state)
-            if outputs:
-                emitted.append((index, outputs))
+            self.state = state
+            self._remember([message], state)
+            if outputs or outputs.__class__ is not list:
+                emitted.append((index, self._checked(outputs)))
             return True
         self.error = "".join(traceback.format_exception(error))
         return False
 
-    def _checked(self, result: Any) -> tuple[Any, Sequence[Any]]:
-        if type(result) is tuple and len(result) == 2 and isinstance(result[1], list | tuple):
-            return result
-        msg = f"the handler of pipeline {self.pipeline.name!r} returned {result!r}; expected (state, [output, …])"
-        raise HandlerError(msg)
+    def _checked(self, outputs: Any) -> Sequence[Any]:
+        if not isinstance(outputs, list | tuple):
+            self._refuse(TypeError(f"the outputs are {outputs!r}"))
+        return cast("Sequence[Any]", outputs)
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        """The error came of calling the handler or taking its result apart, not from within it."""
+        msg = f"the handler of pipeline {self.pipeline.name!r} must take (state, message) and return "
+        raise HandlerError(f"{msg}(state, [output, …]): {error}") from error
 
     def _remember(self, messages: Sequence[Any], state: Any) -> None:
         self._done.extend(messages)

@@ -10,6 +10,7 @@ import datetime as dt
 import enum
 import hashlib
 import json
+import json.encoder
 import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -94,7 +95,11 @@ def canonical(value: Any) -> str:
     return _canonical.encode(value)
 
 
-def _texts(column: Sequence[Any]) -> list[str]:
+_quote = json.encoder.encode_basestring
+
+
+def column_texts(column: Sequence[Any]) -> list[str]:
+    """The canonical JSON of each value."""
     texts = _by_line.encode(column)[1:-1].split("\n") if column else []
     # More parts than values: a value is a container itself, with separators of its own.
     return texts if len(texts) == len(column) else [canonical(value) for value in column]
@@ -104,7 +109,7 @@ def contents(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[str
     """The canonical JSON of each row of a table given as columns of equal length (at least one column)."""
     pairs = sorted(zip(names, columns, strict=True)) if len(set(names)) == len(names) else []
     template = "{" + ",".join(canonical(name).replace("%", "%%") + ":%s" for name, _ in pairs) + "}"
-    return [template % row for row in zip(*(_texts(column) for _, column in pairs), strict=True)]
+    return [template % row for row in zip(*(column_texts(column) for _, column in pairs), strict=True)]
 
 
 def digests(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[bytes]:
@@ -139,7 +144,10 @@ def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, in
     Returns:
         SHA-256 over the canonical JSON array of these five.
     """
-    return hashlib.sha256(canonical([pipeline, group, epoch, place, index]).encode()).hexdigest()
+    at = place if isinstance(place, int) else _quote(place)
+    # Written out because it is done for every output; it is canonical([pipeline, group, epoch, place, index]).
+    text = f"[{_quote(pipeline)},{_quote(group)},{'null' if epoch is None else epoch},{at},{index}]"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclasses.dataclass(slots=True)

@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from inturn.core import limits
@@ -90,7 +91,7 @@ class Pipeline:
         """What to do about a gap; wait for ever if the pipeline does not say."""
         return self.on_gap or Wait()
 
-    @property
+    @cached_property
     def gap_timeout_us(self) -> int | None:
         """How long a gap is waited for, in microseconds; None for ever."""
         return self.gap_policy.timeout_us

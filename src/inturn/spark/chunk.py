@@ -97,17 +97,21 @@ class Chunk:
             digest=[None] * len(table),
         )
 
-    def need(self, rows: Sequence[int] | Ints) -> None:
+    def need(self, rows: Sequence[int]) -> None:
         """Work out the digests of these rows, all at once."""
-        wanted = [int(row) for row in rows if self.digest[row] is None]
+        if len(rows) * 4 > len(self.digest):
+            self.digest = list(self.codec.all_digests(self.content, self.columns))
+            return
+        wanted = [row for row in rows if self.digest[row] is None]
         for row, each in zip(wanted, self.codec.digests(self.columns, wanted) if wanted else [], strict=True):
             self.digest[row] = each
 
     def digest_of(self, row: int) -> bytes:
         """The digest of one row."""
-        if self.digest[row] is None:
-            self.need([row])
-        return cast("bytes", self.digest[row])
+        known = self.digest[row]
+        if known is None:
+            known = self.digest[row] = self.codec.digests(self.columns, [row])[0]
+        return known
 
     def entry(self, row: int) -> Entry:
         """One row as the timeline sees it."""

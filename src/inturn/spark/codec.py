@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from inturn.core.errors import PipelineError, StateError
 from inturn.core.message import digests, field_names
 from inturn.core.pipeline import Pipeline
+from inturn.spark import contents
 
 _COLUMNS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
@@ -127,6 +128,7 @@ class MessageCodec:
 
     def __init__(self, pipeline: Pipeline, columns: Sequence[str]) -> None:
         self._record = pipeline.message
+        self._converted: set[str] = set()
         if pipeline.message is None:
             self.names = list(columns)
             self._fields = []
@@ -144,6 +146,7 @@ class MessageCodec:
         """The columns as Python values of the fields' types, and the rows that do not fit with the reason."""
         columns = {name: values(table[name]) for name in self.names}
         bad: dict[int, str] = {}
+        self._converted = {field.name for field in self._fields if not _direct(field, table[field.name].type)}
         for field in self._fields:
             columns[field.name] = _fit(field, columns[field.name], table[field.name], bad)
         return columns, bad
@@ -155,14 +158,30 @@ class MessageCodec:
             return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return self._make(*columns.values())
 
-    def digests(self, columns: dict[str, list[Any]], rows: Sequence[int] | None = None) -> list[bytes]:
-        """The digests of the given rows, or of all."""
-        content = [columns[name] for name in self._content]
-        if rows is not None:
-            content = [[column[row] for row in rows] for column in content]
-        count = len(content[0]) if content else 0
-        absent = [[field.default() if field.default else None] * count for field in self._default_content]
+    def digests(self, columns: dict[str, list[Any]], rows: Sequence[int]) -> list[bytes]:
+        """The digests of the given rows."""
+        content = [[columns[name][row] for row in rows] for name in self._content]
+        absent = [[field.default() if field.default else None] * len(rows) for field in self._default_content]
         return digests([*self._content, *(field.name for field in self._default_content)], [*content, *absent])
+
+    def all_digests(self, table: pa.Table, columns: dict[str, list[Any]]) -> list[bytes]:
+        """The digests of all rows, by Arrow: much faster for many."""
+        given = [
+            contents.texts(None if name in self._converted else table[name].combine_chunks(), columns[name])
+            for name in self._content
+        ]
+        absent = [
+            contents.texts(None, [field.default() if field.default else None] * len(table))
+            for field in self._default_content
+        ]
+        names = [*self._content, *(field.name for field in self._default_content)]
+        return contents.digests(names, [*given, *absent])
+
+
+def _direct(field: Field, kind: pa.DataType) -> bool:
+    """Whether a column's values are of the field's type as they are."""
+    same = _ARROW_KINDS.get(field.type)
+    return field.type is Any or (same is not None and same(kind))
 
 
 def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int, str]) -> list[Any]:
@@ -172,8 +191,7 @@ def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int
         for row, value in enumerate(column):
             if value is None:
                 bad.setdefault(row, f"{field.name} is null, expected {expected}")
-    direct = _ARROW_KINDS.get(field.type)
-    if (direct is not None and direct(source.type)) or field.type is Any:
+    if _direct(field, source.type):
         return column
     wanted: Any = typing.Optional[field.type]  # noqa: UP045 - built at run time
     try:

@@ -6,7 +6,8 @@ the same timeline that the replay uses. So the rules are written once, and the c
 """
 
 import time
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from inturn.core.fold import Fold, Group, Journal
 from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import MARK_BYTES, GaplessTimeline, MonotoneTimeline, Verdict, timeline
+from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Verdict, timeline
 from inturn.spark.chunk import GROUP, HASH, Chunk, Flags, Ints, by_revision, same_as_next, sort_keys
 from inturn.spark.codec import MessageCodec
 from inturn.spark.levels import Levels, Record
@@ -101,9 +102,11 @@ class Kernel:
         if not len(valid):
             return
         chunk = Chunk.of(self._pipeline, self._codec, valid, columns)
-        hashes = np.unique(chunk.hashes)
+        firsts = chunk.hashes[chunk.starts[:-1]]
+        hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
         records = self._levels.take(hashes, int(hashes[-1]))
-        opened = [self._begin(name, records, chunk, at) for at, name in enumerate(chunk.names)]
+        begun = zip(chunk.names, firsts.tolist(), strict=True)
+        opened = [self._begin(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
         if by_revision(self._pipeline):
             self._forward(chunk, opened)
         else:
@@ -145,12 +148,12 @@ class Kernel:
 
     # -- groups ----------------------------------------------------------------------------------------------
 
-    def _begin(self, name: str, records: dict[str, Record], chunk: Chunk, at: int) -> Open:
-        if at == 0 and self._open is not None:
+    def _begin(self, name: str, hash_: int, records: dict[str, Record], *, first: bool) -> Open:
+        if first and self._open is not None:
             if self._open.group.name == name:
                 return self._open
             self._close()
-        return self._reopen(name, int(chunk.hashes[chunk.starts[at]]), records.pop(name, None))
+        return self._reopen(name, hash_, records.pop(name, None))
 
     def _reopen(self, name: str, hash_: int, record: Record | None) -> Open:
         line = timeline(self._pipeline.order) if record is None else record.line
@@ -247,7 +250,7 @@ class Kernel:
         due = np.full(len(opened), start, dtype=np.int64)
         plain = np.ones(len(opened), dtype=np.bool_)
         for at, each in enumerate(opened):
-            line = cast("GaplessTimeline", each.group.timeline)
+            line = each.group.timeline
             if line.reached is not None:
                 due[at] = line.reached + 1
             if line.held or line.parked:
@@ -255,56 +258,63 @@ class Kernel:
         runs = _Runs(chunk, due, plain)
         chunk.need(runs.digests_needed())
         marks = runs.marks()
+        starts = chunk.starts.tolist()
         for at, each in enumerate(opened):
             self._switch(each)
-            self._advance(chunk, runs, at, each, marks[at])
+            begin, end = runs.run_starts[at], runs.run_starts[at + 1]
+            first, last = starts[at], starts[at + 1]
+            each.group.timeline.epoch = 0
+            if end - begin == last - first:
+                self._apply(chunk, each, range(first, last), marks[at])
+            else:
+                self._apply_and_rest(
+                    chunk, runs, each, first, first + runs.old[at], last, runs.rows[begin:end], marks[at]
+                )
 
     def _switch(self, each: Open) -> None:
         if self._open is not each:
             self._close()
             self._open = each
 
-    def _advance(self, chunk: Chunk, runs: "_Runs", at: int, each: Open, marks: bytes) -> None:
-        line = cast("GaplessTimeline", each.group.timeline)
-        line.epoch = 0
-        begin, end = int(runs.run_starts[at]), int(runs.run_starts[at + 1])
-        rows = runs.rows[begin:end]
-        count = len(rows)
-        first, last = int(chunk.starts[at]), int(chunk.starts[at + 1])
-        if count < last - first:
-            for row in range(first, runs.old_until(at)):
-                each.offer(chunk.entry(row))
-        if count:
-            whole = count == last - first
-            messages = chunk.messages[first:last] if whole else [chunk.messages[row] for row in rows]
-            emitted, applied = each.group.fold.run(messages)
-            for index, outputs in emitted:
-                self._journal.outputs.append((each.group.name, chunk.entry(int(rows[index])), outputs))
-            self.counts.applied += applied
-            each.changed = True
-            if applied < count:
-                return self._stop(chunk, runs, at, each, applied)
-            line.advance(count, marks)
-            if whole:
-                return None
-        return self._rest(chunk, runs, each, runs.old_until(at), last, set(rows.tolist()))
+    def _apply(self, chunk: Chunk, each: Open, rows: Sequence[int], marks: bytes) -> int:
+        """Apply a run of rows; returns how many were applied. If one failed, it is parked."""
+        group = each.group
+        if isinstance(rows, range):
+            messages = chunk.messages[rows.start : rows.stop]
+        else:
+            messages = [chunk.messages[row] for row in rows]
+        emitted, applied = group.fold.run(messages)
+        for index, outputs in emitted:
+            self._journal.outputs.append((group.name, chunk.entry(rows[index]), outputs))
+        self.counts.applied += applied
+        each.changed = True
+        line: Any = group.timeline  # a GaplessTimeline: a cast costs a call for every group
+        if applied < len(rows):
+            kept = rows[max(0, applied - limits.REMEMBERED_REVISIONS) : applied]
+            chunk.need(kept)
+            marks = b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in kept)
+        line.advance(applied, marks)
+        if applied < len(rows):
+            self._park(chunk, each, rows[applied])
+            if isinstance(rows, range):
+                for row in rows[applied + 1 :]:
+                    each.offer(chunk.entry(row))
+        return applied
 
-    def _stop(self, chunk: Chunk, runs: "_Runs", at: int, each: Open, applied: int) -> None:
-        """The handler failed in the middle of a run: keep what was applied, park the message, queue the rest."""
-        line = cast("GaplessTimeline", each.group.timeline)
-        rows = runs.rows[int(runs.run_starts[at]) : int(runs.run_starts[at + 1])].tolist()
-        kept = rows[max(0, applied - limits.REMEMBERED_REVISIONS) : applied]
-        chunk.need(kept)
-        line.advance(applied, b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in kept))
-        self._park(chunk, each, rows[applied])
-        self._rest(chunk, runs, each, runs.old_until(at), int(chunk.starts[at + 1]), set(rows[: applied + 1]))
-
-    def _rest(self, chunk: Chunk, runs: "_Runs", each: Open, first: int, last: int, done: set[int]) -> None:
-        """The rows beside the run: copies of its messages, and what is still early."""
-        for row in range(first, last):
+    def _apply_and_rest(
+        self, chunk: Chunk, runs: "_Runs", each: Open, first: int, middle: int, last: int, rows: list[int], marks: bytes
+    ) -> None:
+        """A group whose rows are not one run: old copies first, then the run, then its copies and what is early."""
+        for row in range(first, middle):
+            each.offer(chunk.entry(row))
+        done: set[int] = set()
+        if rows:
+            applied = self._apply(chunk, each, rows, marks)
+            done = set(rows[: applied + 1])
+        for row in range(middle, last):
             if row in done:
                 continue
-            winner = int(runs.winner[row])
+            winner = runs.winner[row]
             if winner == row or winner not in done:
                 each.offer(chunk.entry(row))
             elif chunk.digest_of(row) == chunk.digest_of(winner):
@@ -326,35 +336,33 @@ class _Runs:
         first = np.ones(count, dtype=np.bool_)
         first[1:] = turns[1:] != turns[:-1]
         first[starts[:-1]] = True
-        self.winner: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
-        old = turns < due[group]
-        self._old = np.add.reduceat(old.astype(np.int64), starts[:-1])
-        candidate = first & ~old & plain[group]
+        winner: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
+        behind = turns < due[group]
+        candidate = first & ~behind & plain[group]
         rank: Ints = np.cumsum(candidate, dtype=np.int64)
         rank = rank - (rank[starts[:-1]] - candidate[starts[:-1]])[group]
         # Unique revisions from the due one on, each less its rank: equal to it as long as nothing is missing.
         follows = candidate & (turns - rank + 1 == due[group])
-        self.rows: Ints = np.flatnonzero(follows)
-        self.run_starts: Ints = np.concatenate([[0], np.cumsum(np.add.reduceat(follows.astype(np.int64), starts[:-1]))])
-        self._follows = follows
-        self._first = first
+        sizes = np.add.reduceat(follows.astype(np.int64), starts[:-1])
+        ends = np.cumsum(sizes)
+        rows = np.flatnonzero(follows)
+        from_end = np.repeat(ends, sizes) - np.arange(len(rows))
+        self._kept: list[int] = rows[from_end <= limits.REMEMBERED_REVISIONS].tolist()
+        self._kept_ends: list[int] = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS)).tolist()
+        self._beside: Ints = np.flatnonzero(~follows)
+        self.rows: list[int] = rows.tolist()
+        self.run_starts: list[int] = [0, *ends.tolist()]
+        self.old: list[int] = np.add.reduceat(behind.astype(np.int64), starts[:-1]).tolist()
+        self.winner: list[int] = winner.tolist()
 
-    def old_until(self, at: int) -> int:
-        """Where the rows of a group begin that are not behind it."""
-        return int(self._chunk.starts[at] + self._old[at])
-
-    def digests_needed(self) -> Ints:
+    def digests_needed(self) -> list[int]:
         """The rows whose digests decide something or are to be remembered."""
-        position = np.arange(len(self.rows))
-        from_end = np.repeat(self.run_starts[1:], np.diff(self.run_starts)) - position
-        self._kept = self.rows[from_end <= limits.REMEMBERED_REVISIONS]
-        beside = np.flatnonzero(~self._follows)
-        return np.unique(np.concatenate([self._kept, beside, self.winner[beside]]))
+        beside = self._beside.tolist()
+        return [*self._kept, *beside, *(self.winner[row] for row in beside)]
 
     def marks(self) -> list[bytes]:
         """For each group, the heads of the digests of the last rows of its run."""
-        digest = self._chunk.digest
-        packed = b"".join([cast("bytes", digest[row])[:MARK_BYTES] for row in self._kept.tolist()])
-        sizes = np.minimum(np.diff(self.run_starts), limits.REMEMBERED_REVISIONS) * MARK_BYTES
-        ends = np.cumsum(sizes).tolist()
+        digest = cast("list[bytes]", self._chunk.digest)
+        packed = b"".join([digest[row][:MARK_BYTES] for row in self._kept])
+        ends = [end * MARK_BYTES for end in self._kept_ends]
         return [packed[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]

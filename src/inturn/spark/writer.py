@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from inturn.core import limits
 from inturn.core.errors import HandlerError, StoreError
 from inturn.core.fold import Group
-from inturn.core.message import Entry, canonical
+from inturn.core.message import Entry, canonical, effect_id
 from inturn.core.order import Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
-from inturn.core.replay import outputs_of
+from inturn.core.replay import place_of
 from inturn.core.timeline import GaplessTimeline
 from inturn.spark.codec import StateCodec
 from inturn.spark.tables import File, sync
@@ -192,13 +192,16 @@ class Writer:
         Raises:
             HandlerError: if an output cannot be stored as JSON.
         """
+        name, step = self._pipeline.name, self._step
         rows = []
         for group, entry, outputs in emitted:
-            for each in outputs_of(self._pipeline, group, entry, outputs):
-                kind = type(each.output).__name__
-                text = self._json(each.output)
-                at = (each.group, each.epoch, each.revision, each.id, each.index, each.effect_id)
-                rows.append((*at, kind, text, self._step))
+            epoch = entry.epoch if self._pipeline.epoch else None
+            place = place_of(self._pipeline, entry)
+            revision = place if isinstance(place, int) else None
+            for index, output in enumerate(outputs):
+                effect = effect_id(name, group, epoch, place, index)
+                kind = type(output).__name__
+                rows.append((group, epoch, revision, entry.id, index, effect, kind, self._json(output), step))
         if rows:
             self._out["outputs"].write(_table(OUTPUTS, rows))
 
