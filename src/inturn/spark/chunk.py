@@ -16,6 +16,8 @@ from inturn.spark.codec import MessageCodec, values
 
 HASH = "__inturn_hash"
 GROUP = "__inturn_group"
+CORRUPT = "_corrupt_record"
+"""The column in which Spark's readers keep the text of a line that they cannot read."""
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -85,7 +87,7 @@ class Chunk:
         return cls(
             pipeline=pipeline,
             codec=codec,
-            content=table.drop_columns([HASH, GROUP]),
+            content=table.drop_columns([name for name in (HASH, GROUP, CORRUPT) if name in table.column_names]),
             columns=columns,
             messages=codec.build(columns),
             hashes=hashes,

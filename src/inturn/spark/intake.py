@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import InputError
 from inturn.core.order import Timestamp
 from inturn.core.pipeline import Pipeline
-from inturn.spark.chunk import GROUP, HASH
+from inturn.spark.chunk import CORRUPT, GROUP, HASH
 from inturn.spark.codec import record_fields
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame") -> list[str]:
     kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     _check_places(pipeline, kinds)
     if pipeline.message is None:
-        return list(names)
+        return [name for name in names if name != CORRUPT]
     wanted = []
     for field in record_fields(pipeline.message):
         if field.name in names:
@@ -95,8 +95,9 @@ def divided(pipeline: Pipeline, df: "DataFrame", columns: list[str], buckets: in
     group = F.col(_quoted(pipeline.group)).cast("string")
     others = [F.col(_quoted(name)) for name in columns if name != pipeline.group and _hashable(df, name)]
     alone = F.xxhash64(*others) if others else F.lit(0).cast("bigint")
+    unread = [CORRUPT] if CORRUPT in df.columns else []
     hashed = df.select(
-        *(F.col(_quoted(name)) for name in columns),
+        *(F.col(_quoted(name)) for name in [*columns, *unread]),
         group.alias(GROUP),
         F.when(group.isNull(), alone).otherwise(F.xxhash64(group)).alias(HASH),
     )

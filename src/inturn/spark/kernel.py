@@ -20,7 +20,7 @@ from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Verdict, timeline
-from inturn.spark.chunk import GROUP, HASH, Chunk, Flags, Ints, by_revision, same_as_next, sort_keys
+from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, same_as_next, sort_keys
 from inturn.spark.codec import MessageCodec
 from inturn.spark.levels import Levels, Record
 from inturn.spark.writer import Writer
@@ -126,6 +126,9 @@ class Kernel:
                 shown = pipeline.group if name == GROUP else name
                 nulls = np.flatnonzero(table[name].is_null().to_numpy())
                 bad.update(dict.fromkeys(nulls.tolist(), f"{shown} is null"))
+        if CORRUPT in table.column_names:
+            lines = np.flatnonzero(table[CORRUPT].is_valid().to_numpy())
+            bad.update(dict.fromkeys(lines.tolist(), "the line cannot be read as the message type says"))
         if isinstance(pipeline.order, Gapless):
             turn, start = table[pipeline.order.column], pipeline.order.start
             below = pc.fill_null(pc.less(turn, start), False).to_numpy()  # noqa: FBT003

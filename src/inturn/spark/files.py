@@ -1,0 +1,143 @@
+"""What ``inturn run`` is told in text: where the pipeline is, and files of messages as a DataFrame."""
+
+import datetime as dt
+import importlib
+import importlib.util
+import sys
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from inturn.core.errors import InputError, PipelineError
+from inturn.core.pipeline import Pipeline
+from inturn.spark.chunk import CORRUPT
+from inturn.spark.codec import record_fields
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ENDINGS = {
+    ".parquet": "parquet",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".csv": "csv",
+}
+_DDL: dict[Any, str] = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    dt.date: "date",
+    dt.datetime: "timestamp",
+    Decimal: "decimal(38,18)",
+}
+
+
+def load(where: str) -> Pipeline:
+    """The pipeline at ``ledger.py:ledger`` or ``package.module:name``.
+
+    Raises:
+        PipelineError: if there is none.
+    """
+    place, _, name = where.rpartition(":")
+    if not place or not name:
+        msg = f"{where!r} does not say where the pipeline is; write ledger.py:ledger or package.module:name"
+        raise PipelineError(msg)
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    found = getattr(module, name, None)
+    if not isinstance(found, Pipeline):
+        there = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
+        has = f"it has {', '.join(there)}" if there else "it has none"
+        msg = f"{place} has no pipeline {name!r}; {has}"
+        raise PipelineError(msg)
+    return found
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        msg = f"there is no file {path}"
+        raise PipelineError(msg)
+    sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        msg = f"{path} cannot be loaded as Python"
+        raise PipelineError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_name(name: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        msg = f"there is no module {error.name!r} here or among the installed packages"
+        raise PipelineError(msg) from error
+
+
+def read_messages(spark: "SparkSession", pipeline: Pipeline, source: str, form: str | None = None) -> "DataFrame":
+    """Files of messages as a DataFrame: Parquet, JSON lines, or CSV with a header.
+
+    A line that cannot be read becomes a message that is rejected as invalid, with its text.
+
+    Args:
+        spark: the session that reads.
+        pipeline: whose message type says what the columns are, for JSON and CSV.
+        source: a file, a folder or a URI.
+        form: ``parquet``, ``json`` or ``csv``; None goes by the names of the files.
+
+    Raises:
+        InputError: if there is nothing there, or it is of no known form.
+    """
+    form = form or _form(source)
+    if form not in ("parquet", "json", "csv"):
+        msg = f"--format {form!r} is not known; expected parquet, json or csv"
+        raise InputError(msg)
+    reader = spark.read
+    if form != "parquet":
+        reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
+        if pipeline.message is not None:
+            reader = reader.schema(_schema(pipeline))
+    if form == "csv":
+        reader = reader.option("header", "true").option("inferSchema", str(pipeline.message is None).lower())
+    try:
+        return reader.format(form).load(source)
+    except Exception as error:
+        from pyspark.errors import AnalysisException
+
+        if isinstance(error, AnalysisException):
+            msg = f"cannot read {source} as {form}: {str(error).splitlines()[0]}"
+            raise InputError(msg) from error
+        raise
+
+
+def _form(source: str) -> str:
+    path = Path(source)
+    if path.is_dir():
+        files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(("_", "."))]
+        if not files:
+            msg = f"{source} has no files in it"
+            raise InputError(msg)
+        path = files[0]
+    elif "://" not in source and "*" not in source and not path.exists():
+        msg = f"there is no file or folder {source}"
+        raise InputError(msg)
+    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".zst", ".snappy")]
+    found = _ENDINGS.get(suffixes[-1] if suffixes else "")
+    if found is None:
+        msg = f"the name of {path} does not say what it is; add --format parquet, json or csv"
+        raise InputError(msg)
+    return found
+
+
+def _schema(pipeline: Pipeline) -> str:
+    """The message type's fields as Spark's columns; a type that has no column of its own is read as text or JSON."""
+    fields = {field.name: _DDL.get(field.type, "string") for field in record_fields(pipeline.message or object)}
+    if pipeline.arrival is not None:
+        fields.setdefault(pipeline.arrival, "bigint")
+    return ", ".join(f"`{name}` {kind}" for name, kind in {**fields, CORRUPT: "string"}.items())

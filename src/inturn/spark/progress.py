@@ -1,0 +1,58 @@
+"""A line that moves while Spark works, for the command line."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_POLL_S = 0.2
+
+
+@contextmanager
+def watching(spark: "SparkSession", title: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show how many of Spark's tasks are done while the block runs; on standard error, and only at a terminal.
+
+    Args:
+        spark: the session that works.
+        title: what it works at.
+        quiet: show nothing.
+    """
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[tasks]}"))
+    done = threading.Event()
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        line = progress.add_task(title, total=None, tasks="")
+
+        def poll() -> None:
+            while not done.wait(_POLL_S):
+                finished, total = _tasks(spark)
+                if total:
+                    progress.update(line, completed=finished, total=total, tasks=f"{finished}/{total} tasks")
+
+        watcher = threading.Thread(target=poll, name="inturn-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _tasks(spark: "SparkSession") -> tuple[int, int]:
+    """How many tasks of the running stages are done, and how many there are; 0, 0 where Spark does not say."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+    except Exception:  # noqa: BLE001 - Connect has no tracker, and says so with an error of its own
+        return 0, 0
+    infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    stages = [info for info in infos if info is not None]
+    return sum(info.numCompletedTasks for info in stages), sum(info.numTasks for info in stages)
