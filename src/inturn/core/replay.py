@@ -146,7 +146,7 @@ def replay(
     outputs = [each for name, entry, outs in journal.outputs for each in outputs_of(pipeline, name, entry, outs)]
     rejected += [Rejected(name, why, detail, entry.message) for name, entry, why, detail in journal.rejected]
     return Replay(
-        states={name: group.fold.state for name, group in groups.items()},
+        states={name: groups[name].fold.state for name in sorted(groups)},
         outputs=sorted(before.outputs + outputs, key=_output_order),
         rejected=rejected,
         counts=journal.counts,

@@ -35,6 +35,9 @@ def columns_of(pipeline: Pipeline, df: "DataFrame") -> list[str]:
     Raises:
         InputError: if one is missing, twice there, or of a type that cannot carry what the pipeline says it is.
     """
+    if df.isStreaming:
+        msg = "the input is a stream; a batch takes a DataFrame that was read with spark.read"
+        raise InputError(msg)
     names = df.columns
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

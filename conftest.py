@@ -1,0 +1,53 @@
+"""What the tests and the documents share: the Spark session, and that documents are run as they are read."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent
+
+# A test run is over before the optimising compiler of Java has earned what it costs: the quick one alone halves
+# the CPU seconds of the start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
+@pytest.hookimpl(tryfirst=True)  # before the order is made and `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts a Spark session."""
+    for item in items:
+        if item.path.is_relative_to(ROOT / "tests" / "spark") or item.path.name == "README.md":
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """A local session with 2 cores and, following from them, 4 shuffle partitions."""
+    from inturn.spark.session import local_session
+
+    session = local_session("inturn-tests", cores=2, memory="1g")
+    assert session.conf.get("spark.sql.shuffle.partitions") == "4"
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A document's paths are relative: run it in a folder of its own."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("document"))
+    yield
+    os.chdir(before)
+
+
+_parsers = [PythonCodeBlockParser()]
+_readme = Sybil(parsers=_parsers, patterns=["README.md"], fixtures=["spark", "elsewhere"])
+_documents = Sybil(parsers=_parsers, patterns=["docs/*.md"])
+pytest_collect_file = (_readme + _documents).pytest()
