@@ -64,7 +64,8 @@ def demo(
     with _told():
         from inturn.demo.run import main
 
-        main(out, json=as_json)
+        if not main(out, json=as_json).good:
+            raise typer.Exit(1)
 
 
 @app.command()

