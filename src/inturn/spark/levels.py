@@ -9,19 +9,18 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from inturn.core.errors import InputError, StoreError
+from inturn.core.errors import InputError
 from inturn.core.message import Entry
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import Status, Timeline, timeline
 from inturn.spark.codec import MessageCodec, StateCodec, values
+from inturn.spark.storage import Storage, parquet
 from inturn.spark.tables import File, Level
 
 Hashes = npt.NDArray[np.int64]
@@ -61,21 +60,17 @@ class _Restore:
 class _Cursor:
     """Walks files that are sorted by hash, and gives the rows of wanted hashes up to a bound."""
 
-    def __init__(self, root: Path, files: Sequence[File], low: int, high: int, due_us: int) -> None:
+    def __init__(self, store: Storage, files: Sequence[File], low: int, high: int, due_us: int) -> None:
         near = [file for file in files if file.low <= high and file.high >= low]
-        self._parts = self._row_groups(root, sorted(near, key=lambda file: file.low), due_us)
+        self._parts = self._row_groups(store, sorted(near, key=lambda file: file.low), due_us)
         self._part: tuple[pa.Table | None, Callable[[], pa.Table], int, int, bool] | None = next(self._parts, None)
 
     @staticmethod
     def _row_groups(
-        root: Path, files: Sequence[File], due_us: int
+        store: Storage, files: Sequence[File], due_us: int
     ) -> Iterator[tuple[pa.Table | None, Callable[[], pa.Table], int, int, bool]]:
         for file in files:
-            try:
-                reader = pq.ParquetFile(root / file.path, memory_map=True)
-            except (OSError, pa.ArrowException) as error:
-                msg = f"cannot read {root / file.path}, which a committed step names: {error}; restore it"
-                raise StoreError(msg) from error
+            reader = parquet(store, file.path)
             due = file.due_us is not None and file.due_us <= due_us
             for number in range(reader.metadata.num_row_groups):
                 bounds = reader.metadata.row_group(number).column(0).statistics
@@ -120,7 +115,7 @@ class Levels:
     """The groups and held messages of one slice of the hash space, as the step before left them.
 
     Args:
-        root: the store.
+        store: the store's files.
         levels: oldest first.
         low: the smallest hash of the slice.
         high: the greatest.
@@ -131,7 +126,7 @@ class Levels:
 
     def __init__(
         self,
-        root: Path,
+        store: Storage,
         levels: Sequence[Level],
         low: int,
         high: int,
@@ -139,9 +134,9 @@ class Levels:
         pipeline: Pipeline,
         states: StateCodec,
     ) -> None:
-        self._groups = [_Cursor(root, level.groups, low, high, due_us) for level in levels]
-        self._due = [_Due(root, level.groups, low, high, due_us) for level in levels]
-        self._held = [_Cursor(root, level.held, low, high, due_us) for level in levels]
+        self._groups = [_Cursor(store, level.groups, low, high, due_us) for level in levels]
+        self._due = [_Due(store, level.groups, low, high, due_us) for level in levels]
+        self._held = [_Cursor(store, level.held, low, high, due_us) for level in levels]
         self._pipeline, self._states, self._due_us = pipeline, states, due_us
         self._bound, self._high = low - 1, high
         self._found: dict[str, Record] = {}

@@ -50,7 +50,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
     source = Store(store)
     about = source.about()
     if about is None:
-        msg = f"{source.root} is not a store; make one with inturn.spark.batch(…, store=…)"
+        msg = f"{source.location} is not a store; make one with inturn.spark.batch(…, store=…)"
         raise StoreError(msg)
     steps = [number for number in source.steps() if step is None or number <= step]
     if step is not None and step not in steps:
@@ -72,7 +72,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
 def _files(spark: "SparkSession", source: Store, files: list[File], ddl: str) -> "DataFrame":
     if not files:
         return spark.createDataFrame([], ddl)
-    return spark.read.schema(ddl).parquet(*(str(source.root / file.path) for file in files))
+    return spark.read.schema(ddl).parquet(*(source.files.where(file.path) for file in files))
 
 
 def _steps(spark: "SparkSession", manifests: list[Manifest]) -> "DataFrame":
@@ -141,7 +141,7 @@ def _parked(spark: "SparkSession", source: Store, about: About, last: Manifest) 
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     files = [file for level in last.levels for file in level.held]
-    paths = [str(source.root / file.path) for file in files]
+    paths = [source.files.where(file.path) for file in files]
     parked = F.col("g.status").isin(Status.GAP.value, Status.FAILED.value)
     if not files:
         ddl = "group string, status string, reason string, error string, epoch bigint, revision bigint, id string, "

@@ -7,7 +7,6 @@ import os
 import time
 import uuid
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -109,7 +108,7 @@ def batch(
     if last is not None:
         states.check(last.state)
     plan = Plan(
-        root=str(target.root),
+        location=target.location,
         step=last.step + 1 if last else 1,
         now_us=instant_us(now or dt.datetime.now(dt.UTC)),
         final=final,
@@ -125,7 +124,7 @@ def batch(
     reach("before commit")
     target.commit(manifest)
     reach("after commit")
-    return Report(pipeline.name, str(target.root), plan.step, counts, time.monotonic() - began)
+    return Report(pipeline.name, target.location, plan.step, counts, time.monotonic() - began)
 
 
 def _run(pipeline: Pipeline, df: "DataFrame", plan: Plan, shipped: bytes) -> list[Result]:
@@ -192,34 +191,31 @@ def fingerprint(pipeline: Pipeline) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> list[Path]:
+def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> list[str]:
     """Delete data files that no manifest names: what steps left behind that never were committed.
 
     Args:
-        store: the store's directory.
+        store: the store.
         older_than_s: spare younger files, in seconds; a step that is running has files that are not yet named.
 
     Returns:
-        What was deleted.
+        The names of what was deleted, relative to the store.
 
     Raises:
         StoreError: if the store cannot be read.
     """
     target = Store(store)
     if target.about() is None:
-        msg = f"{target.root} is not a store"
+        msg = f"{target.location} is not a store"
         raise StoreError(msg)
-    named = set()
+    named: set[str] = set()
     for step in target.steps():
         manifest = target.manifest(step)
-        for file in (
-            *manifest.outputs,
-            *manifest.rejected,
-            *(f for lvl in manifest.levels for f in lvl.groups + lvl.held),
-        ):
-            named.add(target.root / file.path)
+        levels = [file for level in manifest.levels for file in (*level.groups, *level.held)]
+        named.update(file.path for file in (*manifest.outputs, *manifest.rejected, *levels))
     limit = time.time() - older_than_s
-    orphans = [p for p in (target.root / "data").rglob("*.parquet") if p not in named and p.stat().st_mtime < limit]
-    for path in orphans:
-        path.unlink(missing_ok=True)
-    return orphans
+    files = target.files
+    orphans = [name for name in files.names("data") if name not in named and files.modified_s(name) <= limit]
+    for name in orphans:
+        files.delete(name)
+    return sorted(orphans)

@@ -13,18 +13,18 @@ there, so of two writers one is told that it lost, and a step that died half-way
 
 import contextlib
 import os
-import uuid
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, cast
-from urllib.parse import unquote, urlparse
 
 import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import PipelineError, StoreConflict, StoreError, StoreMismatch
 from inturn.core.pipeline import Pipeline
+from inturn.spark.storage import storage
 
 FORMAT = 1
+ABOUT = "inturn.json"
 
 
 class File(msgspec.Struct, frozen=True):
@@ -117,22 +117,18 @@ def about(pipeline: Pipeline, buckets: int | None) -> About:
 
 
 class Store:
-    """A store in a directory.
+    """What is committed at a place: what it is a store of, and its steps.
 
     Args:
-        location: a path, or a ``file:`` URI. Every machine that works on it must see it under this name.
+        location: a path, a ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.storage`.
 
     Raises:
         StoreError: for a location on a filesystem that cannot create a file only if it is absent.
     """
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
-        text = os.fspath(location)
-        url = urlparse(text)
-        if url.scheme not in ("", "file"):
-            msg = f"store={text!r}: a step is committed by creating its manifest only if it is not there, which "
-            raise StoreError(f"{msg}{url.scheme}: is not known to do; use a path that all workers share")
-        self.root = Path(unquote(url.path) if url.scheme else text).absolute()
+        self.files = storage(location)
+        self.location = self.files.location
 
     def about(self) -> About | None:
         """What the store says of itself; None if there is no store yet.
@@ -141,14 +137,14 @@ class Store:
             StoreMismatch: if it is of a newer format.
             StoreError: if it cannot be read.
         """
-        data = self._read("inturn.json")
+        data = self.files.read(ABOUT)
         if data is None:
             return None
-        version = self._decode(data, dict[str, Any], "inturn.json").get("format")
+        version = self._decode(data, dict[str, Any], ABOUT).get("format")
         if version != FORMAT:
-            msg = f"{self.root} has format {version!r}; this version of inturn knows {FORMAT}: update inturn"
+            msg = f"{self.location} has format {version!r}; this version of inturn knows {FORMAT}: update inturn"
             raise StoreMismatch(msg)
-        return cast("About", self._decode(data, About, "inturn.json"))
+        return cast("About", self._decode(data, About, ABOUT))
 
     def open(self, wanted: About, *, buckets: int | None) -> About:
         """Open the store for a pipeline, making it if it is not there.
@@ -159,31 +155,26 @@ class Store:
         """
         there = self.about()
         if there is None:
-            if self.root.exists() and any(self.root.iterdir()):
-                msg = f"{self.root} is not empty and not a store; name an empty or new directory"
+            if self.files.names(""):
+                msg = f"{self.location} is not empty and not a store; name an empty or new directory"
                 raise StoreError(msg)
             with contextlib.suppress(StoreConflict):
-                self.create("inturn.json", _pretty(wanted))
+                self.files.create(ABOUT, _pretty(wanted))
             there = self.about() or wanted
         for name in ("pipeline", "group", "order", "id"):
             mine, theirs = getattr(wanted, name), getattr(there, name)
             if mine != theirs:
-                msg = f"{self.root} is the store of a pipeline with {name} {theirs!r}, not {mine!r}; name another store"
-                raise StoreMismatch(msg)
+                msg = f"{self.location} is the store of a pipeline with {name} {theirs!r}, not {mine!r}"
+                raise StoreMismatch(msg + "; name another store")
         if buckets not in (None, there.buckets):
-            msg = f"{self.root} was made with {there.buckets} buckets, not {buckets}; leave buckets= out"
+            msg = f"{self.location} was made with {there.buckets} buckets, not {buckets}; leave buckets= out"
             raise StoreMismatch(msg)
         return there
 
     def steps(self) -> list[int]:
         """The numbers of the committed steps, in order."""
-        try:
-            names = [path.name for path in (self.root / "steps").iterdir()]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise self._failed("read", "steps", error) from error
-        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        names = [PurePosixPath(name) for name in self.files.names("steps")]
+        return sorted(int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdigit())
 
     def manifest(self, step: int) -> Manifest:
         """The manifest of a committed step.
@@ -191,12 +182,12 @@ class Store:
         Raises:
             StoreError: if there is no such step, or its manifest cannot be read.
         """
-        name = f"steps/{step:012d}.json"
-        data = self._read(name)
+        name = _manifest_name(step)
+        data = self.files.read(name)
         if data is None:
             steps = self.steps()
             has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no step yet"
-            msg = f"{self.root} has no step {step}; {has}"
+            msg = f"{self.location} has no step {step}; {has}"
             raise StoreError(msg)
         return cast("Manifest", self._decode(data, Manifest, name))
 
@@ -212,63 +203,23 @@ class Store:
             StoreConflict: if another writer committed this step first; nothing of ours is then seen by anyone.
         """
         try:
-            self.create(f"steps/{manifest.step:012d}.json", _pretty(manifest))
+            self.files.create(_manifest_name(manifest.step), _pretty(manifest))
         except StoreConflict:
-            msg = f"{self.root}: another writer committed step {manifest.step} first; nothing of this one was kept. "
+            msg = (
+                f"{self.location}: another writer committed step {manifest.step} first; nothing of this one was kept. "
+            )
             raise StoreConflict(msg + "Run it again: what the other applied is not applied twice") from None
-
-    def create(self, name: str, data: bytes) -> None:
-        """Write a file whole, only if it is not there: a link to a finished file either succeeds or finds one.
-
-        Raises:
-            StoreConflict: if it is there.
-            StoreError: if it cannot be written.
-        """
-        target = self.root / name
-        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(draft, target)
-            finally:
-                draft.unlink()
-            sync(target.parent)
-        except FileExistsError:
-            msg = f"{target} is there already"
-            raise StoreConflict(msg) from None
-        except OSError as error:
-            raise self._failed("write", name, error) from error
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            return (self.root / name).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._failed("read", name, error) from error
-
-    def _failed(self, what: str, name: str, error: OSError) -> StoreError:
-        return StoreError(f"cannot {what} {self.root / name}: {error.strerror or error}")
 
     def _decode(self, data: bytes, kind: type[Any], name: str) -> Any:
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.MsgspecError as error:
-            msg = f"{self.root / name} is damaged: {error}; restore it from a backup"
+            msg = f"{self.files.where(name)} is damaged: {error}; restore it from a backup"
             raise StoreError(msg) from error
 
 
-def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, survive a power failure."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _manifest_name(step: int) -> str:
+    return f"steps/{step:012d}.json"
 
 
 def _pretty(value: msgspec.Struct) -> bytes:

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from inturn.spark.faults import reach
 from inturn.spark.kernel import Kernel
 from inturn.spark.levels import Levels
 from inturn.spark.sort import sorted_chunks
+from inturn.spark.storage import storage
 from inturn.spark.tables import File, Level
 from inturn.spark.writer import NEVER_US, Writer
 
@@ -30,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True):
     """All that a step's tasks need to know; time and names are fixed here, so that a second attempt decides the same.
 
     Attributes:
-        root: the store's directory.
+        location: where the store is.
         step: the step's number.
         now_us: the time of the step.
         final: release what waits only for a later time.
@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
         levels: what the steps before left.
     """
 
-    root: str
+    location: str
     step: int
     now_us: int
     final: bool
@@ -103,13 +103,13 @@ class Task:
 
 def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> Result:
     """Take the messages of one bucket to their places and write the files."""
-    root = Path(plan.root)
+    files = storage(plan.location)
     low, high = slice_bounds(bucket, plan.buckets)
     states = StateCodec(pipeline)
     name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
-    writer = Writer(root, name, plan.step, pipeline, states)
+    writer = Writer(files, name, plan.step, pipeline, states)
     due_us = NEVER_US if plan.final else plan.now_us
-    levels = Levels(root, plan.levels, low, high, due_us, pipeline, states)
+    levels = Levels(files, plan.levels, low, high, due_us, pipeline, states)
     codec = MessageCodec(pipeline, plan.columns)
     kernel = Kernel(pipeline, codec, levels, writer, step=plan.step, now_us=plan.now_us, final=plan.final)
     for chunk in sorted_chunks(batches, hash=HASH, group=GROUP, keys=sort_keys(pipeline)):

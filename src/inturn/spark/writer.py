@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inturn.core import limits
-from inturn.core.errors import HandlerError, StoreError
+from inturn.core.errors import HandlerError
 from inturn.core.fold import Group
 from inturn.core.message import Entry, canonical, effect_id
 from inturn.core.order import Gapless, Timestamp
@@ -19,7 +18,8 @@ from inturn.core.pipeline import Pipeline
 from inturn.core.replay import place_of
 from inturn.core.timeline import GaplessTimeline
 from inturn.spark.codec import StateCodec
-from inturn.spark.tables import File, sync
+from inturn.spark.storage import Storage
+from inturn.spark.tables import File
 
 NEVER_US = 2**62
 """The deadline of a group that only ``final=True`` can release."""
@@ -74,8 +74,9 @@ REJECTED = {
 class _Out:
     """One Parquet file, opened when its first row comes."""
 
-    def __init__(self, root: Path, name: str) -> None:
-        self._root, self._name = root, name
+    def __init__(self, files: Storage, name: str) -> None:
+        self._files, self._name = files, name
+        self._sink: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._rows = self._low = self._high = 0
@@ -88,10 +89,12 @@ class _Out:
 
     def close(self) -> File | None:
         self._flush()
-        if self._writer is None:
+        if self._writer is None or self._sink is None:
             return None
-        self._guard(self._writer.close)
-        self._guard(lambda: sync(self._root / self._name))
+        with self._files.told("write", self._name):
+            self._writer.close()
+            self._sink.close()
+            self._files.sync(self._name)
         return File(self._name, self._rows, self._low, self._high, self._due)
 
     def _flush(self) -> None:
@@ -99,15 +102,13 @@ class _Out:
             return
         table = pa.concat_tables(self._waiting, promote_options="permissive")
         self._waiting = []
-        if self._writer is None:
-            path = self._root / self._name
-            self._guard(lambda: path.parent.mkdir(parents=True, exist_ok=True))
-            self._writer = self._guard(
-                lambda: pq.ParquetWriter(path, table.schema, use_dictionary=False, write_statistics=True)
-            )
-        elif self._writer.schema != table.schema:
-            table = table.cast(self._writer.schema)
-        self._guard(lambda: self._writer.write_table(table, row_group_size=limits.ROW_GROUP_ROWS))
+        with self._files.told("write", self._name):
+            if self._writer is None:
+                self._sink = self._files.sink(self._name)
+                self._writer = pq.ParquetWriter(self._sink, table.schema, use_dictionary=False, write_statistics=True)
+            elif self._writer.schema != table.schema:
+                table = table.cast(self._writer.schema)
+            self._writer.write_table(table, row_group_size=limits.ROW_GROUP_ROWS)
         self._note(table)
 
     def _note(self, table: pa.Table) -> None:
@@ -119,28 +120,21 @@ class _Out:
             self._due = due if self._due is None or (due is not None and due < self._due) else self._due
         self._rows += len(table)
 
-    def _guard(self, action: Any) -> Any:
-        try:
-            return action()
-        except OSError as error:
-            msg = f"cannot write {self._root / self._name}: {error.strerror or error}; nothing of this step is kept"
-            raise StoreError(msg) from error
-
 
 class Writer:
     """Turns what a task decided into rows, and the rows into files.
 
     Args:
-        root: the store.
+        files: the store's files.
         name: what the files of this attempt are called.
         step: the step's number.
         pipeline: whose they are.
         states: stores the states.
     """
 
-    def __init__(self, root: Path, name: str, step: int, pipeline: Pipeline, states: StateCodec) -> None:
+    def __init__(self, files: Storage, name: str, step: int, pipeline: Pipeline, states: StateCodec) -> None:
         tables = ("groups", "held", "outputs", "rejected")
-        self._out = {table: _Out(root, f"data/{table}/{name}.parquet") for table in tables}
+        self._out = {table: _Out(files, f"data/{table}/{name}.parquet") for table in tables}
         self._step, self._pipeline, self._states = step, pipeline, states
         self._groups: list[tuple[Any, ...]] = []
         self._new_states: list[Any] = []

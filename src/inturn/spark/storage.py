@@ -1,0 +1,258 @@
+"""Where a store's files are: a directory that all workers share, or an object store.
+
+Data files go through ``pyarrow.fs``. A manifest must be created only if it is not there, which ``pyarrow.fs`` cannot:
+locally that is a hard link to a finished file, on object stores a conditional put through ``obstore``. A
+filesystem without such an operation is refused, because two writers could overwrite each other there.
+"""
+
+import contextlib
+import os
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from inturn.core.errors import SetupError, StoreConflict, StoreError
+
+_OBJECTS = {"s3": "s3", "s3a": "s3", "gs": "gs"}
+"""The object stores by the scheme that Spark knows, and what pyarrow and obstore call it."""
+
+
+class Storage(ABC):
+    """The files of one store, by names relative to it.
+
+    Attributes:
+        location: what the store is called, and where Spark reads its files.
+    """
+
+    location: str
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """A small file's bytes; None if it is not there."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> None:
+        """Write a small file whole, only if it is not there.
+
+        Raises:
+            StoreConflict: if it is there.
+            StoreError: if it cannot be written.
+        """
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder and below, relative to the store; none if it is not there."""
+
+    @abstractmethod
+    def modified_s(self, name: str) -> float:
+        """When a file was last written, in seconds since 1970."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete a file, if it is there."""
+
+    @abstractmethod
+    def source(self, name: str) -> Any:
+        """Where pyarrow reads a data file."""
+
+    @abstractmethod
+    def sink(self, name: str) -> pa.NativeFile:
+        """Where pyarrow writes a new data file."""
+
+    def sync(self, name: str) -> None:
+        """Make a data file survive a power failure; object stores do by themselves."""
+
+    def where(self, name: str) -> str:
+        """A file's full name, for Spark and for people."""
+        return f"{self.location}/{name}"
+
+    @contextlib.contextmanager
+    def told(self, what: str, name: str) -> Iterator[None]:
+        """Say of a failure what was tried, and where.
+
+        Raises:
+            StoreError: in place of whatever the filesystem raised.
+        """
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            msg = f"cannot {what} {self.where(name)}: {getattr(error, 'strerror', None) or error}"
+            raise StoreError(msg) from error
+
+
+class Directory(Storage):
+    """A directory; every machine that works on the store must see it under this name."""
+
+    def __init__(self, path: Path) -> None:
+        self._root = path
+        self.location = str(path)
+
+    def read(self, name: str) -> bytes | None:
+        with self.told("read", name):
+            try:
+                return (self._root / name).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def create(self, name: str, data: bytes) -> None:
+        target = self._root / name
+        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            with self.told("write", name):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with draft.open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                try:
+                    # A link to a finished file either succeeds or finds one there: nobody sees a half-written one.
+                    os.link(draft, target)
+                finally:
+                    draft.unlink()
+                _fsync(target.parent)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileExistsError):
+                msg = f"{target} is there already"
+                raise StoreConflict(msg) from None
+            raise
+
+    def names(self, folder: str) -> list[str]:
+        with self.told("read", folder):
+            return [str(path.relative_to(self._root)) for path in (self._root / folder).rglob("*") if path.is_file()]
+
+    def modified_s(self, name: str) -> float:
+        return (self._root / name).stat().st_mtime
+
+    def delete(self, name: str) -> None:
+        with self.told("delete", name):
+            (self._root / name).unlink(missing_ok=True)
+
+    def source(self, name: str) -> Any:
+        return pa.memory_map(self.where(name))
+
+    def sink(self, name: str) -> pa.NativeFile:
+        (self._root / name).parent.mkdir(parents=True, exist_ok=True)
+        return pa.OSFile(self.where(name), "wb")
+
+    def sync(self, name: str) -> None:
+        _fsync(self._root / name)
+        _fsync((self._root / name).parent)
+
+
+class Objects(Storage):
+    """An object store; keys, regions and endpoints come from the environment, as its own tools read them.
+
+    Args:
+        url: ``s3://bucket/prefix`` or ``gs://bucket/prefix``; ``s3a`` is taken as ``s3``, and is what Spark is told.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            from obstore.store import from_url
+        except ImportError as error:
+            msg = "a store on an object store needs obstore; install it with: pip install 'inturn[objects]'"
+            raise SetupError(msg) from error
+        scheme, rest = url.rstrip("/").split("://", 1)
+        known = _OBJECTS[scheme]
+        self.location = f"s3a://{rest}" if known == "s3" else f"{scheme}://{rest}"
+        self._store: Any = from_url(f"{known}://{rest}")
+        self._files, self._base = pafs.FileSystem.from_uri(f"{known}://{rest}")
+
+    def read(self, name: str) -> bytes | None:
+        import obstore
+
+        with self._objects("read", name):
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except FileNotFoundError:
+                return None
+
+    def create(self, name: str, data: bytes) -> None:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            with self._objects("write", name):
+                obstore.put(self._store, name, data, mode="create")
+        except StoreError as error:
+            if isinstance(error.__cause__, AlreadyExistsError):
+                msg = f"{self.where(name)} is there already"
+                raise StoreConflict(msg) from None
+            raise
+
+    def names(self, folder: str) -> list[str]:
+        import obstore
+
+        with self._objects("list", folder):
+            return [each["path"] for batch in obstore.list(self._store, folder) for each in batch]
+
+    def modified_s(self, name: str) -> float:
+        import obstore
+
+        with self._objects("read", name):
+            return obstore.head(self._store, name)["last_modified"].timestamp()
+
+    def delete(self, name: str) -> None:
+        import obstore
+
+        with self._objects("delete", name):
+            obstore.delete(self._store, name)
+
+    def source(self, name: str) -> Any:
+        return self._files.open_input_file(f"{self._base}/{name}")
+
+    def sink(self, name: str) -> pa.NativeFile:
+        return self._files.open_output_stream(f"{self._base}/{name}")
+
+    @contextlib.contextmanager
+    def _objects(self, what: str, name: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except BaseError as error:
+            msg = f"cannot {what} {self.where(name)}: {str(error).splitlines()[0]}"
+            raise StoreError(msg) from error
+
+
+def storage(location: str | os.PathLike[str]) -> Storage:
+    """The storage at a path, a ``file:`` URI, or a URL of an object store.
+
+    Raises:
+        StoreError: for a filesystem on which a file cannot be created only if it is absent.
+        SetupError: if a package for the object store is missing.
+    """
+    text = os.fspath(location)
+    url = urlparse(text)
+    if url.scheme in _OBJECTS:
+        return Objects(text)
+    if url.scheme not in ("", "file"):
+        msg = f"store={text!r}: a step is committed by creating its manifest only if it is not there, which "
+        known = "a path that all workers share, or s3:// or gs://"
+        raise StoreError(f"{msg}{url.scheme}: is not known to do; use {known}")
+    return Directory(Path(unquote(url.path) if url.scheme else text).absolute())
+
+
+def parquet(files: Storage, name: str) -> pq.ParquetFile:
+    """A data file that a manifest names, opened for reading.
+
+    Raises:
+        StoreError: if it is not there or not readable.
+    """
+    with files.told("read", name):
+        return pq.ParquetFile(files.source(name))
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

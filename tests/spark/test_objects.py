@@ -1,0 +1,96 @@
+"""A store on an object store: a server of the S3 protocol on this machine, and workers that write to it."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+
+from inturn.core.errors import StoreConflict, StoreError
+from inturn.spark import sweep
+from inturn.spark.storage import parquet, storage
+from inturn.spark.tables import Store
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.fixture
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    files, _ = pafs.FileSystem.from_uri("s3://inturn?allow_bucket_creation=true")
+    files.create_dir("inturn")
+    return "s3://inturn"
+
+
+def test_what_is_created_once_is_not_overwritten(bucket: str) -> None:
+    files = storage(f"{bucket}/once")
+    files.create("steps/1.json", b"first")
+    with pytest.raises(StoreConflict):
+        files.create("steps/1.json", b"second")
+    assert files.read("steps/1.json") == b"first"
+    assert files.read("steps/2.json") is None
+    assert files.names("") == ["steps/1.json"]
+    files.delete("steps/1.json")
+    assert files.names("") == []
+
+
+def test_two_batches_on_s3(bucket: str) -> None:
+    done = subprocess.run(
+        [sys.executable, PROGRAMS / "two_batches.py", f"{bucket}/sums"], check=True, capture_output=True, text=True
+    )
+    first, second = (json.loads(line)["counts"] for line in done.stdout.splitlines())
+    assert (first["applied"], first["held"]) == (2, 1)
+    assert (second["applied"], second["released"], second["duplicate"]) == (2, 1, 1)
+
+    store = Store(f"{bucket}/sums")
+    assert store.steps() == [1, 2]
+    last = store.manifest(2)
+    rows = [row for file in last.levels[-1].groups for row in parquet(store.files, file.path).read().to_pylist()]
+    assert [(row["group"], row["reached"], row["state"]) for row in rows] == [("a", 3, {"state": '{"sum":13}'})]
+    assert sweep(f"{bucket}/sums", older_than_s=0) == []
+
+
+def test_a_filesystem_without_a_conditional_create_is_refused() -> None:
+    with pytest.raises(StoreError, match="hdfs"):
+        Store("hdfs://namenode/store")
+
+
+def test_a_missing_bucket_is_told(bucket: str) -> None:
+    with pytest.raises(StoreError, match="nowhere"):
+        storage("s3://nowhere/store").create("inturn.json", b"{}")
