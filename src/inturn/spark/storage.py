@@ -217,7 +217,7 @@ class Objects(Storage):
 
         try:
             yield
-        except BaseError as error:
+        except (BaseError, FileNotFoundError) as error:
             msg = f"cannot {what} {self.where(name)}: {str(error).splitlines()[0]}"
             raise StoreError(msg) from error
 
