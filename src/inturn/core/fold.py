@@ -142,7 +142,7 @@ class Fold:
                 self._rewind()
                 return index, error
             if outputs or outputs.__class__ is not list:
-                emitted.append((index, self._checked(outputs)))
+                emitted.append((index, outputs if outputs.__class__ is list else self._checked(outputs)))
         self.state = state
         self._remember(messages[start:] if start else messages, state)
         return len(messages), None
@@ -202,14 +202,17 @@ class Group:
         fold: its state.
         journal: where the verdicts go.
         now_us: the step's time, in microseconds since 1970.
+
+    Attributes:
+        held_before: the keys of what it held when the step began.
     """
 
-    __slots__ = ("_held_before", "fold", "journal", "name", "now_us", "pipeline", "timeline")
+    __slots__ = ("fold", "held_before", "journal", "name", "now_us", "pipeline", "timeline")
 
     def __init__(self, name: str, timeline: Timeline, fold: Fold, journal: Journal, now_us: int) -> None:
         self.name, self.timeline, self.fold, self.journal, self.now_us = name, timeline, fold, journal, now_us
         self.pipeline = fold.pipeline
-        self._held_before = frozenset(timeline.held) if timeline.held else frozenset()
+        self.held_before = frozenset(timeline.held) if timeline.held else frozenset()
 
     def offer(self, entry: Entry) -> Verdict:
         """Take one received message to where it belongs, and after it all whose turn has come."""
@@ -256,9 +259,9 @@ class Group:
             self._drain()
         if self.pipeline.gap_timeout_us is not None and isinstance(timeline, GaplessTimeline) and timeline.held:
             self._expire(timeline, self.pipeline.gap_timeout_us)
-        if timeline.held or self._held_before:
-            still = self._held_before & timeline.held.keys()
-            self.journal.counts.released += len(self._held_before) - len(still)
+        if timeline.held or self.held_before:
+            still = self.held_before & timeline.held.keys()
+            self.journal.counts.released += len(self.held_before) - len(still)
             self.journal.counts.held += len(timeline.held) - len(still)
         timeline.settle()
 

@@ -77,11 +77,13 @@ class Chunk:
     digest: list[bytes | None]
 
     @classmethod
-    def of(cls, pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]]) -> "Chunk":
+    def of(
+        cls, pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]], group: str
+    ) -> "Chunk":
         """Look at sorted rows; at least one."""
-        table = _settle_ties(pipeline, codec, table, columns)
+        table = _settle_ties(pipeline, codec, table, columns, group)
         hashes = table[HASH].to_numpy()
-        groups = table[GROUP].combine_chunks()
+        groups = table[group].combine_chunks()
         change = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).to_numpy(zero_copy_only=False)
         starts = np.concatenate([[0], np.flatnonzero(change) + 1])
         return cls(
@@ -142,9 +144,11 @@ def same_as_next(table: pa.Table, keys: Sequence[str]) -> Flags:
     return same
 
 
-def _settle_ties(pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]]) -> pa.Table:
+def _settle_ties(
+    pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]], group: str
+) -> pa.Table:
     """Order rows that nothing else orders by their digests, so that every run decides the same."""
-    same = same_as_next(table, [HASH, GROUP, *sort_keys(pipeline)])
+    same = same_as_next(table, [HASH, group, *sort_keys(pipeline)])
     if not same.any():
         return table
     order = np.arange(len(table))

@@ -96,17 +96,23 @@ def divided(pipeline: Pipeline, df: "DataFrame", columns: list[str], buckets: in
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     group = F.col(_quoted(pipeline.group)).cast("string")
+    text = [] if group_column(pipeline, df) == pipeline.group else [group.alias(GROUP)]
     others = [F.col(_quoted(name)) for name in columns if name != pipeline.group and _hashable(df, name)]
     alone = F.xxhash64(*others) if others else F.lit(0).cast("bigint")
     unread = [CORRUPT] if CORRUPT in df.columns else []
     hashed = df.select(
         *(F.col(_quoted(name)) for name in [*columns, *unread]),
-        group.alias(GROUP),
+        *text,
         F.when(group.isNull(), alone).otherwise(F.xxhash64(group)).alias(HASH),
     )
     high = F.shiftright(F.col(HASH), 32) + F.lit(1 << 31)
     bucket = F.shiftright(high * F.lit(buckets), 32).cast("int")
     return hashed.repartitionById(buckets, bucket)
+
+
+def group_column(pipeline: Pipeline, df: "DataFrame") -> str:
+    """The column with the group's text: the group's own where it is text already."""
+    return pipeline.group if df.schema[pipeline.group].dataType.simpleString() == "string" else GROUP
 
 
 def _hashable(df: "DataFrame", name: str) -> bool:

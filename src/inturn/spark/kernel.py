@@ -19,7 +19,7 @@ from inturn.core.fold import Fold, Group, Journal
 from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Verdict, timeline
+from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Timeline, Verdict, timeline
 from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, same_as_next, sort_keys
 from inturn.spark.codec import MessageCodec
 from inturn.spark.levels import Levels, Record
@@ -28,22 +28,26 @@ from inturn.spark.writer import Writer
 _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
 
 
-class Open:
-    """A group whose rows are being read: its core, and what the store had of it."""
+class Open(Group):
+    """A group whose rows are being read, and what the store had of it."""
 
-    __slots__ = ("changed", "group", "hash", "held_before", "held_step")
+    __slots__ = ("changed", "hash", "held_step")
 
-    def __init__(self, hash_: int, group: Group, record: Record | None) -> None:
-        self.hash, self.group = hash_, group
+    def __init__(
+        self, hash_: int, record: Record | None, name: str, line: Timeline, fold: Fold, kernel: "Kernel"
+    ) -> None:
+        super().__init__(name, line, fold, kernel.journal, kernel.now_us)
+        self.hash = hash_
         self.held_step = record.held_step if record else None
-        self.held_before = frozenset(group.timeline.held) if group.timeline.held else frozenset()
         self.changed = record is None
 
-    def offer(self, entry: Entry) -> None:
-        """Offer one message to the timeline."""
-        epoch = self.group.timeline.epoch
-        if self.group.offer(entry) in _CHANGES or self.group.timeline.epoch != epoch:
+    def offer(self, entry: Entry) -> Verdict:
+        """Offer one message to the timeline, and note whether anything came of it."""
+        epoch = self.timeline.epoch
+        verdict = super().offer(entry)
+        if verdict in _CHANGES or self.timeline.epoch != epoch:
             self.changed = True
+        return verdict
 
 
 class Kernel:
@@ -57,6 +61,7 @@ class Kernel:
         step: the step's number.
         now_us: the step's time.
         final: release what waits only for a later time.
+        group: the column with the group's text.
     """
 
     def __init__(
@@ -69,20 +74,21 @@ class Kernel:
         step: int,
         now_us: int,
         final: bool,
+        group: str = GROUP,
     ) -> None:
         self._pipeline, self._codec, self._levels, self._writer = pipeline, codec, levels, writer
-        self._step, self._now_us, self._final = step, now_us, final
-        self._journal = Journal()
-        self.counts = self._journal.counts
+        self._step, self.now_us, self._final = step, now_us, final
+        self.journal = Journal()
+        self.counts = self.journal.counts
         self._open: Open | None = None
         self._pending: list[pa.Table] = []
-        self._keys = sort_keys(pipeline)
+        self._keys, self._group = sort_keys(pipeline), group
 
     def feed(self, table: pa.Table) -> None:
         """Take the next sorted rows. The last of them may be equal in order to the next chunk's first, so they wait."""
         self.counts.received += len(table)
         table = pa.concat_tables([*self._pending, table]).combine_chunks() if self._pending else table.combine_chunks()
-        same = same_as_next(table, [HASH, GROUP, *self._keys])
+        same = same_as_next(table, [HASH, self._group, *self._keys])
         differ = np.flatnonzero(~same)
         cut = int(differ[-1]) + 1 if len(differ) else 0
         self._pending = [table.slice(cut)]
@@ -101,7 +107,7 @@ class Kernel:
         valid, columns = self._split(table)
         if not len(valid):
             return
-        chunk = Chunk.of(self._pipeline, self._codec, valid, columns)
+        chunk = Chunk.of(self._pipeline, self._codec, valid, columns, self._group)
         firsts = chunk.hashes[chunk.starts[:-1]]
         hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
         records = self._levels.take(hashes, int(hashes[-1]))
@@ -121,7 +127,7 @@ class Kernel:
         """Reject what cannot be placed; the rest, and its columns as Python values."""
         pipeline = self._pipeline
         columns, bad = self._codec.read(table)
-        for name in reversed([n for n in (GROUP, *pipeline.key_fields[1:], pipeline.arrival) if n]):
+        for name in reversed([n for n in (self._group, *pipeline.key_fields[1:], pipeline.arrival) if n]):
             if table[name].null_count:
                 shown = pipeline.group if name == GROUP else name
                 nulls = np.flatnonzero(table[name].is_null().to_numpy())
@@ -141,19 +147,19 @@ class Kernel:
                 raise InvalidMessage(f"{why}: {table.slice(row, 1).to_pylist()[0]!r}")
             # It has no place: only the note of where its content is.
             entry = Entry(turn=cast("int", None), digest=b"", message=None, ref=(self._content(table), row))
-            self._journal.reject(cast("str", table[GROUP][row].as_py()), entry, "invalid", why)
+            self.journal.reject(cast("str", table[self._group][row].as_py()), entry, "invalid", why)
         keep = np.array([row for row in range(len(table)) if row not in bad], dtype=np.int64)
         kept = {name: [column[row] for row in keep] for name, column in columns.items()}
         return table.take(pa.array(keep)).combine_chunks(), kept
 
     def _content(self, table: pa.Table) -> pa.Table:
-        return table.drop_columns([HASH, GROUP])
+        return table.drop_columns([name for name in (HASH, GROUP) if name in table.column_names])
 
     # -- groups ----------------------------------------------------------------------------------------------
 
     def _begin(self, name: str, hash_: int, records: dict[str, Record], *, first: bool) -> Open:
         if first and self._open is not None:
-            if self._open.group.name == name:
+            if self._open.name == name:
                 return self._open
             self._close()
         return self._reopen(name, hash_, records.pop(name, None))
@@ -161,8 +167,7 @@ class Kernel:
     def _reopen(self, name: str, hash_: int, record: Record | None) -> Open:
         line = timeline(self._pipeline.order) if record is None else record.line
         restore = self._pipeline.state if record is None else record.restore
-        group = Group(name, line, Fold(self._pipeline, restore, time.sleep), self._journal, self._now_us)
-        return Open(hash_, group, record)
+        return Open(hash_, record, name, line, Fold(self._pipeline, restore, time.sleep), self)
 
     def _visit(self, records: dict[str, Record], below: int | None) -> None:
         """Groups that no message came for: the time did, and their wait may be over."""
@@ -176,22 +181,20 @@ class Kernel:
             self._open = None
 
     def _settle(self, opened: Open) -> None:
-        group = opened.group
-        skipped = len(group.timeline.skipped)
-        parked = group.timeline.parked
-        group.finish(final=self._final)
-        held = group.timeline.held
-        if held.keys() != opened.held_before:
+        line = opened.timeline
+        skipped, parked = len(line.skipped), line.parked
+        opened.finish(final=self._final)
+        if line.held.keys() != opened.held_before:
             opened.held_step, opened.changed = self._step, True
-            self._writer.hold(opened.hash, group)
-        if opened.changed or len(group.timeline.skipped) != skipped or group.timeline.parked is not parked:
-            self._writer.group(opened.hash, group, opened.held_step)
+            self._writer.hold(opened.hash, opened)
+        if opened.changed or len(line.skipped) != skipped or line.parked is not parked:
+            self._writer.group(opened.hash, opened, opened.held_step)
 
     def _flush(self) -> None:
-        self._writer.outputs(self._journal.outputs)
-        self._writer.rejected(self._journal.rejected)
+        self._writer.outputs(self.journal.outputs)
+        self._writer.rejected(self.journal.rejected)
         self._writer.flush()
-        self._journal.outputs, self._journal.rejected = [], []
+        self.journal.outputs, self.journal.rejected = [], []
 
     # -- row by row ------------------------------------------------------------------------------------------
 
@@ -202,7 +205,7 @@ class Kernel:
         for at, each in enumerate(opened):
             first, end = int(chunk.starts[at]), int(chunk.starts[at + 1])
             self._switch(each)
-            line = each.group.timeline
+            line = each.timeline
             if (
                 rising is not None
                 and rising[at]
@@ -226,9 +229,9 @@ class Kernel:
         return cast("Flags", np.add.reduceat(falls, chunk.starts[:-1]) == 0)
 
     def _run_rising(self, chunk: Chunk, each: Open, line: MonotoneTimeline, first: int, end: int) -> None:
-        emitted, count = each.group.fold.run(chunk.messages[first:end])
+        emitted, count = each.fold.run(chunk.messages[first:end])
         for index, outputs in emitted:
-            self._journal.outputs.append((each.group.name, chunk.entry(first + index), outputs))
+            self.journal.outputs.append((each.name, chunk.entry(first + index), outputs))
         self.counts.applied += count
         each.changed = True
         line.epoch = line.epoch or 0
@@ -242,8 +245,8 @@ class Kernel:
 
     def _park(self, chunk: Chunk, each: Open, row: int) -> None:
         entry = chunk.entry(row)
-        each.group.timeline.see(entry)
-        each.group.timeline.park(entry, each.group.fold.error, self._now_us)
+        each.timeline.see(entry)
+        each.timeline.park(entry, each.fold.error, self.now_us)
 
     # -- whole runs of revisions -----------------------------------------------------------------------------
 
@@ -253,7 +256,7 @@ class Kernel:
         due = np.full(len(opened), start, dtype=np.int64)
         plain = np.ones(len(opened), dtype=np.bool_)
         for at, each in enumerate(opened):
-            line = each.group.timeline
+            line = each.timeline
             if line.reached is not None:
                 due[at] = line.reached + 1
             if line.held or line.parked:
@@ -266,7 +269,7 @@ class Kernel:
             self._switch(each)
             begin, end = runs.run_starts[at], runs.run_starts[at + 1]
             first, last = starts[at], starts[at + 1]
-            each.group.timeline.epoch = 0
+            each.timeline.epoch = 0
             if end - begin == last - first:
                 self._apply(chunk, each, range(first, last), marks[at])
             else:
@@ -281,17 +284,16 @@ class Kernel:
 
     def _apply(self, chunk: Chunk, each: Open, rows: Sequence[int], marks: bytes) -> int:
         """Apply a run of rows; returns how many were applied. If one failed, it is parked."""
-        group = each.group
         if isinstance(rows, range):
             messages = chunk.messages[rows.start : rows.stop]
         else:
             messages = [chunk.messages[row] for row in rows]
-        emitted, applied = group.fold.run(messages)
+        emitted, applied = each.fold.run(messages)
         for index, outputs in emitted:
-            self._journal.outputs.append((group.name, chunk.entry(rows[index]), outputs))
+            self.journal.outputs.append((each.name, chunk.entry(rows[index]), outputs))
         self.counts.applied += applied
         each.changed = True
-        line: Any = group.timeline  # a GaplessTimeline: a cast costs a call for every group
+        line: Any = each.timeline  # a GaplessTimeline: a cast costs a call for every group
         if applied < len(rows):
             kept = rows[max(0, applied - limits.REMEMBERED_REVISIONS) : applied]
             chunk.need(kept)
@@ -324,7 +326,7 @@ class Kernel:
                 self.counts.duplicate += 1
             else:
                 detail = "another message with this place or id, and other content, came first"
-                self._journal.reject(each.group.name, chunk.entry(row), "conflict", detail)
+                self.journal.reject(each.name, chunk.entry(row), "conflict", detail)
 
 
 class _Runs:

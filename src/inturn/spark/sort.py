@@ -52,8 +52,8 @@ def sorted_chunks(  # noqa: PLR0913 - every bound can be set, and by its name on
 
     Memory: while rows are read, the larger of ``sort_bytes`` and one batch, twice (the rows, and their copy in
     order), and 8 bytes a row and column of the order for at most ``sort_rows`` rows. While runs are merged, at
-    most ``MERGE_RUNS`` blocks of ``merge_rows`` rows and ``sort_bytes / MERGE_RUNS`` bytes, up to four times
-    (the blocks, the part of them that is next, its copy in order, the chunk), however many rows and runs there
+    most ``MERGE_RUNS`` blocks of ``merge_rows`` rows and ``sort_bytes / MERGE_RUNS`` bytes, up to five times
+    (the blocks, what comes next, its copy in order, the chunk and its pieces), however many rows and runs there
     are. A single row larger than a block is a block of its own.
 
     Args:

@@ -20,7 +20,7 @@ from inturn.core.replay import instant_us
 from inturn.spark import ship
 from inturn.spark.codec import StateCodec
 from inturn.spark.faults import reach
-from inturn.spark.intake import columns_of, divided
+from inturn.spark.intake import columns_of, divided, group_column
 from inturn.spark.tables import File, Level, Manifest, Store, about
 from inturn.spark.task import RESULT, Plan, Result, Task
 
@@ -116,6 +116,7 @@ def batch(
         attempt=uuid.uuid4().hex[:12],
         columns=columns,
         levels=last.levels if last else [],
+        group=group_column(pipeline, df),
     )
     reach("before files")
     results = _run(pipeline, df, plan, shipped)

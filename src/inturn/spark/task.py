@@ -2,10 +2,8 @@
 
 import gc
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from inturn.core import errors
@@ -17,7 +15,7 @@ from inturn.spark.codec import MessageCodec, StateCodec
 from inturn.spark.faults import reach
 from inturn.spark.kernel import Kernel
 from inturn.spark.levels import Levels
-from inturn.spark.sort import sorted_chunks
+from inturn.spark.sort import assert_sorted, sorted_chunks
 from inturn.spark.storage import storage
 from inturn.spark.tables import File, Level
 from inturn.spark.writer import NEVER_US, Writer
@@ -38,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True):
         attempt: names the files of this run of the step.
         columns: the message's columns.
         levels: what the steps before left.
+        group: the column with the group's text.
     """
 
     location: str
@@ -48,6 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
     attempt: str
     columns: list[str]
     levels: list[Level]
+    group: str = GROUP
 
 
 class Result(msgspec.Struct):
@@ -111,8 +111,13 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     due_us = NEVER_US if plan.final else plan.now_us
     levels = Levels(files, plan.levels, low, high, due_us, pipeline, states)
     codec = MessageCodec(pipeline, plan.columns)
-    kernel = Kernel(pipeline, codec, levels, writer, step=plan.step, now_us=plan.now_us, final=plan.final)
-    for chunk in sorted_chunks(batches, hash=HASH, group=GROUP, keys=sort_keys(pipeline)):
+    kernel = Kernel(
+        pipeline, codec, levels, writer, step=plan.step, now_us=plan.now_us, final=plan.final, group=plan.group
+    )
+    keys = sort_keys(pipeline)
+    last = None
+    for chunk in sorted_chunks(batches, hash=HASH, group=plan.group, keys=keys):
+        last = assert_sorted(chunk, last, hash=HASH, group=plan.group, keys=keys)
         _check_slice(chunk, low, high)
         kernel.feed(chunk)
     kernel.finish()
@@ -122,7 +127,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
 
 def _check_slice(chunk: pa.Table, low: int, high: int) -> None:
     """Spark divides the rows, not we: were a row in the wrong task, its group would be in two places."""
-    hashes: Any = chunk[HASH].to_numpy()
-    if hashes[0] < low or hashes[-1] > high or np.any(hashes[1:] < hashes[:-1]):
-        msg = "rows came to the wrong task or out of order; this engine does not keep to repartitionById: use Spark"
+    first, last = chunk[HASH][0].as_py(), chunk[HASH][-1].as_py()
+    if first < low or last > high:
+        msg = "rows came to the wrong task; this engine does not keep to repartitionById: use Apache Spark"
         raise errors.InturnError(msg)
