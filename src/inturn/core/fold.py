@@ -255,7 +255,7 @@ class Group:
         """
         timeline = self.timeline
         if final and isinstance(timeline, TimestampTimeline):
-            timeline.final = True
+            timeline.close()
             self._drain()
         if self.pipeline.gap_timeout_us is not None and isinstance(timeline, GaplessTimeline) and timeline.held:
             self._expire(timeline, self.pipeline.gap_timeout_us)

@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from inturn.core.errors import PipelineError
@@ -83,7 +84,7 @@ class Timestamp:
     column: str
     lateness: Duration = "0 seconds"
 
-    @property
+    @cached_property
     def lateness_us(self) -> int:
         """The lateness in microseconds."""
         return duration_us(self.lateness, what="Timestamp(lateness=…)")
@@ -121,7 +122,7 @@ class Wait:
         if self.timeout is not None:
             duration_us(self.timeout, what="Wait(timeout)")
 
-    @property
+    @cached_property
     def timeout_us(self) -> int | None:
         """The timeout in microseconds; None waits for ever."""
         return None if self.timeout is None else duration_us(self.timeout, what="Wait(timeout)")

@@ -51,7 +51,11 @@ class Pipeline:
     on_invalid: Literal["reject", "fail"] = "reject"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ignore", (self.ignore,) if isinstance(self.ignore, str) else tuple(self.ignore))
+        ignore = (self.ignore,) if isinstance(self.ignore, str) else self.ignore
+        if not isinstance(ignore, list | tuple) or not all(isinstance(name, str) for name in ignore):
+            msg = f"Pipeline(ignore={self.ignore!r}); expected the names of fields"
+            raise PipelineError(msg)
+        object.__setattr__(self, "ignore", tuple(ignore))
         self._check_names()
         self._check_order()
         self._check_types()

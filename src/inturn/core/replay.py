@@ -131,9 +131,9 @@ def replay(
     offers, invalid = _read(pipeline, messages)
     journal.counts.received = len(offers) + len(invalid)
     rejected = list(before.rejected)
-    for why, message in invalid:
+    for why, name, message in invalid:
         journal.counts.reject("invalid")
-        rejected.append(Rejected(None, "invalid", why, message))
+        rejected.append(Rejected(name, "invalid", why, message))
     now_us = instant_us(now) if now else 0
     groups = {name: _reopen(pipeline, name, before, journal, now_us) for name in before.states}
     for _, name, entry in sorted(offers, key=itemgetter(0)):
@@ -166,8 +166,10 @@ def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now
     return Group(name, line, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)
 
 
-def _read(pipeline: Pipeline, messages: Iterable[Any]) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, Any]]]:
-    """Each message as (sort key, group, entry), and those that cannot be placed with the reason."""
+def _read(
+    pipeline: Pipeline, messages: Iterable[Any]
+) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, str | None, Any]]]:
+    """Each message as (sort key, group, entry), and those that cannot be placed as (reason, group, message)."""
     offers, invalid = [], []
     for number, given in enumerate(messages):
         message, content = _content(pipeline, given)
@@ -177,7 +179,8 @@ def _read(pipeline: Pipeline, messages: Iterable[Any]) -> tuple[list[tuple[Any, 
         elif pipeline.on_invalid == "fail":
             raise InvalidMessage(why + f": {given!r}")
         else:
-            invalid.append((why, given))
+            group = content[pipeline.group]
+            invalid.append((why, None if group is None else group_text(group), given))
     return offers, invalid
 
 
@@ -185,7 +188,11 @@ def _content(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
     names = pipeline.fields
     if isinstance(given, Mapping):
         wanted = given if names is None else {name: given[name] for name in names if name in given}
-        message = dict(given) if pipeline.message is None else pipeline.message(**wanted)
+        try:
+            message = dict(given) if pipeline.message is None else pipeline.message(**wanted)
+        except TypeError as error:
+            msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
+            raise InputError(msg) from error
         return message, (given if names is None else {**given, **_values(message, names)})
     if names is None or not isinstance(given, pipeline.message or ()):
         kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
@@ -206,23 +213,41 @@ def _invalid(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
             raise InputError(msg)
         if content[name] is None:
             return f"{name} is null"
+    if pipeline.arrival is not None and content.get(pipeline.arrival, ...) is None:
+        return f"{pipeline.arrival} is null"
     order = pipeline.order
-    if isinstance(order, Gapless) and content[order.column] < order.start:
+    if isinstance(order, Gapless) and _typed(content, order.column, int) < order.start:
         return f"{order.column} {content[order.column]} is below start {order.start}"
     return None
 
 
 def _offer(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number: int) -> tuple[Any, str, Entry]:
-    turn = content[pipeline.turn] if pipeline.turn else 0
+    turn = _typed(content, pipeline.turn, (dt.datetime, int) if isinstance(pipeline.order, Timestamp) else int)
     fields = pipeline.fields or tuple(content)
     entry = Entry(
         turn=instant_us(turn) if isinstance(turn, dt.datetime) else turn,
         digest=digest({name: content[name] for name in fields if pipeline.in_content(name)}),
         message=message,
-        epoch=content[pipeline.epoch] if pipeline.epoch else 0,
+        epoch=_typed(content, pipeline.epoch, int),
         id=None if pipeline.id is None or content[pipeline.id] is None else str(content[pipeline.id]),
     )
     own = (entry.epoch, entry.turn, entry.id or "", entry.digest)
     if pipeline.arrival is None:
         return own, group_text(content[pipeline.group]), entry
     return (content.get(pipeline.arrival, number), *own), group_text(content[pipeline.group]), entry
+
+
+def _typed(content: Mapping[str, Any], name: str | None, wanted: type | tuple[type, ...]) -> Any:
+    """The value of a field that places messages; 0 where the order has no such field."""
+    if name is None:
+        return 0
+    value = content[name]
+    if (
+        not isinstance(value, wanted)
+        or isinstance(value, bool)
+        or (type(value) is int and not -(2**63) <= value < 2**63)
+    ):
+        kind = "an integer of 64 bits" if wanted is int else "a datetime"
+        msg = f"{name} is {value!r} of type {type(value).__name__}; expected {kind}: convert it first"
+        raise InputError(msg)
+    return value

@@ -299,7 +299,11 @@ class MonotoneTimeline(KeyedTimeline):
     __slots__ = ()
 
     def mark(self, entry: Entry) -> bytes:
-        return entry.turn.to_bytes(ID_BYTES, "big", signed=True)
+        return self._mark(entry.epoch, entry.turn)
+
+    @staticmethod
+    def _mark(epoch: int, turn: int) -> bytes:
+        return struct.pack(">qq", epoch, turn)
 
     def key(self, entry: Entry) -> Key:
         return (entry.epoch, entry.turn)
@@ -321,7 +325,7 @@ class MonotoneTimeline(KeyedTimeline):
     def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
         """Revisions with their digests, rising from ``reached``, were applied."""
         for turn, digest in entries:
-            self._known[turn.to_bytes(ID_BYTES, "big", signed=True)] = (digest[:MARK_BYTES], turn)
+            self._known[self._mark(self.epoch or 0, turn)] = (digest[:MARK_BYTES], turn)
             self.reached = turn
 
     def ready(self) -> Entry | None:
@@ -333,14 +337,18 @@ class MonotoneTimeline(KeyedTimeline):
 
 
 class TimestampTimeline(KeyedTimeline):
-    """``reached`` is the greatest time seen, in microseconds; the watermark is that less the lateness."""
+    """``reached`` is the greatest time seen, in microseconds; the watermark is that less the lateness.
 
-    __slots__ = ("final",)
+    Closing the input moves both on by the lateness.
+    """
+
+    __slots__ = ()
     order: Timestamp
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.final = False  # the input is complete: nothing need wait for a later message
+    def close(self) -> None:
+        """The input is complete: bring the watermark to the greatest time, so that nothing held waits any longer."""
+        if self.reached is not None and self.held and not self.parked:
+            self.reached += self.order.lateness_us
 
     def watermark(self) -> int | None:
         """Below this time, in microseconds, a message is late; None before the first message."""
@@ -364,8 +372,7 @@ class TimestampTimeline(KeyedTimeline):
             return None
         watermark = self.watermark()
         turn = self._heap[0][0]
-        due = self.final or (watermark is not None and isinstance(turn, int) and turn <= watermark)
-        return self.pop() if due else None
+        return self.pop() if watermark is not None and isinstance(turn, int) and turn <= watermark else None
 
     def applied(self, entry: Entry) -> None:
         super().applied(entry)
