@@ -138,7 +138,7 @@ class Fold:
             except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
                 if error.__traceback__ is None or error.__traceback__.tb_next is None:
                     self._refuse(error)
-                self._remember(messages[start:index], state)
+                self._done.extend(messages[start:index])  # no snapshot: this state may be spoilt already
                 self._rewind()
                 return index, error
             if outputs or outputs.__class__ is not list:

@@ -298,7 +298,8 @@ class Kernel:
             kept = rows[max(0, applied - limits.REMEMBERED_REVISIONS) : applied]
             chunk.need(kept)
             marks = b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in kept)
-        line.advance(applied, marks)
+        if applied:
+            line.advance(applied, marks)
         if applied < len(rows):
             self._park(chunk, each, rows[applied])
             if isinstance(rows, range):

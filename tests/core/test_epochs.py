@@ -1,0 +1,109 @@
+"""A higher epoch starts the timeline again: the state stays, the revisions begin anew."""
+
+import datetime as dt
+
+import pytest
+from reference import BAD, Message, arrive, cut, pipeline, steps
+
+from inturn import Gapless, Monotone, Wait
+from inturn.core.order import Order
+from inturn.core.replay import instant_us
+
+GAPLESS = Gapless("r", epoch="e")
+MONOTONE = Monotone("r", epoch="e")
+both = pytest.mark.parametrize("order", [GAPLESS, MONOTONE], ids=["gapless", "monotone"])
+
+
+def history(*places: tuple[int, int], bad: tuple[int, int] | None = None) -> list[Message]:
+    """Messages at (epoch, revision), arriving in this order."""
+    values = {place: BAD if place == bad else f"{place[0]}/{place[1]}" for place in places}
+    return arrive([{"e": epoch, "r": number, "v": values[epoch, number]} for epoch, number in places])
+
+
+@both
+def test_the_state_is_kept_and_the_revisions_begin_again(order: Order) -> None:
+    for ends in ([], [2], [1, 2, 3]):
+        last = steps(pipeline(order), cut(history((1, 1), (1, 2), (2, 1), (2, 2)), ends))[-1]
+        assert last.states == {"a": ["1/1", "1/2", "2/1", "2/2"]}
+        assert [(each.epoch, each.revision) for each in last.outputs] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+        assert len({each.effect_id for each in last.outputs}) == 4
+
+
+@both
+def test_the_first_epoch_seen_may_be_any(order: Order) -> None:
+    for first in (-1, 0, 7):
+        result = pipeline(order).replay(history((first, 1), (first, 2), (first + 5, 1)))
+        assert result.states == {"a": [f"{first}/1", f"{first}/2", f"{first + 5}/1"]}
+
+
+@both
+def test_an_older_epoch_is_stale(order: Order) -> None:
+    for ends in ([], [1]):
+        last = steps(pipeline(order), cut(history((2, 1), (1, 1), (1, 2), (2, 2)), ends))[-1]
+        assert last.states == {"a": ["2/1", "2/2"]}
+        assert last.counts.stale == 2
+
+
+@both
+def test_within_a_step_without_arrival_the_epochs_come_in_their_order(order: Order) -> None:
+    result = pipeline(order, arrival=None, ignore=["o"]).replay(history((3, 1), (1, 2), (2, 1), (1, 1)))
+    assert result.states == {"a": ["1/1", "1/2", "2/1", "3/1"]}
+    assert result.counts.stale == 0
+
+
+def test_what_was_held_of_an_older_epoch_is_too_late() -> None:
+    for ends in ([], [2]):
+        last = steps(pipeline(GAPLESS), cut(history((1, 3), (1, 5), (2, 1)), ends))[-1]
+        assert last.states == {"a": ["2/1"]}
+        assert [(each.reason, each.message["r"]) for each in last.rejected] == [("late", 3), ("late", 5)]
+        assert last.rejected[0].detail == "epoch 2 began before its turn came"
+        assert last.held == []
+
+
+def test_a_new_epoch_may_begin_with_a_gap() -> None:
+    first, second = steps(pipeline(GAPLESS), cut(history((1, 1), (2, 2), (1, 2), (2, 1)), [2]))
+    assert (first.states, len(first.held)) == ({"a": ["1/1"]}, 1)
+    assert (second.states, second.counts.stale) == ({"a": ["1/1", "2/1", "2/2"]}, 1)
+
+
+def test_a_new_epoch_frees_a_group_that_a_gap_parked() -> None:
+    line = pipeline(GAPLESS, on_gap=Wait("0 seconds", then="park"))
+    first, second = steps(line, cut(history((1, 2), (2, 1)), [1]))
+    assert first.held[0].status == "gap"
+    assert second.states == {"a": ["2/1"]}
+    assert (second.errors, second.counts.released, second.counts.rejected) == ({}, 1, {"late": 1})
+
+
+def test_a_new_epoch_forgets_what_was_skipped() -> None:
+    line = pipeline(GAPLESS, on_gap=Wait("0 seconds", then="skip"))
+    results = steps(line, cut(history((1, 2), (1, 1), (2, 1)), [1, 2]))
+    assert results[1].counts.rejected == {"skipped": 1}
+    assert results[2].states == {"a": ["1/2", "2/1"]}
+
+
+@both
+def test_a_failed_group_waits_for_a_decision_whatever_the_epoch(order: Order) -> None:
+    places = history((1, 1), (2, 2), (2, 1), (1, 2), bad=(1, 1))
+    for ends in ([], [1], [1, 2, 3]):
+        last = steps(pipeline(order), cut(places, ends))[-1]
+        assert last.states == {"a": []}
+        assert [(each.message["e"], each.message["r"]) for each in last.held] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+        assert {each.status for each in last.held} == {"failed"}
+
+
+@both
+def test_a_failed_group_knows_the_copies_of_every_epoch(order: Order) -> None:
+    places = history((1, 1), (2, 2), (1, 1), (2, 2), bad=(1, 1))
+    result = pipeline(order).replay([*places, {**places[1], "v": "other", "o": 8}])
+    assert (result.counts.held, result.counts.duplicate, result.counts.rejected) == (2, 2, {"conflict": 1})
+
+
+def test_a_failed_group_tells_the_same_number_in_two_epochs_apart() -> None:
+    """The copy of the failed message is not a conflict with the one of the next epoch."""
+    result = pipeline(MONOTONE).replay(history((1, 5), (2, 5), (1, 5), bad=(1, 5)))
+    assert (result.counts.held, result.counts.duplicate, result.counts.rejected) == (2, 1, {})
+
+
+def test_a_step_of_times_is_in_microseconds() -> None:
+    assert instant_us(dt.datetime(1970, 1, 1, 0, 0, 1, 5)) == 1_000_005  # noqa: DTZ001 - that is what it is for
+    assert instant_us(dt.datetime(1970, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2)))) == 0

@@ -1,0 +1,97 @@
+"""Durations as people write them, and policies that contradict themselves."""
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inturn import Retry, Timestamp, Wait
+from inturn.core.errors import InturnError, PipelineError
+from inturn.core.order import duration_us
+
+UNITS = {"microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
+UNITS |= {"day": 24 * UNITS["hour"], "week": 7 * 24 * UNITS["hour"]}
+
+
+@pytest.mark.parametrize(("unit", "size"), UNITS.items())
+@pytest.mark.parametrize("number", [0, 1, 2, 90])
+def test_every_unit_in_one_and_many(unit: str, size: int, number: int) -> None:
+    for text in (f"{number} {unit}", f"{number} {unit}s", f"{number}{unit}s", f"  {number}  {unit}s "):
+        assert duration_us(text, what="it") == number * size
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [("1.5 hours", 5_400_000_000), ("0.5 milliseconds", 500), ("2.5 days", 216_000_000_000), ("0.1 seconds", 10**5)],
+)
+def test_parts_of_a_unit(text: str, us: int) -> None:
+    assert duration_us(text, what="it") == us
+
+
+@given(st.timedeltas(min_value=dt.timedelta(0)))
+def test_a_timedelta_is_taken_to_the_microsecond(value: dt.timedelta) -> None:
+    assert dt.timedelta(microseconds=duration_us(value, what="it")) == value
+
+
+NO_DURATIONS = ["", "10", "minutes", "10 min", "10 fortnights", "-1 second", "1 second ago", "1e3 seconds", "1 Second"]
+NO_DURATIONS += [".5 days", "10 s", "1 second 2 seconds", "1,5 hours", "1 secondss"]
+
+
+@pytest.mark.parametrize("value", [*NO_DURATIONS, 10, 1.5, None, b"1 second", True])
+def test_what_is_no_duration_is_named_with_the_way_to_write_it(value: object) -> None:
+    with pytest.raises(
+        PipelineError, match=r"what is meant is .*; write it as '10 minutes' .*second.* or as a timedelta"
+    ) as raised:
+        duration_us(value, what="what is meant")  # type: ignore[arg-type]
+    assert repr(value) in str(raised.value)
+
+
+def test_a_duration_is_not_negative() -> None:
+    with pytest.raises(PipelineError, match=r"it is datetime.timedelta\(.*\); a duration cannot be negative"):
+        duration_us(dt.timedelta(microseconds=-1), what="it")
+
+
+def test_durations_are_checked_where_they_are_written() -> None:
+    with pytest.raises(PipelineError, match=r"Wait\(timeout\) is 'soon'"):
+        Wait("soon")
+    with pytest.raises(PipelineError, match=r"Retry\(backoff\) is 'soon'"):
+        Retry(1, backoff="soon")
+    with pytest.raises(PipelineError, match=r"Timestamp\(lateness=…\) is 'soon'"):
+        _ = Timestamp("t", lateness="soon").lateness_us
+
+
+def test_durations_in_microseconds() -> None:
+    assert Wait().timeout_us is None
+    assert Wait("10 minutes").timeout_us == 600_000_000
+    assert Wait(dt.timedelta(seconds=1), then="skip").timeout_us == 1_000_000
+    assert Timestamp("t").lateness_us == 0
+    assert Timestamp("t", "5 minutes").lateness_us == 300_000_000
+
+
+@pytest.mark.parametrize("then", ["stop", "", None, "Park"])
+def test_a_policy_has_three_ends(then: str) -> None:
+    with pytest.raises(PipelineError, match=rf"Wait\(then={then!r}\); expected 'park', 'skip' or 'fail'"):
+        Wait("1 minute", then=then)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("then", ["skip", "fail"])
+def test_a_wait_without_an_end_has_nothing_to_do_afterwards(then: str) -> None:
+    with pytest.raises(
+        PipelineError, match=rf"never ends its wait; give it a time: Wait\('10 minutes', then='{then}'\)"
+    ):
+        Wait(then=then)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("times", [-1, 1.0, "3", None])
+def test_attempts_are_counted_in_whole_numbers(times: object) -> None:
+    with pytest.raises(
+        PipelineError, match=r"Retry\(times=.*\); expected a whole number of further attempts, 0 or more"
+    ):
+        Retry(times)  # type: ignore[arg-type]
+
+
+def test_orders_and_policies_are_values() -> None:
+    assert Wait("1 minute") == Wait("1 minute")
+    assert len({Retry(), Retry(0), Retry(1)}) == 2
+    assert issubclass(PipelineError, InturnError)

@@ -1,0 +1,258 @@
+"""A definition that cannot work is refused at once, in words that name the value, what was expected and the mend."""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from reference import arrive, keep, pipeline
+
+from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
+from inturn.core import limits
+from inturn.core.errors import InputError, InvalidMessage, PipelineError
+
+NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+
+
+@dataclass
+class Event:
+    g: str | None
+    r: int | None
+    v: Any
+    i: str | None = None
+
+
+class EventStruct(msgspec.Struct):
+    g: str
+    r: int
+    v: str = "default"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "name is empty": ({"name": ""}, r"Pipeline\(name=''\); expected a text of 1 to 200 characters"),
+    "name is no text": ({"name": 7}, r"Pipeline\(name=7\); expected a text"),
+    "name is long": ({"name": "n" * (limits.NAME_LENGTH + 1)}, "expected a text of 1 to 200 characters"),
+    "handler": ({"handler": "apply"}, r"Pipeline\(handler='apply'\); expected a function handler\(state, message\)"),
+    "state": ({"state": {}}, r"Pipeline\(state=\{\}\); expected a type or function whose call makes the first state"),
+    "on_invalid": ({"on_invalid": "drop"}, r"Pipeline\(on_invalid='drop'\); expected 'reject' or 'fail'"),
+    "group is empty": ({"group": ""}, "the group field is ''; expected the name of a field"),
+    "group is none": ({"group": None}, "the group field is None; expected the name of a field"),
+    "id is no text": ({"id": 3}, "the id field is 3; expected the name of a field"),
+    "id is empty": ({"id": ""}, "the id field is ''; expected the name of a field"),
+    "arrival is no text": ({"arrival": True}, "the arrival field is True; expected the name of a field"),
+    "epoch is no text": ({"order": Gapless("r", epoch=2)}, "the epoch field is 2; expected the name of a field"),  # type: ignore[arg-type]
+    "turn is empty": ({"order": Monotone("")}, "the turn field is ''; expected the name of a field"),
+    "turn is none": ({"order": Timestamp(None), "id": "i"}, "the turn field is None; expected the name of a field"),  # type: ignore[arg-type]
+    "start is no number": ({"order": Gapless("r", start="1")}, r"Gapless\(start='1'\); expected a whole number"),  # type: ignore[arg-type]
+    "start is a truth": ({"order": Gapless("r", start=True)}, r"Gapless\(start=True\); expected a whole number"),
+    "lateness": ({"order": Timestamp("t", "soon"), "id": "i"}, r"Timestamp\(lateness=…\) is 'soon'; write it as"),
+    "gap without revisions": (
+        {"order": Monotone("r"), "on_gap": Wait()},
+        "needs an order in which gaps can be seen; Monotone cannot tell a gap: leave on_gap out, or use Gapless if",
+    ),
+    "gap in time": ({"order": Timestamp("t"), "id": "i", "on_gap": Wait("1 day")}, "Timestamp cannot tell a gap"),
+    "gap in arrival": ({"order": Arrival(), "id": "i", "on_gap": Wait()}, "Arrival cannot tell a gap"),
+    "no id with times": ({"order": Timestamp("t")}, r"Timestamp has no identity of its own: .*, Pipeline\(id=…\)"),
+    "no id with arrival": ({"order": Arrival()}, r"Arrival has no identity of its own: .*, Pipeline\(id=…\)"),
+    "group is the arrival": ({"arrival": "g"}, r"'g' says where a message belongs, so it cannot be named in arrival="),
+    "revision is ignored": ({"ignore": ["x", "r"]}, r"'r' says where a message belongs, .* arrival= or ignore="),
+    "epoch is ignored": ({"order": Gapless("r", epoch="e"), "ignore": ("e",)}, "'e' says where a message belongs"),
+    "id is the arrival": ({"order": Arrival(), "id": "i", "arrival": "i"}, "'i' says where a message belongs"),
+    "ignore is a number": ({"ignore": [3]}, r"Pipeline\(ignore=\[3\]\); expected the names of fields"),
+    "ignore is nothing": ({"ignore": None}, r"Pipeline\(ignore=None\); expected the names of fields"),
+    "message is a dict": (
+        {"message": dict},
+        r"Pipeline\(message=<class 'dict'>\); expected a dataclass, a msgspec.Struct",
+    ),
+    "group is no field": ({"message": Event, "group": "account"}, "Event has no field 'account'; it has g, r, v, i"),
+    "revision is no field": (
+        {"message": EventStruct, "order": Gapless("n")},
+        "EventStruct has no field 'n'; it has g, r, v",
+    ),
+    "id is no field": ({"message": EventStruct, "id": "i"}, "EventStruct has no field 'i'; it has g, r, v"),
+}
+
+
+def define(**given: Any) -> Pipeline:
+    return Pipeline(**{"name": "p", "group": "g", "order": Gapless("r"), "handler": keep, **given})
+
+
+@pytest.mark.parametrize(("given", "text"), REFUSED.values(), ids=REFUSED)
+def test_what_contradicts_itself_is_refused(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(PipelineError, match=text):
+        define(**given)
+
+
+UNCHECKED: dict[str, tuple[dict[str, Any], str]] = {
+    "order": ({"order": "revision"}, r"Pipeline\(order='revision'\); expected Gapless, Monotone, Timestamp or Arrival"),
+    "order is a type": ({"order": Arrival, "id": "i"}, "expected Gapless, Monotone, Timestamp or Arrival"),
+    "on_gap": ({"on_gap": "10 minutes"}, r"on_gap='10 minutes'.*expected .*Wait"),
+    "retry": ({"retry": 3}, "retry=3.*expected .*Retry"),
+}
+
+
+@pytest.mark.parametrize(("given", "text"), UNCHECKED.values(), ids=UNCHECKED)
+@pytest.mark.xfail(reason="the definition does not look at it, or falls over it with an error of its own")
+def test_what_is_of_the_wrong_type_is_refused(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(PipelineError, match=text):
+        define(**given)
+
+
+def test_what_is_allowed() -> None:
+    define(name="n" * limits.NAME_LENGTH, on_gap=Wait("1 hour", then="skip"), retry=Retry(3), on_invalid="fail")
+    define(order=Gapless("r", start=-5, epoch="e"), message=None, ignore="seen", arrival="o")
+    define(order=Monotone("r", epoch="e"), state=lambda: None)
+    define(order=Timestamp("t", dt.timedelta(0)), id="i")
+    define(order=Arrival(), id="i", message=Event, arrival="o")
+
+
+def test_a_pipeline_does_not_change() -> None:
+    line = define()
+    with pytest.raises(AttributeError):
+        line.name = "other"  # type: ignore[misc]
+
+
+def test_what_runners_ask_of_a_pipeline() -> None:
+    line = define()
+    assert (line.key_fields, line.turn, line.epoch, line.fields) == (("g", "r"), "r", None, None)
+    assert (line.gap_policy, line.gap_timeout_us) == (Wait(), None)
+    assert define(on_gap=Wait("1 second")).gap_timeout_us == 1_000_000
+    epochs = define(order=Monotone("r", epoch="e"), id="i", arrival="o", ignore="seen")
+    assert epochs.key_fields == ("g", "e", "r")
+    assert [epochs.in_content(name) for name in ("g", "r", "e", "i", "o", "seen")] == [True] * 4 + [False] * 2
+    arrival = define(order=Arrival(), id="i", message=Event)
+    assert (arrival.key_fields, arrival.turn, arrival.fields) == (("g", "i"), None, ("g", "r", "v", "i"))
+
+
+# -- what is offered -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "why"),
+    [
+        (pipeline(), {"g": None, "r": 1}, "g is null"),
+        (pipeline(), {"g": "a", "r": None}, "r is null"),
+        (pipeline(Gapless("r", epoch="e")), {"g": "a", "r": 1, "e": None}, "e is null"),
+        (pipeline(Gapless("r", start=5)), {"g": "a", "r": 4}, "r 4 is below start 5"),
+        (pipeline(Monotone("r")), {"g": "a", "r": None}, "r is null"),
+        (pipeline(Timestamp("t")), {"g": "a", "t": None, "i": "x"}, "t is null"),
+        (pipeline(Timestamp("t")), {"g": "a", "t": NOON, "i": None}, "i is null"),
+        (pipeline(Arrival()), {"g": "a", "i": None}, "i is null"),
+    ],
+)
+def test_a_message_without_a_place_is_rejected_or_stops_the_run(
+    line: Pipeline, message: dict[str, Any], why: str
+) -> None:
+    result = line.replay([{"v": 1, "o": 0, **message}])
+    assert result.counts.balanced
+    assert (result.counts.received, result.counts.rejected, result.states) == (1, {"invalid": 1}, {})
+    [rejected] = result.rejected
+    assert (rejected.reason, rejected.detail) == ("invalid", why)
+    assert rejected.message == {"v": 1, "o": 0, **message}
+    strict = pipeline(line.order, on_invalid="fail")
+    with pytest.raises(InvalidMessage, match=rf"{why}: \{{"):
+        strict.replay([{"v": 1, "o": 0, **message}])
+
+
+def test_an_invalid_message_stops_no_other() -> None:
+    result = pipeline().replay(arrive([{"r": 1, "v": 1}, {"r": None, "v": 0}, {"r": 2, "v": 2}]))
+    assert (result.states, result.counts.rejected) == ({"a": [1, 2]}, {"invalid": 1})
+
+
+@pytest.mark.parametrize(
+    ("order", "missing"), [(Gapless("r"), "g"), (Gapless("r"), "r"), (Gapless("r", epoch="e"), "e"), (Arrival(), "i")]
+)
+def test_a_message_that_lacks_a_field_stops_the_run(order: Any, missing: str) -> None:
+    message = {name: 1 for name in "greiv" if name != missing}
+    with pytest.raises(InputError, match=f"a message has no field '{missing}'; it has "):
+        pipeline(order).replay([message])
+
+
+@pytest.mark.parametrize(("line", "expected"), [(pipeline(), "a dict"), (pipeline(message=Event), "a Event or a dict")])
+@pytest.mark.parametrize("given", ["text", 5, None, EventStruct("a", 1)], ids=repr)
+def test_what_is_no_message_stops_the_run(line: Pipeline, expected: str, given: Any) -> None:
+    with pytest.raises(InputError, match=f"a message of pipeline 'p' is .*; expected {expected}"):
+        line.replay([given])
+
+
+def test_a_group_that_is_no_name_stops_the_run() -> None:
+    with pytest.raises(InputError, match=r"a group must be a str, int, date or UUID, not float 1\.5; cast it to text"):
+        pipeline().replay([{"g": 1.5, "r": 1, "v": 1}])
+
+
+@pytest.mark.parametrize("type_", [Event, EventStruct])
+def test_a_dict_becomes_the_message_type_and_fields_of_others_are_left_out(type_: type) -> None:
+    seen: list[Any] = []
+
+    def handler(state: list[Any], message: Any) -> Any:
+        seen.append(message)
+        return state, []
+
+    line = pipeline(message=type_, handler=handler)
+    result = line.replay([{"g": "a", "r": 1, "v": "x", "o": 3, "kafka_offset": 5}, type_("a", 1, "x")])
+    assert seen == [type_("a", 1, "x")]
+    assert result.counts.duplicate == 1
+
+
+def test_the_arrival_need_not_be_a_field_of_the_message_type() -> None:
+    line = pipeline(Arrival(), message=Event, handler=lambda state, message: ([*state, message.v], []))
+    given = [{"g": "a", "r": 0, "v": number, "i": str(number), "o": -number} for number in range(3)]
+    assert line.replay(given).states == {"a": [2, 1, 0]}
+
+
+def test_a_field_with_a_default_may_be_absent() -> None:
+    line = pipeline(message=EventStruct, handler=lambda state, message: ([*state, message.v], []))
+    result = line.replay([{"g": "a", "r": 1}, {"g": "a", "r": 1, "v": "default"}])
+    assert (result.states, result.counts.duplicate) == ({"a": ["default"]}, 1)
+
+
+def test_nothing_offered_is_a_step_too() -> None:
+    result = pipeline().replay([])
+    assert (result.states, result.counts.received, result.counts.balanced) == ({}, 0, True)
+
+
+def test_messages_may_come_from_a_generator() -> None:
+    assert pipeline().replay(each for each in arrive([{"r": 1, "v": 1}])).states == {"a": [1]}
+
+
+WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "revision is text": (Gapless("r"), {"r": "1"}, "r is '1' of type str; expected an integer of 64 bits"),
+    "revision is a float": (Gapless("r"), {"r": 1.5}, r"r is 1\.5 of type float; expected an integer"),
+    "revision is a truth": (Gapless("r"), {"r": True}, "r is True of type bool; expected an integer"),
+    "number is text": (Monotone("r"), {"r": "1"}, "r is '1' of type str; expected an integer"),
+    "number is too big": (Monotone("r"), {"r": 2**63}, f"r is {2**63} of type int; expected an integer of 64 bits"),
+    "epoch is text": (Gapless("r", epoch="e"), {"r": 1, "e": "1"}, "e is '1' of type str; expected an integer"),
+    "time is text": (Timestamp("t"), {"t": "2024-05-01"}, "t is '2024-05-01' of type str; expected a datetime"),
+    "time is a date": (
+        Timestamp("t"),
+        {"t": NOON.date()},
+        r"t is .* of type date; expected a datetime: convert it first",
+    ),
+}
+
+
+@pytest.mark.parametrize(("order", "places", "text"), WRONG.values(), ids=WRONG)
+def test_a_place_of_the_wrong_type_stops_the_run(order: Any, places: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        pipeline(order).replay([{"g": "a", "v": 1, "i": "x", "o": 0, **places}])
+
+
+@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
+def test_places_have_64_bits(number: int) -> None:
+    assert pipeline(Monotone("r")).replay([{"g": "a", "r": number, "v": 1, "o": 0}]).states == {"a": [1]}
+
+
+@pytest.mark.parametrize("type_", [Event, EventStruct])
+def test_a_field_without_a_default_must_be_there(type_: type) -> None:
+    with pytest.raises(InputError, match=r"a message of pipeline 'p' is \{'g': 'a', 'v': 1\}: .*'?r'?"):
+        pipeline(message=type_).replay([{"g": "a", "v": 1}])
+
+
+def test_a_message_without_an_arrival_is_invalid_as_it_is_on_spark() -> None:
+    result = pipeline().replay([{"g": "a", "r": 1, "v": 1, "o": None}, {"g": "a", "r": 2, "v": 2, "o": 1}])
+    assert [(each.reason, each.detail) for each in result.rejected] == [("invalid", "o is null")]
+
+
+def test_an_invalid_message_keeps_its_group() -> None:
+    assert [each.group for each in pipeline().replay([{"g": "a", "r": None, "v": 1, "o": 0}]).rejected] == ["a"]

@@ -1,0 +1,104 @@
+"""The table of verdicts is whole, every part of it is reached, and the page shows what it says."""
+
+import runpy
+from itertools import product
+from pathlib import Path
+
+import pytest
+from reference import pipeline
+
+from inturn import Arrival, Gapless, Monotone, Timestamp
+from inturn.core.message import Entry
+from inturn.core.order import Order
+from inturn.core.timeline import TABLE, Place, Status, Timeline, Verdict, timeline
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_table_has_a_verdict_for_every_message_in_every_status() -> None:
+    assert set(TABLE) == set(Status)
+    for status, row in TABLE.items():
+        assert set(row) == set(Place), status
+    assert {verdict for row in TABLE.values() for verdict in row.values()} == set(Verdict)
+
+
+def test_what_a_message_is_known_for_does_not_depend_on_the_status() -> None:
+    for place in set(Place) - {Place.NEXT, Place.AHEAD}:
+        assert len({row[place] for row in TABLE.values()}) == 1
+
+
+def test_a_parked_group_applies_nothing_but_the_missing_predecessor() -> None:
+    applies = {(status, place) for status, row in TABLE.items() for place in row if row[place] is Verdict.APPLY}
+    assert applies == {(status, Place.NEXT) for status in (Status.OPEN, Status.WAITING, Status.GAP)}
+
+
+def test_the_page_shows_the_table_that_the_code_obeys() -> None:
+    script = runpy.run_path(str(DOCS / "timeline.py"))
+    assert script["render"]() in (DOCS / "design.md").read_text(encoding="utf-8"), "run: python docs/timeline.py"
+
+
+def test_the_script_changes_only_what_is_between_its_comments(tmp_path: Path) -> None:
+    script = runpy.run_path(str(DOCS / "timeline.py"))
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{script['BEGIN']}\nold\n{script['END']}\nafter\n", encoding="utf-8")
+    for _ in range(2):
+        script["write"](page)
+        assert page.read_text(encoding="utf-8") == f"before\n{script['render']()}\nafter\n"
+
+
+def entry(turn: int, content: str = "x", epoch: int = 0) -> Entry:
+    return Entry(turn=turn, digest=content.encode().ljust(32), message=content, epoch=epoch, id=str(turn))
+
+
+REACHED: dict[type[Order], set[Place]] = {
+    Gapless: set(Place) - {Place.LATE},
+    Monotone: {Place.NEXT, Place.AHEAD, Place.COPY, Place.OTHER, Place.FORGOTTEN},
+    Timestamp: {Place.AHEAD, Place.COPY, Place.OTHER, Place.LATE},
+    Arrival: {Place.NEXT, Place.COPY, Place.OTHER},
+}
+ORDERS = [Gapless("r", epoch="e"), Monotone("r", epoch="e"), Timestamp("t", "0 seconds"), Arrival()]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
+def test_a_grade_of_order_knows_these_places_and_no_others(order: Order) -> None:
+    found = set()
+    for turns in product(range(1, 4), repeat=3):
+        for at, content, epoch in product((1, 2, 3), "xy", (0, 1)):
+            line = _applied(order, turns)
+            found.add(line.place(entry(at, content, epoch if isinstance(order, Gapless | Monotone) else 0)))
+    if isinstance(order, Gapless):
+        line = _applied(order, ())
+        line.skip(1, 2)  # type: ignore[attr-defined]
+        found.add(line.place(entry(2)))
+        line.memory = b""
+        line.skipped = []
+        found.add(line.place(entry(2)))
+    assert found == REACHED[type(order)]
+
+
+def _applied(order: Order, turns: tuple[int, ...]) -> Timeline:
+    """A timeline that has taken these, as a group would offer them."""
+    line = timeline(order)
+    line.epoch = 0
+    for turn in turns:
+        each = entry(turn)
+        if line.place(each) in (Place.NEXT, Place.AHEAD):
+            line.see(each)
+            line.hold(each, 0)
+        while (ready := line.ready()) is not None:
+            line.applied(ready)
+    return line
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
+def test_a_verdict_changes_nothing(order: Order) -> None:
+    line = _applied(order, (1, 3, 2, 5))
+    before = (line.reached, line.memory, dict(line.held), line.status)
+    for turn in (0, 1, 2, 5, 9):
+        line.judge(entry(turn))
+    assert (line.reached, line.memory, dict(line.held), line.status) == before
+
+
+def test_a_group_that_is_new_stands_open() -> None:
+    result = pipeline().replay([{"g": "a", "r": 1, "v": 1, "o": 0}])
+    assert result.timelines["a"].status is Status.OPEN

@@ -1,0 +1,113 @@
+"""What a store of the ledger says, held against what the pure timeline says."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.sql import Row, SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from inturn.core.fold import Counts
+from inturn.core.replay import Replay
+from inturn.core.timeline import Status
+from inturn.spark import read
+
+PARKED = (Status.GAP.value, Status.FAILED.value)
+
+
+def assert_tables(spark: SparkSession, store: Path, replay: Replay) -> None:
+    """States, outputs, held and rejected messages of the ledger, and their effect ids, are those of the replay."""
+    assertDataFrameEqual(read(spark, store, "states").drop("step"), states(replay))
+    assertDataFrameEqual(read(spark, store, "outputs").drop("step"), outputs(replay))
+    columns = ("group", "status", "reason", "revision", "error", "message")
+    found = Counter(map(_told, read(spark, store, "parked").select(*columns).collect()))
+    assert found == held(replay), (found - held(replay), held(replay) - found)
+    reasons = ("group", "reason", "detail", "message")
+    found = Counter(map(_told, read(spark, store, "rejected").select(*reasons).collect()))
+    assert found == rejected(replay), (found - rejected(replay), rejected(replay) - found)
+
+
+def states(replay: Replay) -> list[Row]:
+    """The table of states as the replay has it."""
+    return [
+        Row(
+            group=group,
+            status="parked" if line.status in PARKED else line.status.value,
+            epoch=None,
+            revision=line.reached,
+            held=len(line.held),
+            skipped=None,
+            balance=replay.states[group].balance,
+            seen=msgspec.json.encode(replay.states[group].seen).decode(),
+        )
+        for group, line in replay.timelines.items()
+    ]
+
+
+def outputs(replay: Replay) -> list[Row]:
+    """The table of outputs as the replay has it."""
+    return [
+        Row(
+            group=each.group,
+            epoch=each.epoch,
+            revision=each.revision,
+            id=each.id,
+            index=each.index,
+            effect_id=each.effect_id,
+            type=type(each.output).__name__,
+            output=msgspec.json.encode(each.output).decode(),
+        )
+        for each in replay.outputs
+    ]
+
+
+def held(replay: Replay) -> Counter[tuple[Any, ...]]:
+    """What is held, with why."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for each in replay.held:
+        parked = each.status in PARKED
+        status, reason = ("parked", each.status) if parked else ("waiting", None)
+        error = _last_line(replay.timelines[each.group].error)
+        found[(each.group, status, reason, each.message.revision, error, _content(each.message))] += 1
+    return found
+
+
+def rejected(replay: Replay) -> Counter[tuple[Any, ...]]:
+    """What was rejected, with why."""
+    return Counter((each.group, each.reason, each.detail, _content(each.message)) for each in replay.rejected)
+
+
+def _told(row: Row) -> tuple[Any, ...]:
+    known = row.asDict()
+    if "error" in known:
+        known["error"] = _last_line(row.error)
+    return (*list(known.values())[:-1], _content(json.loads(row.message)))
+
+
+def _last_line(error: str | None) -> str | None:
+    """The error without its traceback, which may name other files on a worker."""
+    return error.splitlines()[-1] if error else error
+
+
+def _content(message: Any) -> str:
+    """A message of the ledger as JSON, whatever it is; what only says when it arrived is left out."""
+    fields = msgspec.to_builtins(message)
+    return json.dumps({name: fields[name] for name in ("account", "revision", "amount")})
+
+
+def total(steps: Iterable[Counts]) -> dict[str, Any]:
+    """The counts that do not depend on the cut: an old copy is a duplicate or stale, what is held is a balance."""
+    counts = Counts()
+    for each in steps:
+        assert each.balanced
+        counts.add(each)
+    return {
+        "received": counts.received,
+        "applied": counts.applied,
+        "copies": counts.duplicate + counts.stale,
+        "held": counts.held - counts.released,
+        "rejected": counts.rejected,
+    }

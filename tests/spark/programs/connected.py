@@ -1,0 +1,27 @@
+"""One batch through Spark Connect, and the tables read through it, told as JSON: SERVER MESSAGES STORE."""
+
+import json
+import sys
+from pathlib import Path
+
+from ledger import DDL, ledger
+from pyspark.sql import SparkSession
+
+import inturn.spark
+
+
+def main(server: str, messages: str, store: str) -> None:
+    """Connect, take one step, and print the report and what is in the store."""
+    spark = SparkSession.builder.remote(server).getOrCreate()
+    rows = [tuple(row.values()) for row in json.loads(Path(messages).read_text())]
+    report = inturn.spark.batch(ledger, spark.createDataFrame(rows, DDL), store=store, buckets=3)
+    tables = {
+        table: [row.asDict() for row in inturn.spark.read(spark, store, table).collect()]
+        for table in ("states", "outputs", "parked", "rejected", "steps")
+    }
+    found = {"session": type(spark).__module__, "report": report.to_dict(), "tables": tables}
+    sys.stdout.write(json.dumps(found, default=str))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

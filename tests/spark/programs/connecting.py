@@ -1,0 +1,92 @@
+"""Spark's own servers on this machine, for the tests that need one, and commands that run against them."""
+
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from inturn.spark import session
+from inturn.spark.java import ensure_java
+
+BIN = Path(pyspark.__file__).parent / "bin"
+LOGGING = f"-Dlog4j2.configurationFile={Path(session.__file__).with_name('log4j2.properties').as_uri()}"
+LIMIT_S = 300
+"""A run that takes longer hangs."""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What Spark's processes need to know."""
+    known = {"JAVA_HOME": str(ensure_java()), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**os.environ, **known, **more}
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def wait_for(port: int, process: subprocess.Popen[Any]) -> None:
+    """Wait until the process listens."""
+    give_up = time.monotonic() + LIMIT_S
+    while process.poll() is None and time.monotonic() < give_up:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    msg = f"{process.args!r} does not listen on {port}"
+    raise RuntimeError(msg)
+
+
+@cache
+def server() -> str:
+    """The address of a Spark Connect server; the first who asks starts it, and it ends with this process."""
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.extraJavaOptions": LOGGING,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.python.authenticate.socketTimeout": "60s",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "false",
+    }
+    options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    process = subprocess.Popen(
+        [BIN / "spark-submit", "--master", "local[2]", *options, *main],
+        env=environment(SPARK_CONNECT_MODE="0"),
+        stdin=subprocess.DEVNULL,
+    )
+    atexit.register(_stop, process)
+    wait_for(port, process)
+    return f"sc://127.0.0.1:{port}"
+
+
+def _stop(process: subprocess.Popen[Any]) -> None:
+    process.terminate()
+    process.wait(LIMIT_S)
+
+
+def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A Python process of its own; what it prints is kept as text."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )

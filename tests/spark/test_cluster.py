@@ -1,0 +1,83 @@
+"""A standalone cluster of real processes: the user's code travels, a task that died is tried again, a disk is full."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from programs import on_cluster
+from programs.connecting import BIN, LOGGING, environment, free_port, run, wait_for
+from pyspark.sql import SparkSession
+
+from inturn.spark import read
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that is over before it could earn what its optimising compiler costs."""
+DRIVER = Path(on_cluster.__file__)
+
+
+@contextmanager
+def started(name: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """One of Spark's own processes; it and all that it started end with the block."""
+    process = subprocess.Popen(
+        [BIN / "spark-class", f"org.apache.spark.deploy.{name}", *map(str, arguments)],
+        env=environment(SPARK_DAEMON_MEMORY="256m", SPARK_DAEMON_JAVA_OPTS=f"{QUICK} {LOGGING}"),
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        all_of_it = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+        process.terminate()
+        _, alive = psutil.wait_procs(all_of_it, timeout=30)
+        for each in alive:
+            each.kill()
+        psutil.wait_procs(alive, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a master with two workers of one core each."""
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    with ExitStack() as cluster:
+        here = ("--host", "127.0.0.1", "--webui-port", 0)
+        leader = cluster.enter_context(started("master.Master", *here, "--port", port))
+        wait_for(port, leader)
+        for _ in range(2):
+            folder = tmp_path_factory.mktemp("worker")
+            size = ["--cores", 1, "--memory", "600m", "--work-dir", folder]
+            cluster.enter_context(started("worker.Worker", *here, *size, address))
+        yield address
+
+
+def test_on_a_cluster_the_code_travels_and_a_task_that_died_is_tried_again(
+    spark: SparkSession, master: str, tmp_path: Path
+) -> None:
+    store, marker = tmp_path / "store", tmp_path / "died"
+    driver = run(DRIVER, master, store, marker)
+    assert driver.returncode == 0, driver.stderr
+    found = json.loads(driver.stdout)
+    once = on_cluster.pipeline().replay(on_cluster.orders())
+    assert found["executors"] == 2
+    assert marker.exists()
+    assert found["counts"] == asdict(once.counts)
+    # The second step met a full disk: it is not there, and the first is as it was.
+    assert found["failed"].startswith("StoreError: cannot write ")
+    assert "File too large" in found["failed"]
+    assert read(spark, store, "steps").count() == 1
+    states: dict[str, Any] = {
+        row.group: (row.status, row.revision, row.held, json.loads(row["items"]), row.text)
+        for row in read(spark, store, "states").collect()
+    }
+    assert states == {
+        group: (line.status.value, line.reached, len(line.held), once.states[group].items, once.states[group].text)
+        for group, line in once.timelines.items()
+    }
+    outputs = sorted((row.group, row.effect_id, row.output) for row in read(spark, store, "outputs").collect())
+    assert outputs == sorted((each.group, each.effect_id, f'{{"items":{each.output.items}}}') for each in once.outputs)

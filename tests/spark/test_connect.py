@@ -1,0 +1,34 @@
+"""A batch and the tables through Spark Connect, where there is no JVM to reach into."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
+
+from programs.answers import assert_tables
+from programs.connecting import run, server
+from programs.ledger import history, ledger
+from pyspark.sql import SparkSession
+
+from inturn.spark import read
+from inturn.spark.read import TABLES
+
+CLIENT = Path(__file__).with_name("programs") / "connected.py"
+
+
+def test_a_batch_and_its_tables_through_connect_are_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    messages, store = history(seed=2), tmp_path / "store"
+    (tmp_path / "messages.json").write_text(json.dumps(messages))
+    client = run(CLIENT, server(), tmp_path / "messages.json", store)
+    assert client.returncode == 0, client.stderr
+    found = json.loads(client.stdout)
+    assert found["session"].startswith("pyspark.sql.connect.")
+    once = ledger.replay(messages)
+    assert found["report"]["counts"] == asdict(once.counts)
+    assert_tables(spark, store, once)
+    for table in TABLES:
+        here = [json.dumps(row.asDict(), default=str) for row in read(spark, store, table).collect()]
+        assert sorted(map(json.dumps, found["tables"][table])) == sorted(here), table

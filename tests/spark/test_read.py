@@ -1,0 +1,260 @@
+"""The five tables of a store: what columns they have, as of which step, and with or without inturn."""
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.testing import assertSchemaEqual
+
+from inturn import Gapless, Pipeline
+from inturn.core.errors import InputError, StoreError
+from inturn.spark import batch, read
+
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+DDL = "parcel string, revision bigint, place string, at timestamp"
+
+
+class Parcel(msgspec.Struct):
+    """A state with a field of every kind, two of them named as columns of the table are."""
+
+    place: str = ""
+    stops: int = 0
+    weight: float = 0.5
+    sealed: bool = True
+    label: bytes = b"\x00"
+    seen: dt.datetime | None = None
+    day: dt.date = dt.date(2026, 1, 1)
+    route: list[str] = []
+    status: str = "new"
+    group: str | None = None
+
+
+class Moved(msgspec.Struct):
+    to: str
+
+
+def move(parcel: Parcel, message: dict[str, Any]) -> tuple[Parcel, list[Any]]:
+    if message["place"] == "nowhere":
+        raise LookupError("no such place")
+    parcel.place, parcel.seen, parcel.status = message["place"], message["at"], "moved"
+    parcel.stops += 1
+    parcel.route.append(message["place"])
+    return parcel, [Moved(message["place"]), {"stops": parcel.stops}]
+
+
+parcels = Pipeline(name="parcels", group="parcel", order=Gapless("revision"), state=Parcel, handler=move)
+
+
+def at(minute: int) -> dt.datetime:
+    return NOON + dt.timedelta(minutes=minute)
+
+
+@pytest.fixture(scope="module")
+def store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two steps: a waits in the first and goes on in the second, b is parked in the second, c does nothing there."""
+    store = tmp_path_factory.mktemp("read") / "parcels"
+    first = [("a", 1, "Rome", at(1)), ("a", 3, "Bonn", at(3)), ("b", 1, "Oslo", at(1)), ("c", 1, "Kyiv", at(1))]
+    second = [("a", 2, "Nice", at(2)), ("b", 2, "nowhere", at(2)), ("b", 1, "Riga", at(1))]
+    batch(parcels, spark.createDataFrame(first, DDL), store=store, buckets=2, now=NOON)
+    batch(parcels, spark.createDataFrame(second, DDL), store=store, now=at(60))
+    return store
+
+
+def rows(spark: SparkSession, store: Path, table: str, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in read(spark, store, table, **options).select(*columns).collect())
+
+
+SCHEMAS = {
+    "states": "group string, status string, epoch bigint, revision bigint, held bigint, skipped string, step bigint, "
+    "place string, stops bigint, weight double, sealed boolean, label binary, seen timestamp, day date, route string, "
+    "state_status string, state_group string",
+    "outputs": "group string, epoch bigint, revision bigint, id string, index bigint, effect_id string, type string, "
+    "output string, step bigint",
+    "parked": "group string, status string, reason string, error string, epoch bigint, revision bigint, id string, "
+    "since timestamp, message string, step bigint",
+    "rejected": "group string, epoch bigint, revision bigint, id string, reason string, detail string, message string, "
+    "step bigint",
+    "steps": "step bigint, time timestamp, committed timestamp, seconds double, received bigint, released bigint, "
+    "applied bigint, duplicate bigint, stale bigint, held bigint, rejected bigint, reasons map<string, bigint>, "
+    "handler string, writer string",
+}
+
+
+@pytest.mark.parametrize("table", SCHEMAS)
+def test_the_columns_of_a_table(spark: SparkSession, store: Path, table: str) -> None:
+    wanted = spark.createDataFrame([], SCHEMAS[table]).schema
+    assertSchemaEqual(read(spark, store, table).schema, wanted, ignoreNullable=True)
+
+
+def test_states(spark: SparkSession, store: Path) -> None:
+    columns = ("group", "status", "revision", "held", "step", "place", "stops", "state_status")
+    assert rows(spark, store, "states", *columns) == [
+        ("a", "open", 3, 0, 2, "Bonn", 3, "moved"),
+        ("b", "parked", 1, 1, 2, "Oslo", 1, "moved"),
+        ("c", "open", 1, 0, 1, "Kyiv", 1, "moved"),
+    ]
+    assert rows(spark, store, "states", *columns, step=1) == [
+        ("a", "waiting", 1, 1, 1, "Rome", 1, "moved"),
+        ("b", "open", 1, 0, 1, "Oslo", 1, "moved"),
+        ("c", "open", 1, 0, 1, "Kyiv", 1, "moved"),
+    ]
+    (a,) = read(spark, store, "states").where("`group` = 'a'").collect()
+    assert (a.weight, a.sealed, bytes(a.label), a.day) == (0.5, True, b"\x00", dt.date(2026, 1, 1))
+    assert a.seen.astimezone(dt.UTC) == at(3)
+    assert json.loads(a.route) == ["Rome", "Nice", "Bonn"]
+    assert (a.epoch, a.skipped, a.state_group) == (None, None, None)
+
+
+def test_outputs(spark: SparkSession, store: Path) -> None:
+    columns = ("group", "revision", "index", "type", "output", "step")
+    found = rows(spark, store, "outputs", *columns)
+    assert found == [
+        ("a", 1, 0, "Moved", '{"to":"Rome"}', 1),
+        ("a", 1, 1, "dict", '{"stops":1}', 1),
+        ("a", 2, 0, "Moved", '{"to":"Nice"}', 2),
+        ("a", 2, 1, "dict", '{"stops":2}', 2),
+        ("a", 3, 0, "Moved", '{"to":"Bonn"}', 2),
+        ("a", 3, 1, "dict", '{"stops":3}', 2),
+        ("b", 1, 0, "Moved", '{"to":"Oslo"}', 1),
+        ("b", 1, 1, "dict", '{"stops":1}', 1),
+        ("c", 1, 0, "Moved", '{"to":"Kyiv"}', 1),
+        ("c", 1, 1, "dict", '{"stops":1}', 1),
+    ]
+    assert rows(spark, store, "outputs", *columns, step=1) == [row for row in found if row[-1] == 1]
+    assert read(spark, store, "outputs").select("effect_id").distinct().count() == len(found)
+
+
+def test_what_is_held(spark: SparkSession, store: Path) -> None:
+    columns = ("group", "status", "reason", "revision", "id", "step")
+    assert rows(spark, store, "parked", *columns) == [("b", "parked", "failed", 2, None, 2)]
+    assert rows(spark, store, "parked", *columns, step=1) == [("a", "waiting", None, 3, None, 1)]
+    (b,) = read(spark, store, "parked").collect()
+    assert b.error.endswith("LookupError: no such place\n")
+    assert b.since.astimezone(dt.UTC) == at(60)
+    message = json.loads(b.message)
+    assert {**message, "at": None} == {"parcel": "b", "revision": 2, "place": "nowhere", "at": None}
+    assert dt.datetime.fromisoformat(message["at"]) == at(2)
+
+
+def test_rejected(spark: SparkSession, store: Path) -> None:
+    (b,) = read(spark, store, "rejected").collect()
+    assert (b.group, b.revision, b.reason, b.step) == ("b", 1, "conflict", 2)
+    assert json.loads(b.message)["place"] == "Riga"
+    assert read(spark, store, "rejected", step=1).count() == 0
+
+
+def test_steps(spark: SparkSession, store: Path) -> None:
+    counts = ("received", "released", "applied", "duplicate", "stale", "held", "rejected", "reasons")
+    assert sorted(tuple(row) for row in read(spark, store, "steps").select("step", *counts).collect()) == [
+        (1, 4, 0, 3, 0, 0, 1, 0, {}),
+        (2, 3, 1, 2, 0, 0, 1, 1, {"conflict": 1}),
+    ]
+    first, second = read(spark, store, "steps").orderBy("step").collect()
+    assert (first.time.astimezone(dt.UTC), second.time.astimezone(dt.UTC)) == (NOON, at(60))
+    assert first.handler == second.handler
+    assert first.writer != second.writer
+    assert read(spark, store, "steps", step=1).count() == 1
+
+
+def test_the_state_of_plain_dicts_is_json_text(spark: SparkSession, tmp_path: Path) -> None:
+    plain = Pipeline(
+        name="plain",
+        group="g",
+        order=Gapless("r"),
+        handler=lambda state, message: ({**state, "at": [message["r"]]}, []),
+    )
+    batch(plain, spark.createDataFrame([("x", 1), ("x", 2)], "g string, r int"), store=tmp_path, buckets=1)
+    (row,) = read(spark, tmp_path, "states").collect()
+    assert row.asDict() == {
+        "group": "x",
+        "status": "open",
+        "epoch": None,
+        "revision": 2,
+        "held": 0,
+        "skipped": None,
+        "step": 1,
+        "state": '{"at":[2]}',
+    }
+    for table in ("outputs", "parked", "rejected"):
+        empty = read(spark, tmp_path, table)
+        assertSchemaEqual(empty.schema, spark.createDataFrame([], SCHEMAS[table]).schema, ignoreNullable=True)
+        assert empty.count() == 0
+
+
+@pytest.fixture(scope="module")
+def stepless(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose only step failed."""
+    store = tmp_path_factory.mktemp("stepless")
+    parked = Pipeline(name="p", group="g", order=Gapless("r"), state=Parcel, handler=lambda state, message: None)
+    with pytest.raises(Exception, match="must take"):
+        batch(parked, spark.createDataFrame([("x", 1)], "g string, r int"), store=store, buckets=1)
+    return store
+
+
+@pytest.mark.parametrize("table", ["outputs", "parked", "rejected", "steps"])
+def test_before_the_first_step_a_table_is_empty(
+    request: pytest.FixtureRequest, spark: SparkSession, stepless: Path, table: str
+) -> None:
+    if table == "parked":
+        request.applymarker(pytest.mark.xfail(strict=True, reason="it has the columns of no table"))
+    empty = read(spark, stepless, table)
+    assertSchemaEqual(empty.schema, spark.createDataFrame([], SCHEMAS[table]).schema, ignoreNullable=True)
+    assert empty.count() == 0
+
+
+def test_before_the_first_step_nobody_knows_the_fields_of_the_state(spark: SparkSession, stepless: Path) -> None:
+    empty = read(spark, stepless, "states")
+    assert empty.count() == 0
+    assert empty.columns[:2] == ["group", "status"]
+
+
+def test_what_is_not_there_is_refused_in_words(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no table 'state'; expected states, outputs, parked, rejected, steps"):
+        read(spark, store, "state")
+    with pytest.raises(StoreError, match="is not a store; make one with"):
+        read(spark, tmp_path / "nowhere", "states")
+    for step in (0, 3):
+        with pytest.raises(StoreError, match=f"has no step {step}; it has steps 1 to 2"):
+            read(spark, store, "states", step=step)
+
+
+def test_the_files_can_be_read_without_inturn(spark: SparkSession, store: Path) -> None:
+    assert json.loads((store / "inturn.json").read_bytes())["pipeline"] == "parcels"
+    manifests = [json.loads(path.read_bytes()) for path in sorted((store / "steps").glob("*.json"))]
+    assert [manifest["step"] for manifest in manifests] == [1, 2]
+
+    def table(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return ds.dataset([store / file["path"] for file in files], format="parquet").to_table().to_pylist()
+
+    outputs = table([file for manifest in manifests for file in manifest["outputs"]])
+    assert sorted(row["effect_id"] for row in outputs) == sorted(
+        row.effect_id for row in read(spark, store, "outputs").collect()
+    )
+    newest: dict[str, Any] = {}
+    for level in manifests[-1]["levels"]:
+        for row in table(level["groups"]):
+            newest[row["group"]] = row["state"]
+    assert {group: (state["place"], state["stops"]) for group, state in newest.items()} == {
+        "a": ("Bonn", 3),
+        "b": ("Oslo", 1),
+        "c": ("Kyiv", 1),
+    }
+
+
+def test_a_file_that_no_manifest_names_does_not_exist(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    before = rows(spark, copy, "outputs", "effect_id")
+    for path in list(copy.rglob("*.parquet")):
+        shutil.copy(path, path.with_name(f"left-{path.name}"))
+    assert rows(spark, copy, "outputs", "effect_id") == before
+    assert len(rows(spark, copy, "states", "group")) == 3
+    (copy / "steps" / "000000000002.json").unlink()
+    assert rows(spark, copy, "states", "group", "step") == [("a", 1), ("b", 1), ("c", 1)]

@@ -1,0 +1,171 @@
+"""A pipeline goes to workers that do not have the module it was written in."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import pytest
+from programs import later, workshop
+from pyspark.sql import SparkSession
+
+from inturn import Gapless, Pipeline
+from inturn.core.errors import SetupError
+from inturn.spark import ship
+from inturn.spark.codec import MessageCodec
+
+
+def unmended(what: str) -> Any:
+    return pytest.mark.xfail(strict=True, reason=what)
+
+
+def on_a_worker(pipeline: Pipeline, code: str) -> None:
+    """Run code in a Python of its own that has no module of ours; `pipeline` is what came over."""
+    before = """
+        import sys
+        from decimal import Decimal
+        import msgspec
+        from inturn.spark import ship
+        from inturn.spark.codec import StateCodec, record_fields
+        pipeline = ship.loads(sys.stdin.buffer.read())
+        assert not {"programs", "programs.workshop", "workshop", "later"} & sys.modules.keys()
+    """
+    program = textwrap.dedent(before) + textwrap.dedent(code)
+    run = subprocess.run(
+        [sys.executable, "-c", program], input=ship.dumps(pipeline), capture_output=True, check=False, cwd="/"
+    )
+    assert run.returncode == 0, run.stderr.decode()
+
+
+def test_a_dataclass_with_its_defaults_methods_and_enum() -> None:
+    on_a_worker(
+        workshop.parts,
+        """
+        Part = pipeline.message
+        part = Part(group="a", revision=1)
+        Colour = type(part.colour)
+        assert part == Part(group="a", revision=1, size=Decimal("1.50"), colour=Colour("red"), marks=[])
+        assert part.marks is not Part(group="a", revision=2).marks
+        assert [field.type for field in record_fields(Part)] == [str, int, Decimal, Colour, list[int]]
+        assert pipeline.handler({}, part) == ({"red": 1}, [Decimal("3.00")])
+        assert pipeline.handler({}, Part(group="a", revision=1, size=Decimal(10)))[1] == [None]
+        """,
+    )
+
+
+def test_a_struct_with_its_options_and_methods() -> None:
+    on_a_worker(
+        workshop.money,
+        """
+        Money = pipeline.state
+        assert Money(3) < Money(4) and {Money(3): 1}[Money(3)] == 1
+        try:
+            Money(3).cents = 4
+        except AttributeError:
+            pass
+        else:
+            raise AssertionError("it is not frozen any more")
+        assert pipeline.handler(Money(20), {"amount": "4"}) == (Money(30), [])
+        assert StateCodec(pipeline).signature == {"cents": "int64"}
+        assert StateCodec(pipeline).unpack(StateCodec(pipeline).pack([Money(3)])) == [Money(3)]
+        """,
+    )
+
+
+def test_a_tagged_struct_with_defaults() -> None:
+    on_a_worker(
+        workshop.tagged,
+        """
+        Deposit = pipeline.message
+        one, two = Deposit("a", 1), Deposit("a", 2)
+        assert one.notes == [] and one.notes is not two.notes
+        text = '{"kind":"in","group":"a","revision":1,"money":{"cents":5},"notes":[]}'
+        assert msgspec.json.encode(one).decode() == text
+        assert msgspec.json.decode(text, type=Deposit) == one
+        """,
+    )
+
+
+@unmended("the Struct is made again without its special methods")
+def test_a_struct_with_operators() -> None:
+    on_a_worker(workshop.added, "assert pipeline.handler(pipeline.state(5), {}) == (pipeline.state(6), ['0.05'])")
+
+
+@unmended("msgspec takes note of __post_init__ only when the Struct is made, and it is set afterwards")
+def test_a_struct_that_checks_itself() -> None:
+    on_a_worker(
+        workshop.checked,
+        """
+        try:
+            pipeline.state(-1)
+        except ValueError:
+            sys.exit(0)
+        sys.exit("it is not checked any more")
+        """,
+    )
+
+
+@unmended("the Struct is made again without its bases")
+def test_a_struct_that_extends_another() -> None:
+    on_a_worker(
+        workshop.deposits,
+        "assert pipeline.handler({}, pipeline.message('a', 1))[1] == ['deposit, event 1', True]",
+    )
+
+
+@unmended("the Struct is made again without its names in JSON")
+def test_a_struct_with_other_names_in_json() -> None:
+    on_a_worker(workshop.named, """assert msgspec.json.encode(pipeline.state()) == b'{"firstName":"Ada"}'""")
+
+
+@unmended("a Struct does not say in its configuration that it is keyword-only")
+def test_a_struct_of_keywords_alone() -> None:
+    codec = MessageCodec(workshop.keywords, ["group", "revision", "size"])
+    columns = {"group": ["a"], "revision": [1], "size": [2]}
+    assert codec.build(columns) == [workshop.Keywords(group="a", revision=1, size=2)]
+
+
+@unmended("a Struct does not say in its configuration that it is keyword-only")
+def test_a_struct_of_keywords_alone_on_a_worker() -> None:
+    on_a_worker(workshop.keywords, "assert pipeline.message(group='a', revision=1).size == 1")
+
+
+@unmended("type hints that are texts are looked up on the worker, in a module that is not there")
+def test_type_hints_that_are_texts() -> None:
+    on_a_worker(
+        later.visited,
+        """
+        assert [field.optional for field in record_fields(pipeline.message)] == [False, False, True]
+        state = pipeline.handler(pipeline.state(), pipeline.message("a", 1))[0]
+        assert StateCodec(pipeline).unpack(StateCodec(pipeline).pack([state])) == [state]
+        """,
+    )
+
+
+def test_an_installed_module_goes_by_its_name_alone() -> None:
+    registered = ship.cloudpickle.list_registry_pickle_by_value()
+    by_name = ship.dumps(workshop.made(handler=json.dumps))
+    assert len(by_name) < len(ship.dumps(workshop.made())) < 3_000
+    assert ship.loads(by_name).handler is json.dumps
+    on_a_worker(workshop.made(handler=json.dumps), "import json; assert pipeline.handler is json.dumps")
+    assert ship.cloudpickle.list_registry_pickle_by_value() == registered, "which is Spark's own, too"
+
+
+def test_a_handler_that_holds_a_lock_or_a_session_is_refused_in_words(spark: SparkSession) -> None:
+    for what in (threading.Lock(), spark):
+        holding = Pipeline(
+            name="holding",
+            group="g",
+            order=Gapless("r"),
+            handler=lambda state, message, what=what: (state, [what]),
+        )
+        with pytest.raises(SetupError, match=r"'holding' cannot be sent .* must not refer to connections, locks"):
+            ship.dumps(holding)
+
+
+def test_a_module_that_a_worker_lacks_is_named() -> None:
+    sent = ship.dumps(workshop.parts).replace(b"inturn.core.order", b"inturn.core.other")
+    with pytest.raises(SetupError, match=r"cannot import 'inturn\.core\.other'.*--py-files"):
+        ship.loads(sent)

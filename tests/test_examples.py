@@ -1,0 +1,107 @@
+"""An example prints what it says it prints, and what it is about is true beyond the one case that it shows."""
+
+import runpy
+import textwrap
+from collections.abc import Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_prints_what_its_docstring_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = runpy.run_path(str(path), run_name="__main__")
+    promised = module["__doc__"].split("It prints:\n", 1)[1]
+    assert capsys.readouterr().out == textwrap.dedent(promised).strip() + "\n"
+
+
+PHANTOM = runpy.run_path(str(EXAMPLES / "phantom_record.py"))
+ORDERS, WEBHOOK, DISPATCH = PHANTOM["orders"], PHANTOM["Webhook"], PHANTOM["Dispatch"]
+
+
+def webhook(name: str, source: str, seconds: float | None, **said: Any) -> dict[str, Any]:
+    import datetime as dt
+
+    noon = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+    at = None if seconds is None else noon + dt.timedelta(seconds=seconds)
+    return {"id": name, "order_id": "1", "source": source, "at": at, **said}
+
+
+def run(webhooks: Sequence[dict[str, Any]], *ends: int) -> Any:
+    """Replay them as they come, in one step or cut into several."""
+    result = None
+    arriving = [{**each, "offset": offset} for offset, each in enumerate(webhooks)]
+    for first, last in zip((0, *ends), (*ends, len(arriving)), strict=True):
+        result = ORDERS.replay(arriving[first:last], after=result)
+        assert result.counts.balanced
+        assert not result.held
+        assert not result.errors
+    return result
+
+
+NEWER = webhook("w2", "warehouse", 20, parcel="P-2")
+OLDER = webhook("w1", "warehouse", 10, parcel="P-1")
+PAID = webhook("p1", "payments", -1e6, amount=30)
+APPROVED = webhook("p2", "payments", 1e6, approved=True)
+REFUSED = webhook("p3", "payments", 2e6, approved=False)
+NOTHING = {"id": "x", "order_id": "1"}
+
+
+@pytest.mark.parametrize("first", [NEWER, PAID, APPROVED, NOTHING], ids=lambda each: each["id"])
+def test_whichever_comes_first_makes_the_record(first: dict[str, Any]) -> None:
+    result = run([first])
+    assert list(result.states) == ["1"]
+    assert result.counts.applied == 1
+
+
+@pytest.mark.parametrize("webhooks", list(permutations([NEWER, PAID, APPROVED, NOTHING])), ids=lambda each: "")
+def test_in_every_order_one_output_when_all_is_there(webhooks: Sequence[dict[str, Any]]) -> None:
+    twice = [*webhooks, *webhooks]
+    for ends in ([], [1], [4], [1, 2, 3, 4, 5]):
+        result = run(twice, *ends)
+        assert [each.output for each in result.outputs] == [DISPATCH("1", 30, "P-2")]
+        assert result.outputs[0].id == max(NEWER, PAID, APPROVED, key=webhooks.index)["id"]
+
+
+def test_an_older_word_of_the_same_source_does_not_replace_a_newer_one() -> None:
+    for pair in ([NEWER, OLDER], [OLDER, NEWER]):
+        assert run(pair).states["1"].parcel == "P-2"
+
+
+@pytest.mark.parametrize("seconds", [-1e6, 0, 15, 1e6])
+def test_times_of_two_sources_are_not_compared(seconds: float) -> None:
+    """Whatever the other's clock says, its word counts from when it came."""
+    other = webhook("m1", "market", seconds, parcel="P-9")
+    assert run([NEWER, other]).states["1"].parcel == "P-9"
+    assert run([other, NEWER]).states["1"].parcel == "P-2"
+
+
+def test_a_message_without_a_time_does_not_replace_one_with() -> None:
+    assert run([NEWER, webhook("w3", "warehouse", None, parcel="P-3")]).states["1"].parcel == "P-2"
+
+
+def test_a_decision_once_made_is_kept() -> None:
+    for first, second, sent in ((APPROVED, REFUSED, 1), (REFUSED, APPROVED, 0)):
+        result = run([first, second, PAID, NEWER])
+        assert result.states["1"].approved is first["approved"]
+        assert len(result.outputs) == sent
+
+
+def test_what_comes_after_the_output_makes_no_second_one() -> None:
+    result = run([PAID, APPROVED, OLDER, NEWER, webhook("p9", "payments", 3e6, amount=99)])
+    assert [each.output for each in result.outputs] == [DISPATCH("1", 30, "P-1")]
+    assert result.states["1"].amount == 99
+
+
+@given(st.lists(st.sampled_from([NEWER, OLDER, PAID, APPROVED, REFUSED, NOTHING]), max_size=12), st.data())
+def test_never_two_outputs_and_no_difference_by_the_cut(webhooks: list[dict[str, Any]], data: st.DataObject) -> None:
+    ends = sorted(data.draw(st.lists(st.integers(0, len(webhooks)), max_size=4)))
+    result, whole = run(webhooks, *ends), run(webhooks)
+    assert len(result.outputs) <= 1
+    assert (result.states, result.outputs) == (whole.states, whole.outputs)

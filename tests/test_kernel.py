@@ -1,0 +1,581 @@
+"""The Spark kernel against the pure timeline, on small random histories and without Spark.
+
+The kernel takes another way to the same answer: rows sorted, groups in chunks, runs found with numpy, the rest of a
+history on disk. Whatever it makes of a step must be what the pure timeline makes of it.
+"""
+
+import datetime as dt
+import re
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Retryable, Timestamp, Wait
+from inturn.core.errors import GapError, HandlerError, InputError, InvalidMessage, StateError
+from inturn.core.message import canonical
+from inturn.core.order import Order
+from inturn.core.replay import Replay
+from kernel_harness import DAWN, Bench, Bounds, columns_of, expected, total
+
+TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    {
+        "account": pa.string(),
+        "epoch": pa.int64(),
+        "revision": pa.int64(),
+        "time": TIME,
+        "id": pa.string(),
+        "number": pa.int64(),
+        "arrival": pa.int64(),
+        "amount": pa.int64(),
+    }
+)
+MINUTE = dt.timedelta(minutes=1)
+DAYS = [dt.date(2026, 1, day) for day in (1, 2, 30)]
+
+tiny = st.builds(
+    Bounds,
+    chunk_rows=st.sampled_from([1, 2, 3, 7, 50_000]),
+    sort_rows=st.sampled_from([2, 5, 1_000]),
+    merge_rows=st.sampled_from([1, 2, 5]),
+    row_group_rows=st.sampled_from([1, 2, 5, 1_000]),
+    snapshot_every=st.sampled_from([1, 2, 5, 1_000]),
+    remembered=st.sampled_from([1, 3, 64]),
+    remembered_ids=st.sampled_from([1, 3, 1_024]),
+)
+
+
+def balance(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Depends on the order, changes the state in place, and fails after it has."""
+    state.setdefault("seen", []).append(message["amount"])
+    state["sum"] = (state.get("sum", 0) * 31 + message["amount"]) % 1_000_003
+    if message["amount"] % 10 == 9:
+        raise ValueError("refused")
+    if message["amount"] % 10 == 8 and len(state["seen"]) % 2:
+        raise Retryable("again")
+    return state, [{"sum": state["sum"], "at": at} for at in range(message["amount"] % 3)]
+
+
+def places(pipeline: Pipeline, *, arrival: bool) -> list[str]:
+    """The columns that the pipeline's messages have."""
+    named = [*pipeline.key_fields, pipeline.id, "amount", "arrival" if arrival else None]
+    return [name for name in SCHEMA.names if name in named]
+
+
+# -- one answer ----------------------------------------------------------------------------------------------
+
+plain = Pipeline(name="plain", group="account", order=Gapless("revision"), handler=balance)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """A few groups, with revisions missing; each (group, revision) has one content."""
+    messages = []
+    for group in draw(st.lists(st.sampled_from("abcde"), min_size=1, max_size=4, unique=True)):
+        last = draw(st.integers(1, 12))
+        missing = draw(st.sets(st.integers(1, 12), max_size=2))
+        calm = draw(st.booleans())
+        for revision in range(1, last + 1):
+            if revision not in missing:
+                amount = draw(st.integers(0, 7) if calm else st.integers(0, 9))
+                messages.append({"account": group, "revision": revision, "amount": amount})
+    return messages
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(
+    history=histories(),
+    data=st.data(),
+    bounds=tiny,
+    buckets=st.integers(1, 4),
+    hashes=st.sampled_from([None, 1, 2]),
+)
+def test_one_answer(
+    history: list[dict[str, Any]], data: st.DataObject, bounds: Bounds, buckets: int, hashes: int | None
+) -> None:
+    copies = data.draw(st.lists(st.sampled_from(history), max_size=6)) if history else []
+    delivered = data.draw(st.permutations(history + copies))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(delivered)), max_size=3)))
+    with bounds.applied():
+        once = plain.replay(delivered)
+    with Bench(plain, _schema(plain), buckets=buckets, hashes=hashes, bounds=bounds, seed=len(delivered)) as bench:
+        counts = [
+            bench.step(delivered[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(delivered)], strict=True)
+        ]
+        assert bench.seen() == expected(once)
+    assert total(counts) == total([once.counts])
+
+
+def _schema(pipeline: Pipeline, *, arrival: bool = False) -> pa.Schema:
+    return pa.schema([SCHEMA.field(name) for name in places(pipeline, arrival=arrival)])
+
+
+# -- the same as the pure timeline, whatever the grade --------------------------------------------------------
+
+EPOCHS = st.sampled_from([0, 0, 0, 1, 2])
+ids = st.sampled_from(["i1", "i2", "i3", "i9", "i10", "é", "\U0001f600"])
+messages = st.fixed_dictionaries(
+    {
+        "account": st.sampled_from("abc"),
+        "epoch": EPOCHS,
+        "revision": st.integers(1, 7),
+        "time": st.integers(0, 9).map(lambda minute: DAWN + minute * MINUTE),
+        "id": ids,
+        "number": st.sampled_from([-1, 2, 9, 10, 100]),
+        "amount": st.sampled_from([0, 1, 2, 3, 4, 5, 8, 9, 11]),
+    }
+)
+steps = st.lists(st.tuples(st.lists(messages, max_size=14), st.integers(0, 12)), min_size=1, max_size=3)
+
+GRADES: dict[str, tuple[Order, dict[str, Any]]] = {
+    "gapless": (Gapless("revision"), {}),
+    "gapless, park": (Gapless("revision"), {"on_gap": Wait("10 minutes", then="park")}),
+    "gapless, skip": (Gapless("revision"), {"on_gap": Wait("10 minutes", then="skip")}),
+    "gapless, epochs": (Gapless("revision", epoch="epoch"), {}),
+    "gapless, epochs, skip": (Gapless("revision", epoch="epoch"), {"on_gap": Wait("5 minutes", then="skip")}),
+    "gapless, epochs, park": (Gapless("revision", epoch="epoch"), {"on_gap": Wait("5 minutes", then="park")}),
+    "gapless, retried": (Gapless("revision"), {"retry": Retry(1, "0 seconds")}),
+    "gapless, ids": (Gapless("revision"), {"id": "id"}),
+    "monotone": (Monotone("revision"), {}),
+    "monotone, epochs": (Monotone("revision", epoch="epoch"), {}),
+    "timestamp": (Timestamp("time", "3 minutes"), {"id": "id"}),
+    "timestamp, no lateness": (Timestamp("time"), {"id": "id"}),
+    "timestamp, numbered": (Timestamp("time", "1 minute"), {"id": "number"}),
+    "arrival": (Arrival(), {"id": "id"}),
+    "arrival, numbered": (Arrival(), {"id": "number"}),
+}
+
+
+@pytest.mark.parametrize("grade", GRADES)
+@settings(max_examples=settings.default.max_examples // 4)
+@given(
+    arrival=st.booleans(),
+    history=steps,
+    data=st.data(),
+    bounds=tiny,
+    buckets=st.integers(1, 3),
+    hashes=st.sampled_from([None, 1, 2]),
+)
+def test_as_the_pure_timeline(
+    grade: str,
+    arrival: bool,
+    history: list[tuple[list[dict[str, Any]], int]],
+    data: st.DataObject,
+    bounds: Bounds,
+    buckets: int,
+    hashes: int | None,
+) -> None:
+    order, more = GRADES[grade]
+    pipeline = Pipeline(
+        name="graded",
+        group="account",
+        order=order,
+        handler=balance,
+        arrival="arrival" if arrival else None,
+        **more,
+    )
+    names = places(pipeline, arrival=arrival)
+    before: Replay | None = None
+    now = DAWN
+    with Bench(pipeline, _schema(pipeline, arrival=arrival), buckets=buckets, hashes=hashes, bounds=bounds) as bench:
+        for batch, minutes in history:
+            now += minutes * MINUTE
+            final = isinstance(order, Timestamp) and data.draw(st.booleans(), label="final")
+            # Arrival may tie: then the messages' own order decides.
+            came = [data.draw(st.integers(0, 2 * len(batch)), label="arrival") for _ in batch] if arrival else []
+            numbered = [message | {"arrival": at} for message, at in zip(batch, came or range(len(batch)), strict=True)]
+            rows = [{name: message[name] for name in names} for message in numbered]
+            with bounds.applied():
+                before = pipeline.replay(rows, now=now, final=final, after=before)
+            counts = bench.step(rows, now=now, final=final)
+            assert counts == before.counts
+            assert bench.seen() == expected(before)
+
+
+# -- what a message may be ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Line:
+    sku: str
+    count: int = 1
+
+
+@dataclass
+class Purchase:
+    account: Any
+    revision: int
+    placed: dt.datetime
+    price: Decimal
+    lines: list[Line]
+    first: Line
+    note: str | None = None
+    rate: float = 1.5
+    tags: list[str] = field(default_factory=list)
+
+
+class LineStruct(msgspec.Struct):
+    sku: str
+    count: int = 1
+
+
+class PurchaseStruct(msgspec.Struct, kw_only=True):
+    account: Any
+    revision: int
+    placed: dt.datetime
+    price: Decimal
+    lines: list[LineStruct]
+    first: LineStruct
+    note: str | None = None
+    rate: float = 1.5
+    tags: list[str] = []
+
+
+LINE = pa.struct({"sku": pa.string(), "count": pa.int64()})
+PURCHASE = pa.schema(
+    {
+        "account": pa.string(),
+        "revision": pa.int32(),
+        "placed": TIME,
+        "price": pa.decimal128(10, 2),
+        "lines": pa.list_(LINE),
+        "first": LINE,
+        "note": pa.string(),
+    }
+)
+GROUPS = {"text": (pa.string(), ["", "a", "é", "7"]), "integer": (pa.int64(), [-1, 7, 70]), "date": (pa.date32(), DAYS)}
+lines = st.fixed_dictionaries({"sku": st.text(max_size=3), "count": st.integers(-3, 3)})
+contents = st.fixed_dictionaries(
+    {
+        "revision": st.integers(1, 5),
+        "placed": st.integers(0, 10**6).map(lambda each: DAWN + each * dt.timedelta(microseconds=77)),
+        "price": st.decimals(-99, 99, places=2),
+        "lines": st.lists(lines, max_size=2),
+        "first": lines,
+        "note": st.none() | st.text(max_size=3),
+    }
+)
+
+
+def keep(state: dict[str, Any], message: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Depends on the whole message."""
+    state.setdefault("seen", []).append(canonical(columns_of(message)))
+    if len(state["seen"]) == 4:
+        raise ValueError("full")
+    return state, [message]
+
+
+def as_record(row: dict[str, Any], record: type, line: type) -> Any:
+    return record(**row | {"lines": [line(**each) for each in row["lines"]], "first": line(**row["first"])})
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+@pytest.mark.parametrize("record", [None, Purchase, PurchaseStruct])
+@settings(max_examples=settings.default.max_examples // 5)
+@given(data=st.data(), bounds=tiny, buckets=st.integers(1, 2), hashes=st.sampled_from([None, 1]))
+def test_any_message(
+    record: type | None, kind: str, data: st.DataObject, bounds: Bounds, buckets: int, hashes: int | None
+) -> None:
+    arrow, groups = GROUPS[kind]
+    pipeline = Pipeline(name="any", group="account", order=Gapless("revision"), handler=keep, message=record)
+    schema = PURCHASE.set(0, pa.field("account", arrow))
+    before: Replay | None = None
+    with Bench(pipeline, schema, buckets=buckets, hashes=hashes, bounds=bounds) as bench, bounds.applied():
+        for _ in range(2):
+            rows = data.draw(st.lists(st.tuples(st.sampled_from(groups), contents), max_size=8))
+            given = [{"account": group} | content for group, content in rows]
+            if record is not None:
+                given = [as_record(row, record, Line if record is Purchase else LineStruct) for row in given]
+            before = pipeline.replay(given, after=before)
+            assert bench.step(given) == before.counts
+            assert bench.seen() == expected(before, schema.names)
+
+
+def test_a_map_is_a_dict() -> None:
+    def handler(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        return {"tags": message["tags"], "deep": message["deep"]}, []
+
+    pipeline = Pipeline(name="maps", group="account", order=Gapless("revision"), handler=handler)
+    tags = pa.map_(pa.string(), pa.int64())
+    deep = pa.struct({"tags": tags})
+    schema = pa.schema({"account": pa.string(), "revision": pa.int64(), "tags": tags, "deep": deep})
+    row = {"tags": {"x": 1}, "deep": {"tags": {"y": 2}}}
+    rows = [{"account": "a", "revision": number, **row} for number in (1, 3)]
+    with Bench(pipeline, schema) as bench:
+        bench.step(rows)
+        # A copy is known again by its digest, so that must be of the same content.
+        assert bench.seen() == expected(pipeline.replay(rows))
+        assert bench.seen().states == {"a": row}
+
+
+# -- two groups with one hash ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bounds", [Bounds(), Bounds(chunk_rows=1, sort_rows=1, row_group_rows=1)], ids=["all", "one"])
+def test_groups_that_share_a_hash_do_not_mix(bounds: Bounds) -> None:
+    pipeline = Pipeline(
+        name="hashed", group="account", order=Gapless("revision"), handler=balance, on_gap=Wait("1 minute", then="skip")
+    )
+    rows = [
+        {"account": group, "revision": revision, "amount": at * 10}
+        for at, group in enumerate("abcd")
+        for revision in (1, 2, 4)
+    ]
+    whole = pipeline.replay(rows)
+    late = [row | {"revision": 3} for row in rows if row["account"] in "ad" and row["revision"] == 4]
+    # Groups b and c have no message in the second step: only time.
+    whole = pipeline.replay(late, now=DAWN + MINUTE, after=pipeline.replay(rows, now=DAWN))
+    with Bench(pipeline, _schema(pipeline), hashes=1, bounds=bounds) as bench:
+        bench.step(rows, now=DAWN)
+        assert bench.step(late, now=DAWN + MINUTE) == whole.counts
+        assert bench.seen() == expected(whole)
+        assert whole.counts.released == 4
+
+
+# -- orders of delivery that published code has got wrong ------------------------------------------------------
+
+
+@pytest.mark.parametrize("delivered", [[1, 2, 4, 5, 3], [2, 1, 5, 6, 4, 3], [3, 2, 1], [2, 2, 1, 1]], ids=str)
+@pytest.mark.parametrize("chunk_rows", [1, 50_000])
+def test_nothing_is_left_behind(delivered: list[int], chunk_rows: int) -> None:
+    rows = [{"account": "a", "revision": revision, "amount": revision} for revision in delivered]
+    for cut in range(len(rows)):
+        with Bench(plain, _schema(plain), bounds=Bounds(chunk_rows=chunk_rows)) as bench:
+            counts = [bench.step(part) for part in (rows[:cut], rows[cut:])]
+            assert bench.seen().states["a"]["seen"] == sorted(set(delivered))
+            assert bench.seen().held == []
+            assert total(counts)["copies"] == len(delivered) - len(set(delivered))
+
+
+# -- messages that have no place -------------------------------------------------------------------------------
+
+
+@dataclass
+class Deposit:
+    account: str
+    revision: int
+    amount: int
+
+
+GOOD = {"account": "a", "epoch": 0, "revision": 1, "time": DAWN, "id": "i", "number": 1, "arrival": 5, "amount": 1}
+INVALID = {
+    "no group": (Gapless("revision"), {"account": None}, "account is null"),
+    "no revision": (Gapless("revision"), {"revision": None}, "revision is null"),
+    "no number": (Monotone("revision"), {"revision": None}, "revision is null"),
+    "no epoch": (Gapless("revision", epoch="epoch"), {"epoch": None}, "epoch is null"),
+    "no time": (Timestamp("time"), {"time": None}, "time is null"),
+    "no id": (Arrival(), {"id": None}, "id is null"),
+    "no arrival": (Gapless("revision"), {"arrival": None}, "arrival is null"),
+    "below the start": (Gapless("revision"), {"revision": 0}, "revision 0 is below start 1"),
+    "nothing at all": (Gapless("revision"), dict.fromkeys(GOOD), "account is null"),
+}
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 50_000])
+@pytest.mark.parametrize("case", INVALID)
+def test_what_has_no_place_is_rejected(case: str, chunk_rows: int) -> None:
+    order, wrong, detail = INVALID[case]
+    pipeline = Pipeline(name="placed", group="account", order=order, handler=balance, id="id", arrival="arrival")
+    bad = GOOD | wrong
+    with Bench(pipeline, SCHEMA, bounds=Bounds(chunk_rows=chunk_rows)) as bench:
+        counts = bench.step([bad, GOOD, bad], final=isinstance(order, Timestamp))
+        assert (counts.received, counts.applied, counts.rejected) == (3, 1, {"invalid": 2})
+        assert bench.seen().rejected == {(bad["account"], "invalid", detail, canonical(bad)): 2}
+        assert list(bench.seen().states) == ["a"]
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_what_has_no_place_stops_the_run(case: str) -> None:
+    order, wrong, detail = INVALID[case]
+    pipeline = Pipeline(
+        name="placed", group="account", order=order, handler=balance, id="id", arrival="arrival", on_invalid="fail"
+    )
+    with Bench(pipeline, SCHEMA) as bench:
+        with pytest.raises(InvalidMessage, match=re.escape(detail)):
+            bench.step([GOOD, GOOD | wrong])
+        assert bench.store.steps() == []
+
+
+@pytest.mark.parametrize(
+    ("arrow", "amount", "detail"),
+    [
+        (pa.string(), "much", "amount is 'much': Expected `int | null`, got `str`"),
+        (pa.float64(), 1.5, "amount is 1.5: Expected `int | null`, got `float`"),
+        (pa.int64(), None, "amount is null, expected int"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_rejected(arrow: pa.DataType, amount: Any, detail: str) -> None:
+    schema = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": arrow})
+    handler = lambda state, message: (state | {"sum": state.get("sum", 0) + message.amount}, [])  # noqa: E731
+    pipeline = Pipeline(name="typed", group="account", order=Gapless("revision"), handler=handler, message=Deposit)
+    good = {pa.string(): "5", pa.float64(): 5.0, pa.int64(): 5}[arrow]
+    rows = [{"account": "a", "revision": 2, "amount": amount}, {"account": "a", "revision": 1, "amount": good}]
+    with Bench(pipeline, schema) as bench:
+        assert bench.step(rows).rejected == {"invalid": 1}
+        assert bench.seen().rejected == {("a", "invalid", detail, canonical(rows[0])): 1}
+        assert bench.seen().states == {"a": {"sum": 5}}
+    strict = replace(pipeline, on_invalid="fail")
+    with Bench(strict, schema) as bench:
+        with pytest.raises(InvalidMessage, match=re.escape(detail)):
+            bench.step(rows)
+        assert bench.store.steps() == []
+
+
+def test_an_invalid_message_has_no_epoch_or_revision() -> None:
+    pipeline = Pipeline(name="placed", group="account", order=Gapless("revision", epoch="epoch"), handler=balance)
+    with Bench(pipeline, SCHEMA) as bench:
+        bench.step([GOOD | {"epoch": None}])
+        [row] = bench.rows(bench.store.manifest(1).rejected)
+        assert (row["group"], row["epoch"], row["revision"]) == ("a", None, None)
+
+
+def test_the_text_of_an_invalid_message_shows_its_own_columns() -> None:
+    with Bench(replace(plain, on_invalid="fail"), _schema(plain)) as bench, pytest.raises(InvalidMessage) as error:
+        bench.step([{"account": "a", "revision": None, "amount": 1}])
+    assert "__inturn" not in str(error.value)
+
+
+# -- what stops a step -----------------------------------------------------------------------------------------
+
+NONSENSE: dict[str, Any] = {
+    "nothing": None,
+    "only the state": {},
+    "no outputs": ({}, None),
+    "a text": ({}, "text"),
+    "a dict": ({}, {"output": 1}),
+    "a number": ({}, 0),
+    "three": ({}, [], []),
+    "one": ({},),
+    "another state": (5, []),
+    "an output that is not JSON": ({}, [object()]),
+    "an output within one": ({}, [{"at": [1j]}]),
+    "an output with a text that is none": ({}, ["\ud800"]),
+}
+
+
+def after_one_step(handler: Any, **more: Any) -> tuple[Bench, Any]:
+    """A store with one step, and what it holds; the handler is for the next."""
+    bench = Bench(replace(plain, **more), _schema(plain))
+    bench.step([{"account": "a", "revision": 1, "amount": 1}])
+    bench.pipeline = replace(bench.pipeline, handler=handler)
+    return bench, bench.seen()
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_a_handler_that_returns_nonsense_stops_the_step(case: str) -> None:
+    bench, before = after_one_step(lambda state, message: NONSENSE[case])
+    with bench:
+        with pytest.raises(HandlerError, match="plain"):
+            bench.step([{"account": "a", "revision": 2, "amount": 2}])
+        assert bench.store.steps() == [1]
+        assert bench.seen() == before
+
+
+UNSTORABLE: dict[str, Any] = {
+    "a set": {"v": {1}},
+    "an object": {"v": object()},
+    "a tuple": {"v": (1, 2)},
+    "keys that are numbers": {"v": {1: "x"}},
+    "a time": {"v": DAWN},
+    "a time without a zone": {"v": dt.datetime(2026, 1, 1)},  # noqa: DTZ001 - the point
+    "bytes": {"v": b"x"},
+    "a decimal": {"v": Decimal(1)},
+    "not a number": {"v": float("nan")},
+    "a text that is none": {"v": "\ud800"},
+    "a record": {"v": Line("x")},
+}
+
+
+@pytest.mark.parametrize("case", UNSTORABLE)
+def test_a_state_that_cannot_be_stored_stops_the_step(case: str) -> None:
+    bench, before = after_one_step(lambda state, message: (UNSTORABLE[case], []))
+    with bench:
+        with pytest.raises(StateError, match=r"pipeline 'plain': the state's 'state' cannot be stored"):
+            bench.step([{"account": "a", "revision": 2, "amount": 2}, {"account": "b", "revision": 1, "amount": 2}])
+        assert bench.store.steps() == [1]
+        assert bench.seen() == before
+
+
+def test_a_gap_that_may_not_be_stops_the_step() -> None:
+    bench, _ = after_one_step(balance, on_gap=Wait("1 minute", then="fail"))
+    with bench:
+        bench.step([{"account": "a", "revision": 3, "amount": 1}])
+        before = bench.seen()
+        with pytest.raises(GapError, match="revision 2 is missing"):
+            bench.step([{"account": "b", "revision": 1, "amount": 1}], now=DAWN + MINUTE)
+        assert bench.seen() == before
+
+
+# -- the input changes from step to step ------------------------------------------------------------------------
+
+
+def last_first(bench: Bench) -> tuple[str, str]:
+    """Two groups, the one with the smaller hash first: so it is written first."""
+    first, second = sorted("ab", key=bench.hash_of)
+    return first, second
+
+
+@pytest.mark.parametrize("row_group_rows", [1, 1_000])
+def test_held_messages_keep_their_columns_when_the_input_gains_one(row_group_rows: int) -> None:
+    def handler(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        return state | {str(message["revision"]): message.get("note")}, []
+
+    pipeline = Pipeline(name="gains", group="account", order=Gapless("revision"), handler=handler)
+    old = pa.schema({"account": pa.string(), "revision": pa.int64()})
+    new = old.append(pa.field("note", pa.string()))
+    with Bench(pipeline, old, buckets=1, bounds=Bounds(chunk_rows=1, row_group_rows=row_group_rows)) as bench:
+        one, two = last_first(bench)
+        bench.step([{"account": one, "revision": revision} for revision in (2, 4)])
+        both = [{"account": one, "revision": 1, "note": "n1"}, {"account": two, "revision": 2, "note": "n2"}]
+        bench.step(both, schema=new)
+        bench.step([{"account": two, "revision": 1, "note": "n1"}], schema=new)
+        assert bench.seen().states == {one: {"1": "n1", "2": None}, two: {"1": "n1", "2": "n2"}}
+
+
+@pytest.mark.parametrize("row_group_rows", [1, 1_000])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(pa.int32(), pa.int64()), (pa.int64(), pa.float64()), (pa.int64(), pa.string()), (pa.string(), pa.int64())],
+    ids=str,
+)
+def test_held_messages_outlive_a_change_of_type(old: pa.DataType, new: pa.DataType, row_group_rows: int) -> None:
+    """Or the step is refused as a whole, in words."""
+    first = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": old})
+    second = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": new})
+    value = {pa.int32(): 2, pa.int64(): 3, pa.float64(): 4.5, pa.string(): "five"}
+    handler = lambda state, message: (state | {str(message["revision"]): message["amount"]}, [])  # noqa: E731
+    pipeline = Pipeline(name="types", group="account", order=Gapless("revision"), handler=handler)
+    with Bench(pipeline, first, buckets=1, bounds=Bounds(chunk_rows=1, row_group_rows=row_group_rows)) as bench:
+        one, two = last_first(bench)
+        bench.step([{"account": one, "revision": revision, "amount": value[old]} for revision in (2, 4)])
+        try:
+            bench.step(
+                [
+                    {"account": name, "revision": revision, "amount": value[new]}
+                    for name, revision in ((one, 1), (two, 2))
+                ],
+                schema=second,
+            )
+        except InputError as error:
+            assert "amount" in str(error)
+        else:
+            bench.step([{"account": two, "revision": 1, "amount": value[new]}], schema=second)
+            assert bench.seen().states[two] == {"1": value[new], "2": value[new]}
+
+
+def test_a_rejected_message_of_an_earlier_type_is_kept() -> None:
+    pipeline = Pipeline(name="epochs", group="account", order=Gapless("revision", epoch="epoch"), handler=balance)
+    old = pa.schema({name: SCHEMA.field(name).type for name in ("account", "epoch", "revision")} | {"note": pa.int64()})
+    new = old.set(3, pa.field("note", pa.string()))
+    start = {"account": "a", "epoch": 0, "revision": 1}
+    pipeline = replace(pipeline, handler=lambda state, message: (state, []))
+    with Bench(pipeline, old) as bench:
+        bench.step([start | {"note": 1}, start | {"revision": 3, "note": 3}])
+        later = [start | {"note": "copy"}, start | {"epoch": 1, "note": "next"}]
+        assert bench.step(later, schema=new).rejected == {"conflict": 1, "late": 1}

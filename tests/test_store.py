@@ -1,0 +1,408 @@
+"""The store: what is refused, and that a refusal changes nothing.
+
+Steps run in this process on real files (see ``kernel_harness``). Whatever is wrong with a store is told by an error
+of ours that names the file, and what was committed stays as it was.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from inturn import Gapless, Monotone, Pipeline
+from inturn.core.errors import InputError, PipelineError, StateError, StoreConflict, StoreError, StoreMismatch
+from inturn.spark import sweep
+from inturn.spark.tables import FORMAT, Store, about
+from kernel_harness import Bench, Bounds, Seen
+
+SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
+
+
+@dataclass
+class Account:
+    balance: int = 0
+    tags: list[str] = field(default_factory=list)
+
+
+def post(state: Account, message: dict[str, Any]) -> tuple[Account, list[Any]]:
+    state.balance += message["amount"]
+    return state, [{"balance": state.balance}]
+
+
+ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), handler=post, state=Account)
+
+
+def rows(*revisions: int, account: str = "a", amount: int = 1) -> list[dict[str, Any]]:
+    return [{"account": account, "revision": revision, "amount": amount} for revision in revisions]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(ledger, SCHEMA, root=tmp_path / "store")
+
+
+def files(bench: Bench) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in bench.root.rglob("*") if path.is_file()}
+
+
+# -- the state type changes ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Richer:
+    currency: str = "EUR"
+    balance: int = 0
+    limits: dict[str, int] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+
+
+class Slim(msgspec.Struct):
+    balance: int = 0
+    tags: list[str] = []
+
+
+class Wide(msgspec.Struct, kw_only=True):
+    currency: str = "EUR"
+    balance: int = 0
+    tags: list[str] = []
+    seen: list[int] = []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more"),
+    [(Account, Richer, {"currency": "EUR", "limits": {}}), (Slim, Wide, {"currency": "EUR", "seen": []})],
+)
+def test_a_state_type_may_gain_fields_with_defaults(bench: Bench, old: type, new: type, more: dict[str, Any]) -> None:
+    bench.pipeline = replace(ledger, state=old)
+    bench.step([*rows(1, 2, amount=5), *rows(1, account="b")])
+    bench.pipeline = replace(ledger, state=new)
+    # Group b is not touched: it stays as it was stored, and is read as the new type.
+    bench.step(rows(3, amount=5))
+    states = bench.seen().states
+    assert states == {"a": new(balance=15, tags=[], **more), "b": new(balance=1, tags=[], **more)}
+
+
+@dataclass
+class Fraction:
+    balance: float = 0.0
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Other:
+    balance: int = 0
+    tags: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Poorer:
+    balance: int = 0
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (Poorer, "'tags'.*has no more"),
+        (Fraction, "'balance' is stored as int64 and is now double"),
+        (Other, "'tags' is stored as json of list.str. and is now json of list.int."),
+        (dict, "'balance'.*has no more"),
+    ],
+)
+def test_a_state_type_may_not_lose_what_is_stored(bench: Bench, state: Any, text: str) -> None:
+    bench.step(rows(1))
+    before = files(bench)
+    bench.pipeline = replace(ledger, state=state)
+    with pytest.raises(StateError, match=text):
+        bench.step(rows(2))
+    assert files(bench) == before
+
+
+class _Owes(type):
+    def __call__(cls, *given: Any, **named: Any) -> Any:
+        return super().__call__(*given, **({"owed": 1} | named))
+
+
+@dataclass
+class Late(metaclass=_Owes):
+    """Can be made without arguments although a field has no default."""
+
+    owed: int
+    balance: int = 0
+    tags: list[str] = field(default_factory=list)
+
+
+def test_a_new_field_of_a_state_needs_a_default(bench: Bench) -> None:
+    bench.step(rows(1))
+    before = files(bench)
+    bench.pipeline = replace(ledger, state=Late)
+    with pytest.raises(StateError, match=r"'owed' is new and has no default.*give it one"):
+        bench.step(rows(2))
+    assert files(bench) == before
+
+
+@dataclass
+class Item:
+    sku: str
+
+
+@dataclass
+class Basket:
+    items: list[Item] = field(default_factory=list)
+
+
+def test_a_record_within_the_state_may_not_lose_what_is_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(state: Basket, message: dict[str, Any]) -> tuple[Basket, list[Any]]:
+        return Basket([*state.items, Item("x")]), []
+
+    bench.pipeline = replace(ledger, state=Basket, handler=put)
+    bench.step(rows(1))
+    before = files(bench)
+    newer = make_dataclass("Item", [("sku", str), ("count", int)])
+    newer.__module__ = __name__
+    monkeypatch.setitem(Basket.__annotations__, "items", list[newer])
+    with pytest.raises(StateError, match="items"):
+        bench.step(rows(2))
+    assert files(bench) == before
+
+
+def test_held_messages_of_an_older_message_type_are_told(bench: Bench) -> None:
+    old = make_dataclass("Message", [("account", str), ("revision", int)])
+    new = make_dataclass("Message", [("account", str), ("revision", int), ("amount", int)])
+    keep = lambda state, message: (state, [])  # noqa: E731
+    bench.pipeline = replace(ledger, message=old, handler=keep)
+    bench.step(rows(2))
+    before = bench.seen()
+    bench.pipeline = replace(ledger, message=new, handler=keep)
+    with pytest.raises(InputError, match="amount"):
+        bench.step(rows(1))
+    assert bench.seen() == before
+
+
+# -- another store ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ({"name": "orders"}, "a pipeline with pipeline 'ledger', not 'orders'"),
+        ({"group": "amount"}, "a pipeline with group 'account', not 'amount'"),
+        ({"order": Gapless("revision", start=0)}, "a pipeline with order .*start=1.*, not .*start=0"),
+        ({"order": Monotone("revision")}, "a pipeline with order .Gapless.*, not .Monotone"),
+        ({"id": "amount"}, "a pipeline with id None, not 'amount'"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_the_store_of_another_pipeline_is_refused(bench: Bench, other: dict[str, Any], text: str) -> None:
+    bench.step(rows(1))
+    before = files(bench)
+    bench.pipeline = replace(ledger, **other)
+    with pytest.raises(StoreMismatch, match=f"(?s){text}.*another store"):
+        bench.step(rows(2))
+    assert files(bench) == before
+
+
+def test_another_number_of_buckets_is_refused(bench: Bench) -> None:
+    bench.step(rows(1))
+    before = files(bench)
+    bench.buckets = 3
+    with pytest.raises(StoreMismatch, match="made with 2 buckets, not 3; leave buckets= out"):
+        bench.step(rows(2))
+    assert files(bench) == before
+    assert bench.store.open(about(ledger, None), buckets=None).buckets == 2
+
+
+@pytest.mark.parametrize("buckets", [0, -1, 65_537, True, 1.5, "2"])
+def test_a_number_of_buckets_that_cannot_be(buckets: Any) -> None:
+    with pytest.raises(PipelineError, match="expected a whole number from 1 to 65536"):
+        about(ledger, buckets)
+
+
+def test_a_newer_format_is_refused(bench: Bench) -> None:
+    bench.step(rows(1))
+    change(bench.root / "inturn.json", format=FORMAT + 1)
+    for attempt in (lambda: bench.step(rows(2)), lambda: sweep(bench.root)):
+        with pytest.raises(StoreMismatch, match="update inturn"):
+            attempt()
+
+
+def change(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+# -- damage -----------------------------------------------------------------------------------------------------
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def another_kind(path: Path) -> None:
+    path.write_bytes(b"[1]")
+
+
+@pytest.mark.parametrize("damage", [cut_short, empty, another_kind])
+@pytest.mark.parametrize("name", ["inturn.json", "steps/000000000001.json"])
+def test_a_damaged_manifest_is_told(bench: Bench, name: str, damage: Callable[[Path], None]) -> None:
+    bench.step(rows(1))
+    damage(bench.root / name)
+    before = files(bench)
+    with pytest.raises(StoreError, match=f"{name} is damaged.*restore it"):
+        bench.step(rows(2))
+    assert files(bench) == before
+
+
+def body(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    length = int.from_bytes(data[-8:-4], "little")
+    data[4 : -8 - length] = bytes(len(data) - 12 - length)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [cut_short, empty, body, Path.unlink])
+@pytest.mark.parametrize("table", ["groups", "held"])
+def test_a_damaged_data_file_is_told(bench: Bench, table: str, damage: Callable[[Path], None]) -> None:
+    bench.step(rows(1, 3))
+    [path] = (bench.root / "data" / table).iterdir()
+    damage(path)
+    with pytest.raises(StoreError, match=f"cannot read .*{path.name}"):
+        bench.step(rows(2))
+    assert bench.store.steps() == [1]
+
+
+def test_a_step_that_is_not_there_is_told(bench: Bench) -> None:
+    bench.step(rows(1))
+    with pytest.raises(StoreError, match="no step 7; it has steps 1 to 1"):
+        bench.store.manifest(7)
+
+
+# -- places where no store can be ------------------------------------------------------------------------------
+
+
+def test_a_directory_with_something_else_in_it_is_refused(bench: Bench) -> None:
+    bench.root.mkdir()
+    (bench.root / "notes.txt").write_text("mine")
+    before = files(bench)
+    with pytest.raises(StoreError, match="not empty and not a store"):
+        bench.step(rows(1))
+    assert files(bench) == before
+
+
+def test_a_store_that_another_writer_is_making_is_waited_for(bench: Bench) -> None:
+    bench.root.mkdir()
+    # As a writer leaves it that is at work, or was killed, between the draft and the link.
+    (bench.root / ".inturn.json.0123456789abcdef").write_bytes(b"{")
+    bench.step(rows(1))
+    assert bench.store.steps() == [1]
+
+
+@pytest.mark.parametrize("where", [".", "..", "steps", "data", "data/groups"])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, where: str) -> None:
+    """A file where a directory is wanted: permissions alone do not stop root."""
+    bench = Bench(ledger, SCHEMA, root=tmp_path / "place" / "store")
+    if where not in (".", ".."):
+        bench.store.open(about(ledger, 2), buckets=2)
+    path = (bench.root / where).resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("in the way")
+    with pytest.raises(StoreError, match=r"cannot (read|write|list) ") as error:
+        bench.step(rows(1))
+    assert str(path) in str(error.value)
+    assert type(error.value) is StoreError
+    assert path.read_text() == "in the way"
+
+
+def test_a_filesystem_that_cannot_commit_is_refused() -> None:
+    with pytest.raises(StoreError, match="hdfs: is not known to do"):
+        Store("hdfs://host/ledger")
+
+
+def test_a_file_uri_is_the_path(bench: Bench) -> None:
+    bench.step(rows(1))
+    assert Store(bench.root.as_uri()).steps() == [1]
+
+
+# -- two writers ------------------------------------------------------------------------------------------------
+
+
+def test_the_second_writer_of_a_step_is_told(bench: Bench) -> None:
+    bench.step(rows(1))
+    mine, _ = bench.prepare(rows(2, amount=10))
+    bench.step(rows(2, 3, amount=5))
+    theirs, manifests = bench.seen(), files(bench)
+    with pytest.raises(StoreConflict, match="another writer committed step 2 first"):
+        bench.store.commit(mine)
+    assert (bench.seen(), files(bench)) == (theirs, manifests)
+    # Run again, it goes on from what the first one made.
+    counts = bench.step(rows(2, 4, amount=5))
+    assert (counts.applied, counts.duplicate) == (1, 1)
+    assert bench.seen().states == {"a": Account(16)}
+
+
+def test_two_writers_make_one_store(bench: Bench) -> None:
+    one, two = Store(bench.root), Store(bench.root)
+    assert one.about() is two.about() is None
+    mine = one.open(about(ledger, 2), buckets=2)
+    assert two.open(about(ledger, None), buckets=None) == mine
+
+
+# -- what was never committed ----------------------------------------------------------------------------------
+
+
+def test_a_step_that_was_not_committed_is_invisible(bench: Bench) -> None:
+    bench.prepare(rows(1, 3, amount=7))
+    assert (bench.store.steps(), bench.seen()) == ([], Seen())
+    bench.step(rows(1))
+    before = bench.seen()
+    bench.prepare(rows(2, 4, amount=7))
+    assert bench.seen() == before
+    bench.step(rows(2))
+    assert bench.seen().states == {"a": Account(2)}
+
+
+def test_sweep_removes_what_no_step_names(bench: Bench) -> None:
+    bad = {"account": None, "revision": 1, "amount": 1}
+    bench.step([*rows(1, 3), *rows(1, account="b"), bad])
+    bench.step([*rows(2, 5), *rows(2, account="b"), bad])
+    before, named = bench.seen(), set(files(bench))
+    bench.prepare([*rows(4, 9), *rows(3, account="c"), bad])
+    left = set(files(bench)) - named
+    assert len(left) >= 4
+    assert sweep(bench.root) == []  # a step that is running has such files
+    assert {str(bench.root / name) for name in sweep(bench.root, older_than_s=-1)} == left
+    assert set(files(bench)) == named
+    assert bench.seen() == before
+    bench.step(rows(4))
+    assert bench.seen().states["a"] == Account(5)
+
+
+def test_only_a_store_is_swept(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "precious.parquet"
+    path.parent.mkdir()
+    path.write_text("mine")
+    with pytest.raises(StoreError, match="is not a store"):
+        sweep(tmp_path, older_than_s=-1)
+    assert path.exists()
+
+
+# -- what a step reads -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row_group_rows", [1, 2, 1_000])
+def test_a_group_is_as_its_newest_step_left_it(tmp_path: Path, row_group_rows: int) -> None:
+    bench = Bench(ledger, SCHEMA, root=tmp_path / "store", bounds=Bounds(chunk_rows=2, row_group_rows=row_group_rows))
+    accounts = "abcdefgh"
+    for step in range(1, 5):
+        for account in accounts[step:]:
+            bench.step(rows(step, account=account)) if account == "h" else None
+        bench.step([row for account in accounts[: 2 * step] for row in rows(*range(1, step + 1), account=account)])
+    balances = {name: state.balance for name, state in bench.seen().states.items()}
+    assert balances == dict.fromkeys(accounts, 4)
