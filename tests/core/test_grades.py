@@ -263,7 +263,6 @@ def test_what_comes_before_the_released_is_late() -> None:
     assert (after.states, after.counts.rejected) == ({"a": ["b"]}, {"late": 1})
 
 
-@pytest.mark.xfail(reason="final moves the watermark by the lateness, beyond the greatest time if it was moved before")
 def test_final_brings_the_watermark_to_the_greatest_time_and_no_further() -> None:
     line = pipeline(late(10))
     first = line.replay(timed((0, "a")), final=True)

@@ -245,13 +245,11 @@ def test_outputs_carry_the_effect_ids_of_their_places() -> None:
     assert (x.effect_id, y.effect_id) == (effect_id("p", "7", 4, 1, 0), effect_id("p", "7", 4, 1, 1))
 
 
-@pytest.mark.xfail(reason="Decimal.normalize() rounds to 28 digits, so two long decimals share a digest")
 def test_every_digit_of_a_decimal_counts() -> None:
     one, other = Decimal("12345678901234567890123456789012345678"), Decimal("12345678901234567890123456789012345679")
     assert digest({"n": one}) != digest({"n": other})
 
 
-@pytest.mark.xfail(reason="json raises a TypeError of its own for keys that it cannot write or sort", raises=TypeError)
 @pytest.mark.parametrize("value", [{dt.date(2024, 5, 1): 1}, {1: "a", "b": 2}, {Colour.RED: 1}])
 def test_keys_that_json_cannot_hold_are_refused(value: Any) -> None:
     with pytest.raises(InputError, match="canonical form"):

@@ -178,7 +178,6 @@ def test_a_message_is_the_same_whatever_types_and_time_zone_it_comes_in(spark: S
     assert again.counts == Counts(received=12, duplicate=12)
 
 
-@pytest.mark.xfail(strict=True, reason="a map comes to the handler as a list of pairs")
 def test_a_plain_dict_is_to_the_handler_what_it_is_to_the_replay(spark: SparkSession, tmp_path: Path) -> None:
     plain = Pipeline(name="plain", group="g", order=Gapless("r"), handler=lambda state, message: (state, [message]))
     message = {"g": "a", "r": 1, "tags": {"k": 1}, "list": [{"x": 1}], "none": None}
@@ -188,7 +187,6 @@ def test_a_plain_dict_is_to_the_handler_what_it_is_to_the_replay(spark: SparkSes
     assert json.loads(output.output) == plain.replay([message]).outputs[0].output == message
 
 
-@pytest.mark.xfail(strict=True, reason="mapInArrow takes a column by its name, in which it reads a dot as a path")
 def test_a_column_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     odd = Pipeline(name="odd", group="the group", order=Gapless("rev.no"), handler=lambda state, message: (state, []))
     messages = frame(spark, [("a", 1, 1)], "`the group` string, `rev.no` bigint, `ü*` int")
@@ -285,10 +283,9 @@ BAD_INPUT["columns that differ in their case alone"] = (
     InputError,
     "more than one column 'amount'",
 )
-RAW = pytest.mark.xfail(strict=True, reason="to Spark these are one name, and it says so itself, when there is a store")
 
 
-@pytest.mark.parametrize("case", [pytest.param(each, marks=RAW if "case" in each else ()) for each in BAD_INPUT])
+@pytest.mark.parametrize("case", BAD_INPUT)
 def test_bad_input_is_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path, case: str) -> None:
     changes, rows, ddl, options, kind, says = BAD_INPUT[case]
     with pytest.raises(InturnError, match=says) as refused:
@@ -354,7 +351,6 @@ def test_what_goes_wrong_on_a_worker_comes_back_as_it_is_and_commits_nothing(
     assert read(spark, tmp_path, "steps").count() == 0
 
 
-@pytest.mark.xfail(strict=True, reason="Arrow's own error comes out of the worker")
 def test_a_column_that_changed_its_type_while_messages_wait_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     plain = Pipeline(name="plain", group="g", order=Gapless("r"), handler=lambda state, message: (state, []))
     batch(plain, frame(spark, [("a", 2, 1)], "g string, r int, x int"), store=tmp_path, buckets=1)

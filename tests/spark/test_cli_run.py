@@ -87,10 +87,7 @@ def test_parquet_in_a_folder(spark: SparkSession, command: Command, tmp_path: Pa
     "columns",
     [
         ("account", "revision", "amount"),
-        pytest.param(
-            ("account", "amount", "revision"),
-            marks=pytest.mark.xfail(strict=True, reason="the header is not looked at: columns go by their place"),
-        ),
+        ("account", "amount", "revision"),
     ],
 )
 def test_csv(spark: SparkSession, command: Command, tmp_path: Path, columns: tuple[str, ...]) -> None:
@@ -117,7 +114,6 @@ not_one = 7
 """
 
 
-@pytest.mark.xfail(strict=True, reason="a field that no line has is read as null, not left to its default")
 @pytest.mark.parametrize("name", ["in.jsonl", "in.csv"])
 def test_a_field_that_the_files_do_not_have_takes_its_default(
     spark: SparkSession, command: Command, tmp_path: Path, name: str
@@ -156,10 +152,7 @@ NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
 }
 
 
-RAW = pytest.mark.xfail(strict=True, reason="Spark's error for it is none of those that are caught")
-
-
-@pytest.mark.parametrize("case", [pytest.param(each, marks=RAW if each == "no Parquet" else ()) for each in NOT_DONE])
+@pytest.mark.parametrize("case", NOT_DONE)
 def test_what_cannot_be_done_is_told_in_words(command: Command, tmp_path: Path, case: str) -> None:
     (tmp_path / "orders.py").write_text(WITH_DEFAULTS)
     (tmp_path / "in.jsonl").write_text('{"customer": "c", "number": 1}\n')

@@ -89,12 +89,18 @@ class Fold:
         restore: gives the state from before the first message, as often as it is asked: a handler may have
             changed the state in place before it raised, and then the state is made again from there.
         sleep: waits that many seconds before another attempt; None (in a replay) does not wait.
+        keep: what is kept of a message's outputs; they may share parts with a state that changes later, so it must
+            be a copy, or their encoding.
     """
 
-    __slots__ = ("_done", "_handler", "_restore", "_sleep", "_state_type", "error", "pipeline", "state")
+    __slots__ = ("_done", "_handler", "_keep", "_restore", "_sleep", "_state_type", "error", "pipeline", "state")
 
     def __init__(
-        self, pipeline: "Pipeline", restore: Callable[[], Any], sleep: Callable[[float], None] | None = None
+        self,
+        pipeline: "Pipeline",
+        restore: Callable[[], Any],
+        sleep: Callable[[float], None] | None = None,
+        keep: Callable[[Sequence[Any]], Sequence[Any]] = copy.deepcopy,
     ) -> None:
         self.pipeline = pipeline
         self.state = restore()
@@ -103,6 +109,7 @@ class Fold:
         self._done: list[Any] = []
         self._handler = pipeline.handler
         self._sleep = sleep
+        self._keep = keep
         self._state_type = pipeline.state if isinstance(pipeline.state, type) else object
 
     def run(self, messages: Sequence[Any]) -> tuple[list[Emitted], int]:
@@ -136,13 +143,12 @@ class Fold:
             try:
                 state, outputs = handler(state, messages[index])
             except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
-                if error.__traceback__ is None or error.__traceback__.tb_next is None:
-                    self._refuse(error)
+                self._own(error)
                 self._done.extend(messages[start:index])  # no snapshot: this state may be spoilt already
                 self._rewind()
                 return index, error
             if outputs or outputs.__class__ is not list:
-                emitted.append((index, outputs if outputs.__class__ is list else self._checked(outputs)))
+                emitted.append((index, self._kept(outputs)))
         self.state = state
         self._remember(messages[start:] if start else messages, state)
         return len(messages), None
@@ -155,7 +161,7 @@ class Fold:
             try:
                 state, outputs = self._handler(self.state, message)
             except Exception as again:  # noqa: BLE001 - as above
-                error = again
+                error = self._own(again)
                 self._rewind()
                 if not isinstance(again, Retryable):
                     break
@@ -163,18 +169,23 @@ class Fold:
             self.state = state
             self._remember([message], state)
             if outputs or outputs.__class__ is not list:
-                emitted.append((index, self._checked(outputs)))
+                emitted.append((index, self._kept(outputs)))
             return True
         self.error = "".join(traceback.format_exception(error))
         return False
 
-    def _checked(self, outputs: Any) -> Sequence[Any]:
+    def _kept(self, outputs: Any) -> Sequence[Any]:
         if not isinstance(outputs, list | tuple):
             self._refuse(TypeError(f"the outputs are {outputs!r}"))
-        return cast("Sequence[Any]", outputs)
+        return self._keep(cast("Sequence[Any]", outputs))
+
+    def _own(self, error: Exception) -> Exception:
+        """The error, if it came from within the handler; else the handler was called or taken apart in vain."""
+        if error.__traceback__ is None or error.__traceback__.tb_next is None:
+            self._refuse(error)
+        return error
 
     def _refuse(self, error: Exception) -> NoReturn:
-        """The error came of calling the handler or taking its result apart, not from within it."""
         msg = f"the handler of pipeline {self.pipeline.name!r} must take (state, message) and return "
         raise HandlerError(f"{msg}(state, [output, …]): {error}") from error
 
@@ -187,10 +198,23 @@ class Fold:
 
     def _rewind(self) -> None:
         """Make the state again as it was before the message that failed."""
-        state = self._restore()
-        for message in self._done:
-            state, _ = self._handler(state, message)
-        self.state = state
+        pauses_s = iter(self.pipeline.retry.pauses_s())
+        while True:
+            state = self._restore()
+            try:
+                for message in self._done:
+                    state, _ = self._handler(state, message)
+            except Exception as error:
+                pause_s = next(pauses_s, None) if isinstance(error, Retryable) else None
+                if pause_s is None:
+                    msg = f"the handler of pipeline {self.pipeline.name!r} raised on a message that it had applied, "
+                    why = "when its state was made again: it is not pure, or it changed the message"
+                    raise HandlerError(f"{msg}{why}: {error!r}") from error
+                if self._sleep is not None:
+                    self._sleep(pause_s)
+            else:
+                self.state = state
+                return
 
 
 class Group:

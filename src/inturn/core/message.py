@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
         case dt.timedelta():
             return value / dt.timedelta(microseconds=1)
         case Decimal():
-            return format(value.normalize(), "f") if value.is_finite() else str(value)
+            return _decimal(value) if value.is_finite() else str(value)
         case bytes() | bytearray() | memoryview():
             return base64.b64encode(value).decode()
         case enum.Enum():
@@ -71,6 +71,12 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
         )
         raise InputError(msg)
     return {name: getattr(value, name) for name in fields}
+
+
+def _decimal(value: Decimal) -> str:
+    text = format(value, "f")  # not normalize(): that rounds to the context's precision
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
 
 
 def field_names(record: type) -> tuple[str, ...] | None:
@@ -92,7 +98,11 @@ def canonical(value: Any) -> str:
     Raises:
         InputError: if part of the value has no canonical form.
     """
-    return _canonical.encode(value)
+    try:
+        return _canonical.encode(value)
+    except TypeError as error:
+        msg = f"{value!r} has no canonical form: {error}; use text for the keys of dicts"
+        raise InputError(msg) from error
 
 
 _quote = json.encoder.encode_basestring
@@ -100,7 +110,10 @@ _quote = json.encoder.encode_basestring
 
 def column_texts(column: Sequence[Any]) -> list[str]:
     """The canonical JSON of each value."""
-    texts = _by_line.encode(column)[1:-1].split("\n") if column else []
+    try:
+        texts = _by_line.encode(column)[1:-1].split("\n") if column else []
+    except TypeError:
+        texts = []  # told below, for the value that it is
     # More parts than values: a value is a container itself, with separators of its own.
     return texts if len(texts) == len(column) else [canonical(value) for value in column]
 

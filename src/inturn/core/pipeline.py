@@ -56,9 +56,10 @@ class Pipeline:
             msg = f"Pipeline(ignore={self.ignore!r}); expected the names of fields"
             raise PipelineError(msg)
         object.__setattr__(self, "ignore", tuple(ignore))
+        self._check_kinds()
         self._check_names()
         self._check_order()
-        self._check_types()
+        self._check_fields()
 
     def replay(
         self,
@@ -125,6 +126,17 @@ class Pipeline:
         """Whether a field is part of a message's content, and so of its digest."""
         return name != self.arrival and name not in self.ignore
 
+    def _check_kinds(self) -> None:
+        if not isinstance(self.order, Gapless | Monotone | Timestamp | Arrival):
+            msg = f"Pipeline(order={self.order!r}); expected Gapless, Monotone, Timestamp or Arrival"
+            raise PipelineError(msg)
+        if not isinstance(self.on_gap, Wait | None):
+            msg = f"Pipeline(on_gap={self.on_gap!r}); expected Wait(…), such as Wait('10 minutes', then='park')"
+            raise PipelineError(msg)
+        if not isinstance(self.retry, Retry):
+            msg = f"Pipeline(retry={self.retry!r}); expected Retry(…), such as Retry(3, backoff='1 second')"
+            raise PipelineError(msg)
+
     def _check_names(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name) <= limits.NAME_LENGTH:
             msg = f"Pipeline(name={self.name!r}); expected a text of 1 to {limits.NAME_LENGTH} characters"
@@ -165,10 +177,7 @@ class Pipeline:
             msg = f"{content[0]!r} says where a message belongs, so it cannot be named in arrival= or ignore="
             raise PipelineError(msg)
 
-    def _check_types(self) -> None:
-        if not isinstance(self.order, Gapless | Monotone | Timestamp | Arrival):
-            msg = f"Pipeline(order={self.order!r}); expected Gapless, Monotone, Timestamp or Arrival"
-            raise PipelineError(msg)
+    def _check_fields(self) -> None:
         if self.message is None:
             return
         if self.fields is None:

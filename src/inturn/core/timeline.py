@@ -348,7 +348,8 @@ class TimestampTimeline(KeyedTimeline):
     def close(self) -> None:
         """The input is complete: bring the watermark to the greatest time, so that nothing held waits any longer."""
         if self.reached is not None and self.held and not self.parked:
-            self.reached += self.order.lateness_us
+            greatest = max(entry.turn for entry in self.held.values())
+            self.reached = max(self.reached, greatest + self.order.lateness_us)
 
     def watermark(self) -> int | None:
         """Below this time, in microseconds, a message is late; None before the first message."""

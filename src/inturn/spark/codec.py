@@ -115,6 +115,8 @@ def values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
         column = column.cast(pa.timestamp("us", tz="UTC" if column.type.tz else None))
     if pa.types.is_integer(column.type) and column.null_count == 0:
         return typing.cast("list[Any]", column.to_numpy().tolist())
+    if "map<" in str(column.type):
+        return typing.cast("list[Any]", column.to_pylist(maps_as_pydicts="strict"))
     return typing.cast("list[Any]", column.to_pylist())
 
 
@@ -146,7 +148,11 @@ class MessageCodec:
         """The columns as Python values of the fields' types, and the rows that do not fit with the reason."""
         columns = {name: values(table[name]) for name in self.names}
         bad: dict[int, str] = {}
-        self._converted = {field.name for field in self._fields if not _direct(field, table[field.name].type)}
+        self._converted = {
+            field.name
+            for field in self._fields
+            if not _direct(field, table[field.name].type) or (field.default and table[field.name].null_count)
+        }
         for field in self._fields:
             columns[field.name] = _fit(field, columns[field.name], table[field.name], bad)
         return columns, bad
@@ -186,7 +192,10 @@ def _direct(field: Field, kind: pa.DataType) -> bool:
 
 def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int, str]) -> list[Any]:
     """Bring a column to its field's type; rows that cannot be are noted in ``bad`` and left as they are."""
-    if source.null_count and not field.optional:
+    if source.null_count and not field.optional and field.default is not None:
+        # A DataFrame cannot tell a field that is absent from one that is null.
+        column = [field.default() if value is None else value for value in column]
+    elif source.null_count and not field.optional:
         expected = getattr(field.type, "__name__", field.type)
         for row, value in enumerate(column):
             if value is None:

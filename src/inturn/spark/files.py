@@ -98,22 +98,33 @@ def read_messages(spark: "SparkSession", pipeline: Pipeline, source: str, form: 
     if form not in ("parquet", "json", "csv"):
         msg = f"--format {form!r} is not known; expected parquet, json or csv"
         raise InputError(msg)
-    reader = spark.read
-    if form != "parquet":
-        reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
-        if pipeline.message is not None:
-            reader = reader.schema(_schema(pipeline))
+    reader = spark.read.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
+    if form == "json" and pipeline.message is not None:
+        reader = reader.schema(
+            ", ".join(f"`{name}` {kind}" for name, kind in _kinds(pipeline).items()) + f", {CORRUPT} string"
+        )
     if form == "csv":
         reader = reader.option("header", "true").option("inferSchema", str(pipeline.message is None).lower())
     try:
-        return reader.format(form).load(source)
+        df = reader.format(form).load(source)
     except Exception as error:
-        from pyspark.errors import AnalysisException
+        msg = f"cannot read {source} as {form}: {str(error).splitlines()[0]}"
+        raise InputError(msg) from error
+    return _typed(pipeline, df) if form == "csv" and pipeline.message is not None else df
 
-        if isinstance(error, AnalysisException):
-            msg = f"cannot read {source} as {form}: {str(error).splitlines()[0]}"
-            raise InputError(msg) from error
-        raise
+
+def _typed(pipeline: Pipeline, df: "DataFrame") -> "DataFrame":
+    """The columns of a CSV file, which are text, as the message type says, by their names in the header."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    kinds = {name: kind for name, kind in _kinds(pipeline).items() if name in df.columns and kind != "string"}
+    texts = {name: F.col(f"`{name}`") for name in df.columns}
+    values = {name: texts[name].try_cast(kinds[name]) if name in kinds else texts[name] for name in df.columns}
+    misfit = F.lit(False)  # noqa: FBT003
+    for name in kinds:
+        misfit = misfit | (texts[name].isNotNull() & values[name].isNull())
+    line = F.to_json(F.struct(*texts.values()))
+    return df.select(*(value.alias(name) for name, value in values.items()), F.when(misfit, line).alias(CORRUPT))
 
 
 def _form(source: str) -> str:
@@ -135,9 +146,9 @@ def _form(source: str) -> str:
     return found
 
 
-def _schema(pipeline: Pipeline) -> str:
-    """The message type's fields as Spark's columns; a type that has no column of its own is read as text or JSON."""
-    fields = {field.name: _DDL.get(field.type, "string") for field in record_fields(pipeline.message or object)}
+def _kinds(pipeline: Pipeline) -> dict[str, str]:
+    """The message type's fields as Spark's types; one that has no column of its own is read as text."""
+    kinds = {field.name: _DDL.get(field.type, "string") for field in record_fields(pipeline.message or object)}
     if pipeline.arrival is not None:
-        fields.setdefault(pipeline.arrival, "bigint")
-    return ", ".join(f"`{name}` {kind}" for name, kind in {**fields, CORRUPT: "string"}.items())
+        kinds.setdefault(pipeline.arrival, "bigint")
+    return kinds

@@ -39,7 +39,9 @@ def columns_of(pipeline: Pipeline, df: "DataFrame") -> list[str]:
         msg = "the input is a stream; a batch takes a DataFrame that was read with spark.read"
         raise InputError(msg)
     names = df.columns
-    twice = sorted({name for name in names if names.count(name) > 1})
+    exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    known = names if exact else [name.lower() for name in names]
+    twice = sorted({name for name in known if known.count(name) > 1})
     if twice:
         msg = f"the input has more than one column {twice[0]!r}; rename or drop one of them"
         raise InputError(msg)
@@ -87,8 +89,8 @@ def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
         raise InputError(msg)
 
 
-def divided(pipeline: Pipeline, df: "DataFrame", columns: list[str], buckets: int) -> "DataFrame":
-    """The rows with their group's text and hash, each in the partition of its bucket.
+def divided(pipeline: Pipeline, df: "DataFrame", columns: list[str], buckets: int) -> "tuple[DataFrame, list[str]]":
+    """The rows with their group's text and hash, each in the partition of its bucket, and the names of the columns.
 
     The hash is Spark's ``xxhash64`` of the group's text; a bucket is an equal part of its range. Rows without a group
     are spread by their other columns, since nobody needs them together.
@@ -96,18 +98,19 @@ def divided(pipeline: Pipeline, df: "DataFrame", columns: list[str], buckets: in
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     group = F.col(_quoted(pipeline.group)).cast("string")
-    text = [] if group_column(pipeline, df) == pipeline.group else [group.alias(GROUP)]
     others = [F.col(_quoted(name)) for name in columns if name != pipeline.group and _hashable(df, name)]
     alone = F.xxhash64(*others) if others else F.lit(0).cast("bigint")
-    unread = [CORRUPT] if CORRUPT in df.columns else []
-    hashed = df.select(
-        *(F.col(_quoted(name)) for name in [*columns, *unread]),
-        *text,
-        F.when(group.isNull(), alone).otherwise(F.xxhash64(group)).alias(HASH),
-    )
-    high = F.shiftright(F.col(HASH), 32) + F.lit(1 << 31)
+    read = {name: F.col(_quoted(name)) for name in columns}
+    if CORRUPT in df.columns:
+        read[CORRUPT] = F.col(CORRUPT)
+    if group_column(pipeline, df) == GROUP:
+        read[GROUP] = group
+    read[HASH] = F.when(group.isNull(), alone).otherwise(F.xxhash64(group))
+    # By number: mapInArrow takes a dot in a name for a path.
+    hashed = df.select(*(column.alias(f"c{number}") for number, column in enumerate(read.values())))
+    high = F.shiftright(F.col(f"c{len(read) - 1}"), 32) + F.lit(1 << 31)
     bucket = F.shiftright(high * F.lit(buckets), 32).cast("int")
-    return hashed.repartitionById(buckets, bucket)
+    return hashed.repartitionById(buckets, bucket), list(read)
 
 
 def group_column(pipeline: Pipeline, df: "DataFrame") -> str:

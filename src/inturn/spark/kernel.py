@@ -167,7 +167,7 @@ class Kernel:
     def _reopen(self, name: str, hash_: int, record: Record | None) -> Open:
         line = timeline(self._pipeline.order) if record is None else record.line
         restore = self._pipeline.state if record is None else record.restore
-        return Open(hash_, record, name, line, Fold(self._pipeline, restore, time.sleep), self)
+        return Open(hash_, record, name, line, Fold(self._pipeline, restore, time.sleep, self._writer.encode), self)
 
     def _visit(self, records: dict[str, Record], below: int | None) -> None:
         """Groups that no message came for: the time did, and their wait may be over."""

@@ -24,6 +24,11 @@ _STEPS = (
     "reasons map<string, bigint>, handler string, writer string"
 )
 
+_PARKED = (
+    "group string, status string, reason string, error string, epoch bigint, revision bigint, id string, "
+    "since timestamp, message string, step bigint"
+)
+
 
 def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, step: int | None = None) -> "DataFrame":
     """One of a store's tables, as it was after a step.
@@ -64,7 +69,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
             manifests = [source.manifest(number) for number in steps]
             return _files(spark, source, [f for m in manifests for f in getattr(m, table)], ddl)
     if not steps:
-        return spark.createDataFrame([], "group string, status string, step bigint")
+        return spark.createDataFrame([], _PARKED if table == "parked" else "group string, status string, step bigint")
     last = source.manifest(steps[-1])
     return _states(spark, source, about, last) if table == "states" else _parked(spark, source, about, last)
 
@@ -144,8 +149,7 @@ def _parked(spark: "SparkSession", source: Store, about: About, last: Manifest) 
     paths = [source.files.where(file.path) for file in files]
     parked = F.col("g.status").isin(Status.GAP.value, Status.FAILED.value)
     if not files:
-        ddl = "group string, status string, reason string, error string, epoch bigint, revision bigint, id string, "
-        return spark.createDataFrame([], ddl + "since timestamp, message string, step bigint")
+        return spark.createDataFrame([], _PARKED)
     parts = [
         spark.read.parquet(path).withColumn("message", F.to_json("message", {"ignoreNullFields": "false"}))
         for path in paths

@@ -129,7 +129,8 @@ def batch(
 
 
 def _run(pipeline: Pipeline, df: "DataFrame", plan: Plan, shipped: bytes) -> list[Result]:
-    rows = divided(pipeline, df, plan.columns, plan.buckets).mapInArrow(Task(plan, shipped), RESULT)
+    rows, names = divided(pipeline, df, plan.columns, plan.buckets)
+    rows = rows.mapInArrow(Task(plan, shipped, names), RESULT)
     try:
         results = [msgspec.json.decode(row.result, type=Result) for row in rows.collect()]
     except Exception as error:

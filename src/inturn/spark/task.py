@@ -76,10 +76,11 @@ class Task:
     Args:
         plan: the step.
         pipeline: the pipeline as :func:`inturn.spark.ship.dumps` made it.
+        names: what the columns are called; Spark has only numbered them.
     """
 
-    def __init__(self, plan: Plan, pipeline: bytes) -> None:
-        self._plan, self._pipeline = msgspec.json.encode(plan), pipeline
+    def __init__(self, plan: Plan, pipeline: bytes, names: list[str]) -> None:
+        self._plan, self._pipeline, self._names = msgspec.json.encode(plan), pipeline, names
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take a partition's rows; an error of ours is a result too, so that Spark does not try it again."""
@@ -90,8 +91,9 @@ class Task:
         plan = msgspec.json.decode(self._plan, type=Plan)
         thresholds = gc.get_threshold()
         gc.set_threshold(200_000, 50, 100)  # many small objects live as long as their chunk: look rarely
+        named = (batch.rename_columns(self._names) for batch in batches)
         try:
-            result = run(plan, ship.loads(self._pipeline), partition, f"{plan.attempt}-{attempt}", batches)
+            result = run(plan, ship.loads(self._pipeline), partition, f"{plan.attempt}-{attempt}", named)
         except errors.InturnError as error:
             for _ in batches:  # the rest of the input, so that Spark's writer does not see a broken pipe
                 pass

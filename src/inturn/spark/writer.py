@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inturn.core import limits
-from inturn.core.errors import HandlerError
+from inturn.core.errors import HandlerError, InputError
 from inturn.core.fold import Group
 from inturn.core.message import Entry, canonical, effect_id
 from inturn.core.order import Gapless, Timestamp
@@ -100,7 +100,11 @@ class _Out:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        table = pa.concat_tables(self._waiting, promote_options="permissive")
+        try:
+            table = pa.concat_tables(self._waiting, promote_options="permissive")
+        except pa.ArrowException as error:
+            msg = f"a column changed its type while messages wait: {error}; cast it to what it was"
+            raise InputError(msg) from error
         self._waiting = []
         with self._files.told("write", self._name):
             if self._writer is None:
@@ -181,21 +185,16 @@ class Writer:
             self._held = []
 
     def outputs(self, emitted: Sequence[tuple[str, Entry, Sequence[Any]]]) -> None:
-        """Write outputs with their effect ids.
-
-        Raises:
-            HandlerError: if an output cannot be stored as JSON.
-        """
+        """Write outputs, as :meth:`encode` made them, with their effect ids."""
         name, step = self._pipeline.name, self._step
         rows = []
         for group, entry, outputs in emitted:
             epoch = entry.epoch if self._pipeline.epoch else None
             place = place_of(self._pipeline, entry)
             revision = place if isinstance(place, int) else None
-            for index, output in enumerate(outputs):
+            for index, (kind, text) in enumerate(outputs):
                 effect = effect_id(name, group, epoch, place, index)
-                kind = type(output).__name__
-                rows.append((group, epoch, revision, entry.id, index, effect, kind, self._json(output), step))
+                rows.append((group, epoch, revision, entry.id, index, effect, kind, text, step))
         if rows:
             self._out["outputs"].write(_table(OUTPUTS, rows))
 
@@ -225,11 +224,16 @@ class Writer:
         self.flush()
         return {table: out.close() for table, out in self._out.items()}
 
-    def _json(self, output: Any) -> str:
+    def encode(self, outputs: Sequence[Any]) -> list[tuple[str, str]]:
+        """The type and the JSON of each output, at once: a handler may change it later with its state.
+
+        Raises:
+            HandlerError: if an output cannot be stored as JSON.
+        """
         try:
-            return msgspec.json.encode(output).decode()
+            return [(type(output).__name__, msgspec.json.encode(output).decode()) for output in outputs]
         except (TypeError, ValueError, OverflowError) as error:
-            msg = f"the handler of pipeline {self._pipeline.name!r} emitted {output!r}, which is not JSON: {error}"
+            msg = f"the handler of pipeline {self._pipeline.name!r} emitted {outputs!r}, which is not JSON: {error}"
             raise HandlerError(msg) from error
 
 
@@ -259,4 +263,9 @@ def _gather(refs: Sequence[tuple[pa.Table, int]]) -> pa.Table:
     for table, _ in refs:
         order.append(starts[id(table)])
         starts[id(table)] += 1
-    return pa.concat_tables(list(parts.values()), promote_options="permissive").take(pa.array(order)).combine_chunks()
+    try:
+        whole = pa.concat_tables(list(parts.values()), promote_options="permissive")
+    except pa.ArrowException as error:
+        msg = f"a column changed its type while messages wait: {error}; cast it to what it was"
+        raise InputError(msg) from error
+    return whole.take(pa.array(order)).combine_chunks()
