@@ -178,6 +178,6 @@ CONTENDERS = {
     "limit": Contender("Spark's sort: the limit", limit),
     "inturn": Contender("inturn", by_inturn, outcome_of_inturn),
     "arrow": Contender("one sort, applyInArrow", by_arrow, outcome_of_files),
-    "usual": Contender("usual windows, applyInArrow", by_arrow_usual, outcome_of_files),
+    "usual": Contender("two sorts, applyInArrow", by_arrow_usual, outcome_of_files),
     "pandas": Contender("one sort, applyInPandas", by_pandas, outcome_of_files, slow=True),
 }

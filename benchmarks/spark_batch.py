@@ -275,8 +275,8 @@ def memory(options: argparse.Namespace, console: Console) -> Json:
 
 
 def bar(share: float) -> str:
-    """A bar of up to 30 characters."""
-    return "█" * max(1, round(30 * share))
+    """A bar of up to 20 characters."""
+    return "█" * max(1, round(20 * share))
 
 
 def main() -> None:

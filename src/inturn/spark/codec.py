@@ -91,10 +91,11 @@ def _default(record: type, name: str) -> Callable[[], Any] | None:
         described, missing = msgspec.structs.fields(record), msgspec.NODEFAULT
     for field in described:
         if field.name == name:
-            if field.default is not missing:
+            # By type: a type that travelled by value has a marker of its own.
+            if not isinstance(field.default, type(missing)):
                 return lambda: field.default
             factory: Callable[[], Any] = field.default_factory
-            return None if factory is missing else factory
+            return None if isinstance(factory, type(missing)) else factory
     return None
 
 
