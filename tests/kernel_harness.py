@@ -226,15 +226,19 @@ class Bench:
                 states = codec.unpack(table["state"].combine_chunks())
                 for row, state in zip(table.drop_columns(["state"]).to_pylist(), states, strict=True):
                     newest[row["group"]] = row | {"state": state}
-        held: dict[tuple[str, int], list[str]] = {}
-        for level in last.levels:
-            for row in self.rows(level.held):
-                held.setdefault((row["group"], row["step"]), []).append(canonical(row["message"]))
+        held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+        for file in (file for level in last.levels for file in level.held):
+            rows = self.rows([file])
+            assert [row["hash"] for row in rows] == sorted(row["hash"] for row in rows)
+            assert len(rows) == file.rows
+            for row in rows:
+                turn = (row["epoch"], row["turn"], row["id"] or "", canonical(row["message"]))
+                held.setdefault((row["group"], row["step"]), []).append(turn)
         for group, row in sorted(newest.items()):
             seen.states[group] = row["state"]
             mine = held.get((group, row["held_step"]), []) if row["held"] else []
             assert len(mine) == row["held"]
-            seen.held += [(group, row["status"], message) for message in mine]
+            seen.held += [(group, row["status"], message) for *_, message in sorted(mine)]
             if row["error"] is not None:
                 seen.errors.add(group)
             skipped = [tuple(each) for each in msgspec.json.decode(row["skipped"] or "[]")]

@@ -77,6 +77,13 @@ def test_a_copy_of_a_held_message_does_not_begin_the_wait_again() -> None:
     assert statuses(run(waiting("park"), (0, revisions(2)), (9, revisions(2)), (10, []))[-1]) == {"gap"}
 
 
+def test_a_message_that_fails_when_it_is_released_was_held_since_it_came() -> None:
+    messages = arrive([{"r": 2, "v": BAD}, {"r": 1, "v": "v1"}])
+    last = run(waiting("park"), (3, messages[:1]), (5, messages[1:]))[-1]
+    noon = int(NOON.timestamp()) * 1_000_000
+    assert [entry.since_us for entry in last.timelines["a"].held.values()] == [noon + 3_000_000]
+
+
 def test_a_time_of_nothing_does_not_wait() -> None:
     [result] = run(waiting("skip", "0 seconds"), (0, revisions(3, 5)))
     assert (result.states, result.counts.held) == ({"a": ["v3", "v5"]}, 0)

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from programs import on_cluster
-from programs.connecting import BIN, LOGGING, environment, free_port, run, wait_for
+from programs.connecting import BIN, LOGGING, end, free_port, run, tied, wait_for
 from pyspark.sql import SparkSession
 
 from inturn.spark import read
@@ -24,20 +23,12 @@ DRIVER = Path(on_cluster.__file__)
 @contextmanager
 def started(name: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """One of Spark's own processes; it and all that it started end with the block."""
-    process = subprocess.Popen(
-        [BIN / "spark-class", f"org.apache.spark.deploy.{name}", *map(str, arguments)],
-        env=environment(SPARK_DAEMON_MEMORY="256m", SPARK_DAEMON_JAVA_OPTS=f"{QUICK} {LOGGING}"),
-        stdin=subprocess.DEVNULL,
-    )
+    settings = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} {LOGGING}"}
+    process = tied(BIN / "spark-class", f"org.apache.spark.deploy.{name}", *arguments, **settings)
     try:
         yield process
     finally:
-        all_of_it = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-        process.terminate()
-        _, alive = psutil.wait_procs(all_of_it, timeout=30)
-        for each in alive:
-            each.kill()
-        psutil.wait_procs(alive, timeout=30)
+        end(process)
 
 
 @pytest.fixture(scope="module")

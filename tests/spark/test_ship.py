@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from inturn import Gapless, Pipeline
 from inturn.core.errors import SetupError
 from inturn.spark import ship
-from inturn.spark.codec import MessageCodec
 
 
 def unmended(what: str) -> Any:
@@ -122,13 +121,6 @@ def test_a_struct_with_other_names_in_json() -> None:
 
 @unmended("a Struct does not say in its configuration that it is keyword-only")
 def test_a_struct_of_keywords_alone() -> None:
-    codec = MessageCodec(workshop.keywords, ["group", "revision", "size"])
-    columns = {"group": ["a"], "revision": [1], "size": [2]}
-    assert codec.build(columns) == [workshop.Keywords(group="a", revision=1, size=2)]
-
-
-@unmended("a Struct does not say in its configuration that it is keyword-only")
-def test_a_struct_of_keywords_alone_on_a_worker() -> None:
     on_a_worker(workshop.keywords, "assert pipeline.message(group='a', revision=1).size == 1")
 
 

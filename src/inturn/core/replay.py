@@ -231,7 +231,9 @@ def _offer(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number:
         epoch=_typed(content, pipeline.epoch, int),
         id=None if pipeline.id is None or content[pipeline.id] is None else str(content[pipeline.id]),
     )
-    own = (entry.epoch, entry.turn, entry.id or "", entry.digest)
+    # The id orders what it identifies, as the value it is; a revision identifies by itself.
+    ident = content[pipeline.id] if pipeline.id and isinstance(pipeline.order, Timestamp | Arrival) else ""
+    own = (entry.epoch, entry.turn, ident, entry.digest)
     if pipeline.arrival is None:
         return own, group_text(content[pipeline.group]), entry
     return (content.get(pipeline.arrival, number), *own), group_text(content[pipeline.group]), entry

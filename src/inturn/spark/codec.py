@@ -7,6 +7,8 @@ come back as it was is refused, so that a state means the same in this step and 
 import dataclasses
 import datetime as dt
 import enum
+import hashlib
+import inspect
 import types
 import typing
 import uuid
@@ -18,7 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core.errors import PipelineError, StateError
+from inturn.core.errors import InputError, PipelineError, StateError
 from inturn.core.message import digests, field_names
 from inturn.core.pipeline import Pipeline
 from inturn.spark import contents
@@ -101,11 +103,9 @@ def _default(record: type, name: str) -> Callable[[], Any] | None:
 
 def _maker(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
     """A function that makes records of columns of the named fields; the other fields take their defaults."""
-    order = list(field_names(record) or ())
-    keyword_only = getattr(getattr(record, "__struct_config__", None), "kw_only", False) or any(
-        getattr(field, "kw_only", False) for field in getattr(record, "__dataclass_fields__", {}).values()
-    )
-    if list(names) == order[: len(names)] and not keyword_only:
+    places = inspect.signature(record).parameters.values()
+    order = [each.name for each in places if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    if list(names) == order[: len(names)]:
         return lambda *columns: list(map(record, *columns))
     return lambda *columns: [record(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
 
@@ -141,6 +141,11 @@ class MessageCodec:
             self._fields = [field for field in fields if field.name in columns]
             self._defaults = [field for field in fields if field.name not in columns]
             self.names = [field.name for field in self._fields]
+            for field in self._defaults:
+                if field.default is None:
+                    kind = pipeline.message.__name__
+                    msg = f"the messages have no {field.name!r}, and {kind} has no default for it; give it one"
+                    raise InputError(msg)
             self._make = _maker(pipeline.message, self.names)
         self._content = [name for name in self.names if pipeline.in_content(name)]
         self._default_content = [field for field in self._defaults if pipeline.in_content(field.name)]
@@ -298,11 +303,27 @@ class _Column:
         )
         self._form = "column" if field.type in _COLUMNS else "text" if texts else "json"
         self.type = _COLUMNS.get(field.type, pa.string())
-        of = f" of {self._wanted!r}" if self._form == "json" and field.type is not Any else ""
+        of = f" of {self._wanted!r} ({_shape(self._wanted)})" if self._form == "json" and field.type is not Any else ""
         self.kind = f"{self.type if self._form == 'column' else self._form}{of}"
         self._decoder = msgspec.json.Decoder(self._wanted)
 
     def pack(self, column: Sequence[Any]) -> pa.Array:
+        array = self._array(column)
+        if self.field.type is float:
+            same = all(value is None or isinstance(value, float | int) for value in column)  # a NaN equals nothing
+        else:
+            same = self._form == "json" or self._comes_back(array, column)
+        if not same:
+            self._refuse("a value would not come back as it is", f"expected {self._wanted!r}")
+        return array
+
+    def _comes_back(self, array: pa.Array, column: Sequence[Any]) -> bool:
+        try:
+            return self.unpack(array) == list(column)
+        except StateError:
+            return False
+
+    def _array(self, column: Sequence[Any]) -> pa.Array:
         try:
             if self._form == "column":
                 if self.field.type is dt.datetime and any(v is not None and v.tzinfo is None for v in column):
@@ -318,10 +339,14 @@ class _Column:
         column = values(array)
         if self._form == "column":
             return column
-        if self._form == "text":
-            return [None if value is None else msgspec.convert(value, self.field.type) for value in column]
-        decode = self._decoder.decode
-        return [None if value is None else decode(value) for value in column]
+        try:
+            if self._form == "text":
+                return [None if value is None else msgspec.convert(value, self.field.type) for value in column]
+            decode = self._decoder.decode
+            return [None if value is None else decode(value) for value in column]
+        except msgspec.ValidationError as error:
+            msg = f"pipeline {self._pipeline!r}: a stored {self.name!r} of a state is no {self._wanted!r} any more"
+            raise StateError(f"{msg}: {error}") from error
 
     def _json(self, value: Any) -> str:
         text = msgspec.json.encode(value)
@@ -336,3 +361,12 @@ class _Column:
     def _refuse(self, what: str, mend: str) -> typing.NoReturn:
         msg = f"pipeline {self._pipeline!r}: the state's {self.name!r} cannot be stored: {what}: {mend}"
         raise StateError(msg)
+
+
+def _shape(kind: Any) -> str:
+    """A short name of all that a type is made of, so that a change within it is seen."""
+    try:
+        schema = msgspec.json.encode(msgspec.json.schema(kind), order="deterministic")
+    except (TypeError, RuntimeError):  # no schema for such a type: its name has to do
+        return "?"
+    return hashlib.sha256(schema).hexdigest()[:8]

@@ -144,9 +144,9 @@ class Kernel:
             return table, columns
         for row, why in sorted(bad.items()):
             if pipeline.on_invalid == "fail":
-                raise InvalidMessage(f"{why}: {table.slice(row, 1).to_pylist()[0]!r}")
+                raise InvalidMessage(f"{why}: {self._content(table).slice(row, 1).to_pylist()[0]!r}")
             # It has no place: only the note of where its content is.
-            entry = Entry(turn=cast("int", None), digest=b"", message=None, ref=(self._content(table), row))
+            entry = Entry(cast("int", None), b"", None, cast("int", None), ref=(self._content(table), row))
             self.journal.reject(cast("str", table[self._group][row].as_py()), entry, "invalid", why)
         keep = np.array([row for row in range(len(table)) if row not in bad], dtype=np.int64)
         kept = {name: [column[row] for row in keep] for name, column in columns.items()}

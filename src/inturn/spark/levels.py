@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from inturn.core.errors import InputError
 from inturn.core.message import Entry
@@ -57,6 +58,11 @@ class _Restore:
         return self._first.pop() if self._first else self._again()
 
 
+def _row_group(store: Storage, name: str, reader: pq.ParquetFile, number: int) -> pa.Table:
+    with store.told("read", name):
+        return reader.read_row_group(number)
+
+
 class _Cursor:
     """Walks files that are sorted by hash, and gives the rows of wanted hashes up to a bound."""
 
@@ -74,7 +80,7 @@ class _Cursor:
             due = file.due_us is not None and file.due_us <= due_us
             for number in range(reader.metadata.num_row_groups):
                 bounds = reader.metadata.row_group(number).column(0).statistics
-                yield None, partial(reader.read_row_group, number), bounds.min, bounds.max, due
+                yield None, partial(_row_group, store, file.path, reader, number), bounds.min, bounds.max, due
 
     def take(self, hashes: Hashes, upto: int) -> Iterator[pa.Table]:
         """The rows with one of ``hashes`` (sorted), not beyond ``upto``; goes on behind them at the next call."""
@@ -136,7 +142,9 @@ class Levels:
     ) -> None:
         self._groups = [_Cursor(store, level.groups, low, high, due_us) for level in levels]
         self._due = [_Due(store, level.groups, low, high, due_us) for level in levels]
-        self._held = [_Cursor(store, level.held, low, high, due_us) for level in levels]
+        # A cursor for each file: a step's files overlap where the messages' columns changed.
+        held = [file for level in levels for file in level.held]
+        self._held = [_Cursor(store, [file], low, high, due_us) for file in held]
         self._pipeline, self._states, self._due_us = pipeline, states, due_us
         self._bound, self._high = low - 1, high
         self._found: dict[str, Record] = {}

@@ -165,7 +165,7 @@ def _manifest(
     pipeline: Pipeline, states: StateCodec, plan: Plan, results: list[Result], counts: Counts, seconds: float
 ) -> Manifest:
     def files(table: str) -> list[File]:
-        return [file for result in results if (file := result.files.get(table)) is not None]
+        return [file for result in results for file in result.files.get(table, [])]
 
     level = Level(plan.step, files("groups"), files("held"))
     return Manifest(

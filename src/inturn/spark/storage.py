@@ -104,24 +104,21 @@ class Directory(Storage):
     def create(self, name: str, data: bytes) -> None:
         target = self._root / name
         draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-        try:
-            with self.told("write", name):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with draft.open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                try:
-                    # A link to a finished file either succeeds or finds one there: nobody sees a half-written one.
-                    os.link(draft, target)
-                finally:
-                    draft.unlink()
-                _fsync(target.parent)
-        except StoreError as error:
-            if isinstance(error.__cause__, FileExistsError):
+        with self.told("write", name):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                # A link to a finished file either succeeds or finds one there: nobody sees a half-written one.
+                os.link(draft, target)
+            except FileExistsError:
                 msg = f"{target} is there already"
                 raise StoreConflict(msg) from None
-            raise
+            finally:
+                draft.unlink()
+            _fsync(target.parent)
 
     def names(self, folder: str) -> list[str]:
         with self.told("read", folder):

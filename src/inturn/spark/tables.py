@@ -155,7 +155,7 @@ class Store:
         """
         there = self.about()
         if there is None:
-            if self.files.names(""):
+            if any(not PurePosixPath(name).name.startswith(".") for name in self.files.names("")):
                 msg = f"{self.location} is not empty and not a store; name an empty or new directory"
                 raise StoreError(msg)
             with contextlib.suppress(StoreConflict):

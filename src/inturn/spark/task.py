@@ -60,7 +60,7 @@ class Result(msgspec.Struct):
     """
 
     counts: Counts
-    files: dict[str, File | None]
+    files: dict[str, list[File]]
     error: tuple[str, str] | None = None
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inturn.core import limits
-from inturn.core.errors import HandlerError, InputError
+from inturn.core.errors import HandlerError
 from inturn.core.fold import Group
 from inturn.core.message import Entry, canonical, effect_id
 from inturn.core.order import Gapless, Timestamp
@@ -72,57 +72,72 @@ REJECTED = {
 
 
 class _Out:
-    """One Parquet file, opened when its first row comes."""
+    """A table's Parquet files: one, and another where the columns change, each opened when its first row comes."""
 
     def __init__(self, files: Storage, name: str) -> None:
         self._files, self._name = files, name
         self._sink: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
-        self._rows = self._low = self._high = 0
-        self._due: int | None = None
+        self._done: list[File] = []
+        self._note: list[File] = []
 
     def write(self, table: pa.Table) -> None:
+        if self._waiting and self._waiting[0].schema != table.schema:
+            self._flush()
         self._waiting.append(table)
         if sum(map(len, self._waiting)) >= limits.ROW_GROUP_ROWS:
             self._flush()
 
-    def close(self) -> File | None:
+    def close(self) -> list[File]:
         self._flush()
-        if self._writer is None or self._sink is None:
-            return None
-        with self._files.told("write", self._name):
-            self._writer.close()
-            self._sink.close()
-            self._files.sync(self._name)
-        return File(self._name, self._rows, self._low, self._high, self._due)
+        self._end()
+        return self._done
+
+    def _path(self) -> str:
+        return f"{self._name}-{len(self._done)}.parquet"
 
     def _flush(self) -> None:
         if not self._waiting:
             return
-        try:
-            table = pa.concat_tables(self._waiting, promote_options="permissive")
-        except pa.ArrowException as error:
-            msg = f"a column changed its type while messages wait: {error}; cast it to what it was"
-            raise InputError(msg) from error
+        table = pa.concat_tables(self._waiting)
         self._waiting = []
-        with self._files.told("write", self._name):
+        if self._writer is not None and self._writer.schema != table.schema:
+            self._end()
+        with self._files.told("write", self._path()):
             if self._writer is None:
-                self._sink = self._files.sink(self._name)
+                self._sink = self._files.sink(self._path())
                 self._writer = pq.ParquetWriter(self._sink, table.schema, use_dictionary=False, write_statistics=True)
-            elif self._writer.schema != table.schema:
-                table = table.cast(self._writer.schema)
             self._writer.write_table(table, row_group_size=limits.ROW_GROUP_ROWS)
-        self._note(table)
+        self._note.append(_about(table))
 
-    def _note(self, table: pa.Table) -> None:
-        if "hash" in table.column_names:
-            low, high = pc.min_max(table["hash"]).as_py().values()
-            self._low, self._high = (min(self._low, low), max(self._high, high)) if self._rows else (low, high)
-        if "deadline_us" in table.column_names:
-            due = pc.min(table["deadline_us"]).as_py()
-            self._due = due if self._due is None or (due is not None and due < self._due) else self._due
-        self._rows += len(table)
+    def _end(self) -> None:
+        if self._writer is None or self._sink is None:
+            return
+        path = self._path()
+        with self._files.told("write", path):
+            self._writer.close()
+            self._sink.close()
+            self._files.sync(path)
+        due = [part.due_us for part in self._note if part.due_us is not None]
+        rows, low, high = (
+            sum(part.rows for part in self._note),
+            min(part.low for part in self._note),
+            max(part.high for part in self._note),
+        )
+        self._done.append(File(path, rows, low, high, min(due, default=None)))
+        self._writer, self._sink, self._note = None, None, []
+
+
+def _about(table: pa.Table) -> File:
+    """What a reader may want to know of these rows before it opens their file."""
+    low = high = 0
+    due = None
+    if "hash" in table.column_names:
+        low, high = pc.min_max(table["hash"]).as_py().values()
+    if "deadline_us" in table.column_names:
+        due = pc.min(table["deadline_us"]).as_py()
+    return File("", len(table), low, high, due)
 
 
 class Writer:
@@ -138,7 +153,7 @@ class Writer:
 
     def __init__(self, files: Storage, name: str, step: int, pipeline: Pipeline, states: StateCodec) -> None:
         tables = ("groups", "held", "outputs", "rejected")
-        self._out = {table: _Out(files, f"data/{table}/{name}.parquet") for table in tables}
+        self._out = {table: _Out(files, f"data/{table}/{name}") for table in tables}
         self._step, self._pipeline, self._states = step, pipeline, states
         self._groups: list[tuple[Any, ...]] = []
         self._new_states: list[Any] = []
@@ -177,11 +192,15 @@ class Writer:
             self._groups, self._new_states = [], []
         if self._held:
             self._held.sort(key=lambda row: row[:2])
-            rows = [
-                (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in self._held
-            ]
-            messages = _gather([entry.ref for _, _, entry in self._held]).to_struct_array()
-            self._out["held"].write(_table(_HELD, rows).append_column("message", messages))
+            columns: dict[Any, list[tuple[int, str, Entry]]] = {}
+            for row in self._held:
+                columns.setdefault(row[2].ref[0].schema, []).append(row)
+            for alike in columns.values():
+                rows = [
+                    (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in alike
+                ]
+                messages = _gather([entry.ref for _, _, entry in alike]).to_struct_array()
+                self._out["held"].write(_table(_HELD, rows).append_column("message", messages))
             self._held = []
 
     def outputs(self, emitted: Sequence[tuple[str, Entry, Sequence[Any]]]) -> None:
@@ -202,7 +221,7 @@ class Writer:
         """Write rejected messages with the reason; their content as canonical JSON."""
         if not rejected:
             return
-        contents = _gather([entry.ref for _, entry, _, _ in rejected]).to_pylist()
+        contents = _contents([entry.ref for _, entry, _, _ in rejected])
         numbered = not self._releases and (isinstance(self._pipeline.order, Gapless) or self._pipeline.turn is not None)
         rows = [
             (
@@ -219,8 +238,8 @@ class Writer:
         ]
         self._out["rejected"].write(_table(REJECTED, rows))
 
-    def close(self) -> dict[str, File | None]:
-        """Finish the files; by table, None where there was nothing to write."""
+    def close(self) -> dict[str, list[File]]:
+        """Finish the files; by table."""
         self.flush()
         return {table: out.close() for table, out in self._out.items()}
 
@@ -244,6 +263,21 @@ def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> 
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
+def _contents(refs: Sequence[tuple[pa.Table, int]]) -> list[dict[str, Any]]:
+    """The rows that entries refer to, as Python values; their tables may have different columns."""
+    rows: dict[int, dict[int, None]] = {}
+    tables: dict[int, pa.Table] = {}
+    for table, row in refs:
+        tables[id(table)] = table
+        rows.setdefault(id(table), {})[row] = None
+    read = {
+        (key, row): content
+        for key, wanted in rows.items()
+        for row, content in zip(wanted, tables[key].take(pa.array(list(wanted))).to_pylist(), strict=True)
+    }
+    return [read[id(table), row] for table, row in refs]
+
+
 def _gather(refs: Sequence[tuple[pa.Table, int]]) -> pa.Table:
     """The rows that entries refer to, in that order, from however many tables."""
     tables: dict[int, pa.Table] = {}
@@ -263,9 +297,5 @@ def _gather(refs: Sequence[tuple[pa.Table, int]]) -> pa.Table:
     for table, _ in refs:
         order.append(starts[id(table)])
         starts[id(table)] += 1
-    try:
-        whole = pa.concat_tables(list(parts.values()), promote_options="permissive")
-    except pa.ArrowException as error:
-        msg = f"a column changed its type while messages wait: {error}; cast it to what it was"
-        raise InputError(msg) from error
+    whole = pa.concat_tables(list(parts.values()), promote_options="permissive")
     return whole.take(pa.array(order)).combine_chunks()

@@ -8,8 +8,8 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pyspark
 
 from inturn.spark import session
@@ -35,7 +35,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for(port: int, process: subprocess.Popen[Any]) -> None:
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     """Wait until the process listens."""
     give_up = time.monotonic() + LIMIT_S
     while process.poll() is None and time.monotonic() < give_up:
@@ -47,6 +47,26 @@ def wait_for(port: int, process: subprocess.Popen[Any]) -> None:
             return
     msg = f"{process.args!r} does not listen on {port}"
     raise RuntimeError(msg)
+
+
+# Ends its command when standard input closes, which it does with the process that holds the other end, however that
+# dies; and ends itself when its command does.
+_TIED = 'exec 3<&0; "$@" 3<&- & it=$!; { cat <&3; kill $it; } > /dev/null 2>&1 & wait $it'
+
+
+def tied(*command: object, **variables: str) -> subprocess.Popen[bytes]:
+    """Start one of Spark's own processes; it ends when its ``stdin`` is closed, or this process is no more."""
+    arguments = ["sh", "-c", _TIED, "sh", *map(str, command)]
+    return subprocess.Popen(arguments, env=environment(**variables), stdin=subprocess.PIPE)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a tied process, and all that it started."""
+    family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    process.communicate(timeout=LIMIT_S)
+    _, alive = psutil.wait_procs(family, timeout=30)
+    for each in alive:
+        each.kill()
 
 
 @cache
@@ -65,19 +85,10 @@ def server() -> str:
     }
     options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    process = subprocess.Popen(
-        [BIN / "spark-submit", "--master", "local[2]", *options, *main],
-        env=environment(SPARK_CONNECT_MODE="0"),
-        stdin=subprocess.DEVNULL,
-    )
-    atexit.register(_stop, process)
+    process = tied(BIN / "spark-submit", "--master", "local[2]", *options, *main, SPARK_CONNECT_MODE="0")
+    atexit.register(end, process)
     wait_for(port, process)
     return f"sc://127.0.0.1:{port}"
-
-
-def _stop(process: subprocess.Popen[Any]) -> None:
-    process.terminate()
-    process.wait(LIMIT_S)
 
 
 def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
