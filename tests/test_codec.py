@@ -202,10 +202,7 @@ WRONG: dict[str, tuple[Any, Any]] = {
 }
 
 
-UNREADABLE = ("no decimal at all", "a text for a UUID", "no value of an enum")
-
-
-@pytest.mark.parametrize("case", [pytest.param(case) if case in UNREADABLE else pytest.param(case) for case in WRONG])
+@pytest.mark.parametrize("case", WRONG)
 def test_what_would_not_come_back_is_refused(case: str) -> None:
     kind, value = WRONG[case]
     record = make_dataclass("State", [("v", kind)])
