@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from typing import Any
 
 import pytest
 from programs import later, workshop
@@ -14,10 +13,6 @@ from pyspark.sql import SparkSession
 from inturn import Gapless, Pipeline
 from inturn.core.errors import SetupError
 from inturn.spark import ship
-
-
-def unmended(what: str) -> Any:
-    return pytest.mark.xfail(strict=True, reason=what)
 
 
 def on_a_worker(pipeline: Pipeline, code: str) -> None:
@@ -87,12 +82,10 @@ def test_a_tagged_struct_with_defaults() -> None:
     )
 
 
-@unmended("the Struct is made again without its special methods")
 def test_a_struct_with_operators() -> None:
     on_a_worker(workshop.added, "assert pipeline.handler(pipeline.state(5), {}) == (pipeline.state(6), ['0.05'])")
 
 
-@unmended("msgspec takes note of __post_init__ only when the Struct is made, and it is set afterwards")
 def test_a_struct_that_checks_itself() -> None:
     on_a_worker(
         workshop.checked,
@@ -106,7 +99,6 @@ def test_a_struct_that_checks_itself() -> None:
     )
 
 
-@unmended("the Struct is made again without its bases")
 def test_a_struct_that_extends_another() -> None:
     on_a_worker(
         workshop.deposits,
@@ -114,17 +106,14 @@ def test_a_struct_that_extends_another() -> None:
     )
 
 
-@unmended("the Struct is made again without its names in JSON")
 def test_a_struct_with_other_names_in_json() -> None:
     on_a_worker(workshop.named, """assert msgspec.json.encode(pipeline.state()) == b'{"firstName":"Ada"}'""")
 
 
-@unmended("a Struct does not say in its configuration that it is keyword-only")
 def test_a_struct_of_keywords_alone() -> None:
     on_a_worker(workshop.keywords, "assert pipeline.message(group='a', revision=1).size == 1")
 
 
-@unmended("type hints that are texts are looked up on the worker, in a module that is not there")
 def test_type_hints_that_are_texts() -> None:
     on_a_worker(
         later.visited,

@@ -5,10 +5,13 @@ those are described and made again. Only code travels this way, never data.
 """
 
 import contextlib
+import dataclasses
+import inspect
 import pickle
 import site
 import sys
 import sysconfig
+import typing
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -24,9 +27,15 @@ from inturn.core.pipeline import Pipeline
 cloudpickle: Any = _untyped
 
 _STRUCT_OPTIONS = (
-    "tag", "tag_field", "omit_defaults", "forbid_unknown_fields", "frozen", "eq", "order", "kw_only",
+    "tag", "tag_field", "omit_defaults", "forbid_unknown_fields", "frozen", "eq", "order",
     "repr_omit_defaults", "array_like", "gc", "weakref", "dict", "cache_hash",
 )  # fmt: skip
+
+_MADE = {
+    "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__",
+    "__slots__", "__dict__", "__weakref__", "__match_args__", "__static_attributes__", "__firstlineno__",
+}  # fmt: skip
+"""What every class has of its own making."""
 
 
 def dumps(pipeline: Pipeline) -> bytes:
@@ -62,48 +71,62 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type(msgspec.Struct)) and cloudpickle.cloudpickle._should_pickle_by_reference(obj) is False:
             return _reduce_struct(obj)
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if dataclasses.is_dataclass(obj) and isinstance(obj, type) and isinstance(reduced, tuple):
+            # Hints that are texts are looked up in the type's module, which a worker does not have.
+            hints = typing.get_type_hints(obj, include_extras=True)
+            reduced[2][0]["__annotations__"] = {name: hints[name] for name in inspect.get_annotations(obj)}
+        return reduced
 
 
 def _reduce_struct(struct: type[msgspec.Struct]) -> tuple[Any, ...]:
     config = struct.__struct_config__
     options = {name: getattr(config, name) for name in _STRUCT_OPTIONS if hasattr(config, name)}
-    fields: list[tuple[Any, ...]] = []
-    for field in msgspec.structs.fields(struct):
-        if field.default is not msgspec.NODEFAULT:
-            fields.append((field.name, field.type, "default", field.default))
-        elif field.default_factory is not msgspec.NODEFAULT:
-            fields.append((field.name, field.type, "default_factory", field.default_factory))
-        else:
-            fields.append((field.name, field.type))
-    bases = tuple(base for base in struct.__bases__ if base is not msgspec.Struct and not _is_struct(base))
-    made = (struct.__name__, fields, bases, struct.__module__, options)
+    own = [name for name in inspect.get_annotations(struct) if name in struct.__struct_fields__]
+    parameters = inspect.signature(struct).parameters  # msgspec's own account does not say which are keyword-only
+    options["kw_only"] = any(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in own)
+    fields = [(field.name, field.type, _field(field)) for field in msgspec.structs.fields(struct) if field.name in own]
     # Methods come afterwards: they may refer to the type itself.
     body = {
         name: value
-        for kind in reversed(struct.__mro__)
-        if _is_struct(kind)
-        for name, value in vars(kind).items()
-        if name in ("__doc__", "__post_init__") or (not name.startswith("__") and name not in struct.__struct_fields__)
+        for name, value in vars(struct).items()
+        if name not in struct.__struct_fields__ and name not in _MADE and not name.startswith("__struct_")
     }
+    checks = "__post_init__" in body
+    made = (struct.__name__, fields, struct.__bases__, struct.__module__, options, checks)
     return _make_struct, made, body, None, None, _set_body
 
 
-def _is_struct(kind: type) -> bool:
-    return isinstance(kind, type(msgspec.Struct)) and kind is not msgspec.Struct
+def _field(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
+    how: dict[str, Any] = {} if field.encode_name == field.name else {"name": field.encode_name}
+    for kind in ("default", "default_factory"):
+        if getattr(field, kind) is not msgspec.NODEFAULT:
+            how[kind] = getattr(field, kind)
+    return how
 
 
 def _make_struct(
-    name: str, fields: list[Any], bases: tuple[type, ...], module: str, options: dict[str, Any]
+    name: str,
+    fields: list[Any],
+    bases: tuple[type, ...],
+    module: str,
+    options: dict[str, Any],
+    checks: bool,  # noqa: FBT001 - called by pickle
 ) -> type[msgspec.Struct]:
-    made = [(field, kind, msgspec.field(**{how[0]: how[1]})) if how else (field, kind) for field, kind, *how in fields]
-    return msgspec.defstruct(name, made, bases=bases or None, module=module, **options)
+    made: type[msgspec.Struct]
+
+    def look_up(struct: msgspec.Struct) -> None:  # msgspec notes only whether there is one when the type is made
+        vars(made)["__post_init__"](struct)
+
+    namespace = {"__post_init__": look_up} if checks else {}
+    described = [(field, kind, msgspec.field(**how)) for field, kind, how in fields]
+    made = msgspec.defstruct(name, described, bases=bases, module=module, namespace=namespace, **options)
+    return made
 
 
 def _set_body(struct: type, body: dict[str, Any]) -> None:
     for name, value in body.items():
-        with contextlib.suppress(AttributeError, TypeError):
-            setattr(struct, name, value)
+        setattr(struct, name, value)
 
 
 @contextlib.contextmanager
