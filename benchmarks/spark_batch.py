@@ -238,7 +238,7 @@ def scale(options: argparse.Namespace, console: Console) -> Json:
     top = max(cell.cpu for cell in cells.values())
     for groups in options.groups:
         table = Table(title=f"{groups:,} groups: CPU against messages", title_justify="left")
-        for name in ("messages", "limit s", "inturn s", "/ limit", "inturn µs per message"):
+        for name in ("messages", "limit s", "inturn s", "/ limit", "µs each"):
             table.add_column(name, justify="right")
         table.add_column("")
         for work in (work for work in works if work.groups == groups):

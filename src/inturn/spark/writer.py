@@ -193,8 +193,12 @@ class Writer:
         if self._held:
             self._held.sort(key=lambda row: row[:2])
             columns: dict[Any, list[tuple[int, str, Entry]]] = {}
+            kinds: dict[int, Any] = {}
             for row in self._held:
-                columns.setdefault(row[2].ref[0].schema, []).append(row)
+                content = row[2].ref[0]
+                if id(content) not in kinds:  # by names and types: equal schemas may differ in their metadata
+                    kinds[id(content)] = tuple((field.name, str(field.type)) for field in content.schema)
+                columns.setdefault(kinds[id(content)], []).append(row)
             for alike in columns.values():
                 rows = [
                     (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in alike
