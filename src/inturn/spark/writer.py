@@ -193,11 +193,14 @@ class Writer:
         if self._held:
             self._held.sort(key=lambda row: row[:2])
             columns: dict[Any, list[tuple[int, str, Entry]]] = {}
-            kinds: dict[int, Any] = {}
+            kinds: dict[int, int] = {}
+            schemas: list[pa.Schema] = []
             for row in self._held:
                 content = row[2].ref[0]
-                if id(content) not in kinds:  # by names and types: equal schemas may differ in their metadata
-                    kinds[id(content)] = tuple((field.name, str(field.type)) for field in content.schema)
+                if id(content) not in kinds:  # as Arrow compares them: names within lists and metadata do not count
+                    same = (at for at, schema in enumerate(schemas) if schema.equals(content.schema))
+                    kinds[id(content)] = next(same, len(schemas))
+                    schemas.append(content.schema)
                 columns.setdefault(kinds[id(content)], []).append(row)
             for alike in columns.values():
                 rows = [
