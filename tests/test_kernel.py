@@ -359,7 +359,6 @@ def test_ids_that_are_numbers_are_ordered_as_one_thing(order: Order) -> None:
         assert bench.seen() == expected(pipeline.replay(rows))
 
 
-@pytest.mark.xfail(reason="of a run of rising numbers only the last are remembered, while the timeline knows all")
 def test_a_conflict_is_told_whatever_the_chunk() -> None:
     pipeline = Pipeline(name="rising", group="account", order=Monotone("revision"), handler=balance, arrival="arrival")
     rows = [{"account": "a", "revision": at, "arrival": at, "amount": 1} for at in range(1, 10)]
@@ -398,9 +397,10 @@ def test_groups_that_share_a_hash_do_not_mix(bounds: Bounds) -> None:
 
 
 @pytest.mark.parametrize("then", ["park", "skip"])
-@pytest.mark.parametrize("hashes", [None, 5])
-@pytest.mark.parametrize("row_group_rows", [1, 4, 1_000])
-@pytest.mark.parametrize("chunk_rows", [1, 5, 50_000])
+@pytest.mark.parametrize(
+    ("chunk_rows", "row_group_rows", "hashes"),
+    [(2, 4, None), (5, 1, 4), (5, 1_000, None), (50_000, 1, None), (50_000, 4, 4)],
+)
 def test_a_wait_ends_beside_the_messages_of_others(
     then: Any, hashes: int, row_group_rows: int, chunk_rows: int
 ) -> None:
@@ -409,7 +409,7 @@ def test_a_wait_ends_beside_the_messages_of_others(
         name="waits", group="account", order=Gapless("revision"), handler=balance, on_gap=Wait("5 minutes", then=then)
     )
     bounds = Bounds(chunk_rows=chunk_rows, row_group_rows=row_group_rows)
-    accounts = [f"account {number}" for number in range(24)]
+    accounts = [f"account {number}" for number in range(18)]
 
     def rows(every: int, *revisions: int) -> list[dict[str, Any]]:
         chosen = accounts[::every]

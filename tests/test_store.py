@@ -173,6 +173,23 @@ def test_a_record_within_the_state_may_not_lose_what_is_stored(bench: Bench, mon
     assert files(bench) == before
 
 
+@pytest.mark.parametrize("more", [[], [("count", int, 1)]], ids=["a text", "a field with a default"])
+def test_a_record_within_the_state_may_change_as_the_state_may(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, more: list[Any]
+) -> None:
+    def put(state: Basket, message: dict[str, Any]) -> tuple[Basket, list[Any]]:
+        return Basket([*state.items, Item("x")]), []
+
+    bench.pipeline = replace(ledger, state=Basket, handler=put)
+    bench.step(rows(1))
+    newer = make_dataclass("Item", [("sku", str), *more], namespace={"__doc__": "What is sold."})
+    newer.__module__ = __name__
+    monkeypatch.setitem(Basket.__annotations__, "items", list[newer])
+    bench.pipeline = replace(bench.pipeline, handler=lambda state, message: (state, []))
+    bench.step(rows(2))
+    assert bench.seen().states == {"a": Basket([newer("x")])}
+
+
 def test_held_messages_of_an_older_message_type_are_told(bench: Bench) -> None:
     old = make_dataclass("Message", [("account", str), ("revision", int)])
     new = make_dataclass("Message", [("account", str), ("revision", int), ("amount", int)])

@@ -322,18 +322,30 @@ class MonotoneTimeline(KeyedTimeline):
         if entry.epoch == (self.epoch or 0):
             self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
 
+    def renew(self, epoch: int) -> list[Entry]:
+        lost = super().renew(epoch)
+        for entry in self.held.values():
+            self.see(entry)
+        return lost
+
+    def applied(self, entry: Entry) -> None:
+        super().applied(entry)
+        self._forget()
+
     def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
-        """Revisions with their digests, rising from ``reached``, were applied."""
+        """Numbers with their digests, rising from ``reached``, were applied."""
         for turn, digest in entries:
             self._known[self._mark(self.epoch or 0, turn)] = (digest[:MARK_BYTES], turn)
+            self._forget()
             self.reached = turn
+
+    def _forget(self) -> None:
+        """At once, not at the end of the step: where the steps are cut must not decide what is a conflict."""
+        if len(self._known) > limits.REMEMBERED_REVISIONS:
+            del self._known[next(iter(self._known))]
 
     def ready(self) -> Entry | None:
         return None if self.parked or not self.held else self.pop()
-
-    def settle(self) -> None:
-        self._known = dict(list(self._known.items())[-limits.REMEMBERED_REVISIONS :])
-        super().settle()
 
 
 class TimestampTimeline(KeyedTimeline):

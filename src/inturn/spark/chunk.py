@@ -103,30 +103,39 @@ class Chunk:
 
     def need(self, rows: Sequence[int]) -> None:
         """Work out the digests of these rows, all at once."""
-        if len(rows) * 4 > len(self.digest):
-            self.digest = list(self.codec.all_digests(self.content, self.columns))
+        if len(rows) * 2 > len(self.digest):
+            self.digest = list(self._digests(range(len(self.digest))))
             return
-        wanted = [row for row in rows if self.digest[row] is None]
-        for row, each in zip(wanted, self.codec.digests(self.columns, wanted) if wanted else [], strict=True):
+        wanted = sorted({row for row in rows if self.digest[row] is None})
+        for row, each in zip(wanted, self._digests(wanted) if wanted else [], strict=True):
             self.digest[row] = each
 
     def digest_of(self, row: int) -> bytes:
         """The digest of one row."""
         known = self.digest[row]
         if known is None:
-            known = self.digest[row] = self.codec.digests(self.columns, [row])[0]
+            known = self.digest[row] = self._digests([row])[0]
         return known
 
     def entry(self, row: int) -> Entry:
         """One row as the timeline sees it."""
+        entry = self.applied(row)
+        entry.digest = self.digest_of(row)
+        return entry
+
+    def applied(self, row: int) -> Entry:
+        """One row that was applied: what names its outputs. Its digest, which costs most, nobody asks for any more."""
         return Entry(
             turn=int(self.turns[row]),
-            digest=self.digest_of(row),
+            digest=b"",
             message=self.messages[row],
             epoch=0 if self.epochs is None else int(self.epochs[row]),
             id=None if self.ids is None else self.ids[row],
             ref=(self.content, row),
         )
+
+    def _digests(self, rows: Sequence[int]) -> list[bytes]:
+        return self.codec.digests(self.content, self.columns, rows)
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:
@@ -155,7 +164,7 @@ def _settle_ties(
     moved = False
     tied = np.flatnonzero(same)
     in_tie = np.unique(np.concatenate([tied, tied + 1]))
-    digest = dict(zip(in_tie.tolist(), codec.digests(columns, in_tie.tolist()), strict=True))
+    digest = dict(zip(in_tie.tolist(), codec.digests(table, columns, in_tie.tolist()), strict=True))
     for first, last in _blocks(same):
         rows = list(range(first, last + 1))
         ranked = sorted(rows, key=digest.__getitem__)

@@ -7,7 +7,6 @@ come back as it was is refused, so that a state means the same in this step and 
 import dataclasses
 import datetime as dt
 import enum
-import hashlib
 import inspect
 import types
 import typing
@@ -24,6 +23,7 @@ from inturn.core.errors import InputError, PipelineError, StateError
 from inturn.core.message import digests, field_names
 from inturn.core.pipeline import Pipeline
 from inturn.spark import contents
+from inturn.spark.shape import shape, still_loads
 
 _COLUMNS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
@@ -34,6 +34,8 @@ _COLUMNS: dict[Any, pa.DataType] = {
     dt.date: pa.date32(),
     dt.datetime: pa.timestamp("us", tz="UTC"),
 }
+_FEW = 32
+"""For fewer rows than this Arrow's own overhead is greater than what it saves."""
 _ARROW_KINDS: dict[Any, Callable[[pa.DataType], bool]] = {
     bool: pa.types.is_boolean,
     int: pa.types.is_integer,
@@ -170,24 +172,20 @@ class MessageCodec:
             return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return self._make(*columns.values())
 
-    def digests(self, columns: dict[str, list[Any]], rows: Sequence[int]) -> list[bytes]:
-        """The digests of the given rows."""
-        content = [[columns[name][row] for row in rows] for name in self._content]
-        absent = [[field.default() if field.default else None] * len(rows) for field in self._default_content]
-        return digests([*self._content, *(field.name for field in self._default_content)], [*content, *absent])
-
-    def all_digests(self, table: pa.Table, columns: dict[str, list[Any]]) -> list[bytes]:
-        """The digests of all rows, by Arrow: much faster for many."""
-        given = [
-            contents.texts(None if name in self._converted else table[name].combine_chunks(), columns[name])
-            for name in self._content
-        ]
-        absent = [
-            contents.texts(None, [field.default() if field.default else None] * len(table))
-            for field in self._default_content
-        ]
+    def digests(self, table: pa.Table, columns: dict[str, list[Any]], rows: Sequence[int]) -> list[bytes]:
+        """The digests of the given rows of a table, whose columns as Python values are given too."""
         names = [*self._content, *(field.name for field in self._default_content)]
-        return contents.digests(names, [*given, *absent])
+        absent = [[field.default() if field.default else None] * len(rows) for field in self._default_content]
+        whole = rows == range(len(table))
+        if not whole:
+            columns = {name: [columns[name][row] for row in rows] for name in self._content}
+        given = [columns[name] for name in self._content]
+        if len(rows) < _FEW:
+            return digests(names, [*given, *absent])
+        chosen = table if whole else table.select(self._content).take(pa.array(rows))
+        arrays = [None if name in self._converted else chosen[name].combine_chunks() for name in self._content]
+        texts = map(contents.texts, [*arrays, *([None] * len(absent))], [*given, *absent])
+        return contents.digests(names, list(texts))
 
 
 def _direct(field: Field, kind: pa.DataType) -> bool:
@@ -221,6 +219,12 @@ def _fit_one(field: Field, wanted: Any, row: int, value: Any, bad: dict[int, str
     except msgspec.ValidationError as error:
         bad.setdefault(row, f"{field.name} is {value!r}: {error}")
         return value
+
+
+def _grew(stored: str, now: str) -> bool:
+    """Whether a type only gained fields with defaults, given as ``_Column.kind``."""
+    before, after = stored.partition(" as ")[2], now.partition(" as ")[2]
+    return bool(before and after) and still_loads(before, after)
 
 
 class StateCodec:
@@ -261,7 +265,7 @@ class StateCodec:
             if name not in now:
                 msg = f"the store's states have a field {name!r} ({kind}) that the state type has no more; put it back"
                 raise StateError(f"{msg}, or start a new store")
-            if now[name] != kind:
+            if now[name] != kind and not _grew(kind, now[name]):
                 msg = f"the state field {name!r} is stored as {kind} and is now {now[name]}; keep the type"
                 raise StateError(f"{msg}, or start a new store")
         for column in self.columns:
@@ -303,8 +307,11 @@ class _Column:
         )
         self._form = "column" if field.type in _COLUMNS else "text" if texts else "json"
         self.type = _COLUMNS.get(field.type, pa.string())
-        of = f" of {self._wanted!r} ({_shape(self._wanted)})" if self._form == "json" and field.type is not Any else ""
-        self.kind = f"{self.type if self._form == 'column' else self._form}{of}"
+        self.kind = {
+            "column": str(self.type),
+            "text": "text",
+            "json": "json" if field.type is Any else f"json of {self._wanted!r} as {shape(self._wanted)}",
+        }[self._form]
         self._decoder = msgspec.json.Decoder(self._wanted)
 
     def pack(self, column: Sequence[Any]) -> pa.Array:
@@ -361,12 +368,3 @@ class _Column:
     def _refuse(self, what: str, mend: str) -> typing.NoReturn:
         msg = f"pipeline {self._pipeline!r}: the state's {self.name!r} cannot be stored: {what}: {mend}"
         raise StateError(msg)
-
-
-def _shape(kind: Any) -> str:
-    """A short name of all that a type is made of, so that a change within it is seen."""
-    try:
-        schema = msgspec.json.encode(msgspec.json.schema(kind), order="deterministic")
-    except (TypeError, RuntimeError):  # no schema for such a type: its name has to do
-        return "?"
-    return hashlib.sha256(schema).hexdigest()[:8]

@@ -231,7 +231,7 @@ class Kernel:
     def _run_rising(self, chunk: Chunk, each: Open, line: MonotoneTimeline, first: int, end: int) -> None:
         emitted, count = each.fold.run(chunk.messages[first:end])
         for index, outputs in emitted:
-            self.journal.outputs.append((each.name, chunk.entry(first + index), outputs))
+            self.journal.outputs.append((each.name, chunk.applied(first + index), outputs))
         self.counts.applied += count
         each.changed = True
         line.epoch = line.epoch or 0
@@ -290,7 +290,7 @@ class Kernel:
             messages = [chunk.messages[row] for row in rows]
         emitted, applied = each.fold.run(messages)
         for index, outputs in emitted:
-            self.journal.outputs.append((each.name, chunk.entry(rows[index]), outputs))
+            self.journal.outputs.append((each.name, chunk.applied(rows[index]), outputs))
         self.counts.applied += applied
         each.changed = True
         line: Any = each.timeline  # a GaplessTimeline: a cast costs a call for every group

@@ -1,0 +1,59 @@
+"""What a type within a state is made of, and whether values stored under an older shape still load.
+
+A field that is JSON text has no column whose type could tell, so the store remembers its JSON schema. As with the
+state itself, a record may gain fields with defaults; nothing else may change.
+"""
+
+from typing import Any
+
+import msgspec
+
+_SAID = ("title", "description", "default", "examples")
+"""What a schema says beside what it means."""
+
+
+def shape(kind: Any) -> str:
+    """The JSON schema of a type without its texts and defaults; ``?`` for a type that has none."""
+    try:
+        schema = msgspec.json.schema(kind)
+    except (TypeError, RuntimeError):
+        return "?"
+    return msgspec.json.encode(_meaning(schema), order="deterministic").decode()
+
+
+def still_loads(stored: str, now: str) -> bool:
+    """Whether a value that was stored under one shape loads under another."""
+    return "?" not in (stored, now) and _fits(msgspec.json.decode(stored), msgspec.json.decode(now))
+
+
+def _meaning(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_meaning(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = ("properties", "$defs")  # here the keys are names, which may be called anything
+    return {
+        key: {name: _meaning(each) for name, each in value.items()} if key in named else _meaning(value)
+        for key, value in schema.items()
+        if key not in _SAID
+    }
+
+
+def _fits(stored: Any, now: Any) -> bool:
+    if isinstance(stored, list) and isinstance(now, list):
+        return len(stored) == len(now) and all(map(_fits, stored, now))
+    if not isinstance(stored, dict) or not isinstance(now, dict):
+        return bool(stored == now)
+    owed = set(now.get("required", ())) - set(stored.get("required", ()))
+    grown = ("properties", "$defs")
+    return (
+        not owed
+        and {*stored, *grown, "required"} == {*now, *grown, "required"}
+        and all(_has(stored.get(key, {}), now.get(key, {})) for key in grown)
+        and all(_fits(each, now[key]) for key, each in stored.items() if key not in (*grown, "required"))
+    )
+
+
+def _has(stored: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether all names are still there, and what they name fits."""
+    return all(name in now and _fits(each, now[name]) for name, each in stored.items())
