@@ -139,9 +139,9 @@ class Fold:
     def _burst(self, messages: Sequence[Any], start: int, emitted: list[Emitted]) -> tuple[int, Exception | None]:
         """Apply from ``start`` until the end or the first raise; the tight loop of the whole package."""
         handler, state = self._handler, self.state
-        for index in range(start, len(messages)):
+        for index, message in enumerate(messages[start:] if start else messages, start):
             try:
-                state, outputs = handler(state, messages[index])
+                state, outputs = handler(state, message)
             except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
                 self._own(error)
                 self._done.extend(messages[start:index])  # no snapshot: this state may be spoilt already

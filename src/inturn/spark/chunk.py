@@ -153,6 +153,17 @@ def same_as_next(table: pa.Table, keys: Sequence[str]) -> Flags:
     return same
 
 
+def last_run(table: pa.Table, keys: Sequence[str]) -> int:
+    """Where the rows at the end begin that are all equal to the last one in these columns."""
+    looked = 64  # nearly always enough
+    while True:
+        begin = max(0, len(table) - looked)
+        differ = np.flatnonzero(~same_as_next(table.slice(begin), keys))
+        if len(differ) or not begin:
+            return begin + int(differ[-1]) + 1 if len(differ) else 0
+        looked *= 8
+
+
 def _settle_ties(
     pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]], group: str
 ) -> pa.Table:

@@ -6,6 +6,7 @@ than quotes around them are left to it.
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,27 +15,39 @@ import pyarrow.compute as pc
 
 from inturn.core.message import canonical, column_texts
 
-_ESCAPED = np.zeros(256, dtype=np.bool_)
-_ESCAPED[[*range(0x20), ord('"'), ord("\\")]] = True
+_SHA256 = hashlib.sha256()
 
 
-def texts(column: pa.Array | None, values: Sequence[Any]) -> pa.Array:
+@dataclass(frozen=True)
+class Texts:
+    """The canonical JSON of each value of a column.
+
+    Attributes:
+        quote: what still has to be put before and behind each: a quote or nothing.
+        inner: the texts without it.
+    """
+
+    quote: str
+    inner: pa.Array
+
+
+def texts(column: pa.Array | None, values: Sequence[Any]) -> Texts:
     """The canonical JSON of each value of a column.
 
     Args:
         column: the values as they came in; None if they were converted since.
         values: the same as Python values of the message's types, which the digest is of.
     """
-    if column is None:
-        return pa.array(column_texts(values), pa.string())
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        plain = pc.cast(column, pa.string())
-    elif pa.types.is_string(kind) and not _needs_escapes(column):
-        plain = pc.binary_join_element_wise('"', column, '"', "")
-    else:
-        return pa.array(column_texts(values), pa.string())
-    return pc.fill_null(plain, "null") if column.null_count else plain
+    if column is not None:
+        kind = column.type
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            plain = pc.cast(column, pa.string())
+            return Texts("", pc.fill_null(plain, "null") if column.null_count else plain)
+        if pa.types.is_string(kind) and not _needs_escapes(column):
+            if not column.null_count:
+                return Texts('"', column)
+            return Texts("", pc.fill_null(pc.binary_join_element_wise('"', column, '"', ""), "null"))
+    return Texts("", pa.array(column_texts(values), pa.string()))
 
 
 def _needs_escapes(column: pa.StringArray) -> bool:
@@ -42,10 +55,11 @@ def _needs_escapes(column: pa.StringArray) -> bool:
     if data is None:
         return False
     ends = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
-    return bool(_ESCAPED[np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]].any())
+    letters = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
+    return bool((letters < 0x20).any() or (letters == ord('"')).any() or (letters == ord("\\")).any())
 
 
-def digests(names: Sequence[str], columns: Sequence[pa.Array]) -> list[bytes]:
+def digests(names: Sequence[str], columns: Sequence[Texts]) -> list[bytes]:
     """The digest of each row, given its columns' texts.
 
     Args:
@@ -53,8 +67,15 @@ def digests(names: Sequence[str], columns: Sequence[pa.Array]) -> list[bytes]:
         columns: as :func:`texts` made them.
     """
     parts: list[Any] = []
-    for number, (name, column) in enumerate(sorted(zip(names, columns, strict=True), key=lambda pair: pair[0])):
-        parts += [("{" if number == 0 else ",") + canonical(name) + ":", column]
-    rows = pc.binary_join_element_wise(*parts, "}", "").cast(pa.binary()).to_pylist()
-    sha256 = hashlib.sha256
-    return [sha256(row).digest() for row in rows]
+    between = "{"
+    for name, column in sorted(zip(names, columns, strict=True), key=lambda pair: pair[0]):
+        parts += [between + canonical(name) + ":" + column.quote, column.inner]
+        between = column.quote + ","
+    rows = pc.binary_join_element_wise(*parts, between[:-1] + "}", "").cast(pa.binary()).to_pylist()
+    found = []
+    copy = _SHA256.copy  # a copy of an empty hash is much cheaper than a new one
+    for row in rows:
+        each = copy()
+        each.update(row)
+        found.append(each.digest())
+    return found

@@ -20,7 +20,7 @@ from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Timeline, Verdict, timeline
-from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, same_as_next, sort_keys
+from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, last_run, sort_keys
 from inturn.spark.codec import MessageCodec
 from inturn.spark.levels import Levels, Record
 from inturn.spark.writer import Writer
@@ -88,9 +88,7 @@ class Kernel:
         """Take the next sorted rows. The last of them may be equal in order to the next chunk's first, so they wait."""
         self.counts.received += len(table)
         table = pa.concat_tables([*self._pending, table]).combine_chunks() if self._pending else table.combine_chunks()
-        same = same_as_next(table, [HASH, self._group, *self._keys])
-        differ = np.flatnonzero(~same)
-        cut = int(differ[-1]) + 1 if len(differ) else 0
+        cut = last_run(table, [HASH, self._group, *self._keys])
         self._pending = [table.slice(cut)]
         if cut:
             self._take(table.slice(0, cut))

@@ -6,6 +6,7 @@ those are described and made again. Only code travels this way, never data.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import pickle
 import site
@@ -142,6 +143,7 @@ def _own_code_by_value() -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
+@functools.cache
 def _installed() -> tuple[Path, ...]:
     places = {*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()}
     here = Path(__file__).resolve().parents[1]
@@ -152,5 +154,10 @@ def _is_own(module: ModuleType | None) -> bool:
     file = getattr(module, "__file__", None)
     if module is None or file is None or getattr(module, "__name__", "__main__") == "__main__":
         return False
+    return _is_own_file(file)
+
+
+@functools.cache
+def _is_own_file(file: str) -> bool:
     path = Path(file).resolve()
     return path.suffix == ".py" and not any(path.is_relative_to(place) for place in _installed())

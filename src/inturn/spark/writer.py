@@ -173,7 +173,7 @@ class Writer:
                 deadline = NEVER_US
         if line.skipped:
             skipped = json.dumps(line.skipped)
-        row = (hash_, group.name, line.epoch, line.reached, line.status.value, line.error, line.memory)
+        row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
         self._groups.append((*row, skipped, held, held_step if held else None, deadline, self._step))
         self._new_states.append(group.fold.state)
 
