@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """A local session with 2 cores and, following from them, 4 shuffle partitions."""
-    from inturn.spark.session import local_session
+    from inturn.spark.local.session import local_session
 
     session = local_session("inturn-tests", cores=2, memory="1g")
     assert session.conf.get("spark.sql.shuffle.partitions") == "4"

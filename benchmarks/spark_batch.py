@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from workload import Workload
 
-from inturn.spark.session import local_session
+from inturn.spark.local.session import local_session
 
 CORES = 2
 SIZES = (1_000, 100_000)

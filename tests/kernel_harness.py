@@ -31,9 +31,9 @@ from inturn.core.replay import Replay, instant_us
 from inturn.spark import step as spark_step
 from inturn.spark import task
 from inturn.spark.chunk import GROUP, HASH
-from inturn.spark.codec import StateCodec
-from inturn.spark.sort import sorted_chunks
-from inturn.spark.tables import File, Manifest, Store, about
+from inturn.spark.columns.codec import StateCodec
+from inturn.spark.columns.sort import sorted_chunks
+from inturn.spark.tables.manifest import File, Manifest, Store, about
 from inturn.spark.task import Plan, Result
 
 DAWN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -17,7 +17,7 @@ import pytest
 from inturn import Gapless, Monotone, Pipeline
 from inturn.core.errors import InputError, PipelineError, StateError, StoreConflict, StoreError, StoreMismatch
 from inturn.spark import sweep
-from inturn.spark.tables import FORMAT, Store, about
+from inturn.spark.tables.manifest import FORMAT, Store, about
 from kernel_harness import Bench, Bounds, Seen
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})

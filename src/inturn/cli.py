@@ -86,9 +86,9 @@ def run(
 ) -> None:
     """Take messages as one step of a pipeline, and report where each of them went."""
     with _told():
-        from inturn.spark.files import load, read_messages
-        from inturn.spark.progress import watching
-        from inturn.spark.session import session
+        from inturn.spark.local.files import load, read_messages
+        from inturn.spark.local.progress import watching
+        from inturn.spark.local.session import session
         from inturn.spark.step import batch
 
         definition = load(pipeline)

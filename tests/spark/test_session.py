@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from inturn.core.errors import SetupError
-from inturn.spark.session import local_session
+from inturn.spark.local.session import local_session
 
 
 def test_a_running_session_is_given_back_as_it_is(spark: SparkSession) -> None:

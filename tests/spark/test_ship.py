@@ -22,7 +22,7 @@ def on_a_worker(pipeline: Pipeline, code: str) -> None:
         from decimal import Decimal
         import msgspec
         from inturn.spark import ship
-        from inturn.spark.codec import StateCodec, record_fields
+        from inturn.spark.columns.codec import StateCodec, record_fields
         pipeline = ship.loads(sys.stdin.buffer.read())
         assert not {"programs", "programs.workshop", "workshop", "later"} & sys.modules.keys()
     """

@@ -74,7 +74,7 @@ def main(
         result = play(spark, out, part)
     else:
         with part("Starting Spark"):
-            from inturn.spark.session import local_session
+            from inturn.spark.local.session import local_session
 
             # So short a run is over before the optimising compiler of Java has earned what it costs.
             os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")

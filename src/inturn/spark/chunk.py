@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from inturn.core.message import Entry
 from inturn.core.order import Arrival, Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
-from inturn.spark.codec import MessageCodec, values
+from inturn.spark.columns.codec import MessageCodec, values
 
 HASH = "__inturn_hash"
 GROUP = "__inturn_group"

@@ -8,7 +8,7 @@ from inturn.core.errors import InputError
 from inturn.core.order import Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT, GROUP, HASH
-from inturn.spark.codec import record_fields
+from inturn.spark.columns.codec import record_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

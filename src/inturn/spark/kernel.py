@@ -21,9 +21,9 @@ from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Timeline, Verdict, timeline
 from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, last_run, sort_keys
-from inturn.spark.codec import MessageCodec
-from inturn.spark.levels import Levels, Record
-from inturn.spark.writer import Writer
+from inturn.spark.columns.codec import MessageCodec
+from inturn.spark.tables.levels import Levels, Record
+from inturn.spark.tables.writer import Writer
 
 _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from inturn.core.errors import InputError, StoreError
 from inturn.core.timeline import Status
-from inturn.spark.tables import About, File, Manifest, Store
-from inturn.spark.writer import OUTPUTS, REJECTED
+from inturn.spark.tables.manifest import About, File, Manifest, Store
+from inturn.spark.tables.writer import OUTPUTS, REJECTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

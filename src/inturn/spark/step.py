@@ -18,10 +18,10 @@ from inturn.core.order import Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import instant_us
 from inturn.spark import ship
-from inturn.spark.codec import StateCodec
+from inturn.spark.columns.codec import StateCodec
 from inturn.spark.faults import reach
 from inturn.spark.intake import columns_of, divided, group_column
-from inturn.spark.tables import File, Level, Manifest, Store, about
+from inturn.spark.tables.manifest import File, Level, Manifest, Store, about
 from inturn.spark.task import RESULT, Plan, Result, Task
 
 if TYPE_CHECKING:

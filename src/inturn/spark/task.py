@@ -11,14 +11,14 @@ from inturn.core.fold import Counts
 from inturn.core.pipeline import Pipeline
 from inturn.spark import ship
 from inturn.spark.chunk import GROUP, HASH, sort_keys
-from inturn.spark.codec import MessageCodec, StateCodec
+from inturn.spark.columns.codec import MessageCodec, StateCodec
+from inturn.spark.columns.sort import assert_sorted, sorted_chunks
 from inturn.spark.faults import reach
 from inturn.spark.kernel import Kernel
-from inturn.spark.levels import Levels
-from inturn.spark.sort import assert_sorted, sorted_chunks
-from inturn.spark.storage import storage
-from inturn.spark.tables import File, Level
-from inturn.spark.writer import NEVER_US, Writer
+from inturn.spark.tables.levels import Levels
+from inturn.spark.tables.manifest import File, Level
+from inturn.spark.tables.storage import storage
+from inturn.spark.tables.writer import NEVER_US, Writer
 
 RESULT = "result string"
 """What a task returns: one row with the JSON of a :class:`Result`."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from inturn.spark import session
-from inturn.spark.java import ensure_java
+from inturn.spark.local import session
+from inturn.spark.local.java import ensure_java
 
 BIN = Path(pyspark.__file__).parent / "bin"
 LOGGING = f"-Dlog4j2.configurationFile={Path(session.__file__).with_name('log4j2.properties').as_uri()}"

@@ -5,7 +5,7 @@ import sys
 
 import inturn.spark
 from inturn import Gapless, Pipeline
-from inturn.spark.session import local_session
+from inturn.spark.local.session import local_session
 
 
 def handler(state: dict[str, int], message: dict[str, int]) -> tuple[dict[str, int], list[int]]:

@@ -17,9 +17,9 @@ from inturn.core.order import Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import place_of
 from inturn.core.timeline import GaplessTimeline
-from inturn.spark.codec import StateCodec
-from inturn.spark.storage import Storage
-from inturn.spark.tables import File
+from inturn.spark.columns.codec import StateCodec
+from inturn.spark.tables.manifest import File
+from inturn.spark.tables.storage import Storage
 
 NEVER_US = 2**62
 """The deadline of a group that only ``final=True`` can release."""

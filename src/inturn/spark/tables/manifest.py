@@ -21,7 +21,7 @@ import msgspec
 from inturn.core import limits
 from inturn.core.errors import PipelineError, StoreConflict, StoreError, StoreMismatch
 from inturn.core.pipeline import Pipeline
-from inturn.spark.storage import storage
+from inturn.spark.tables.storage import storage
 
 FORMAT = 1
 ABOUT = "inturn.json"
@@ -120,7 +120,7 @@ class Store:
     """What is committed at a place: what it is a store of, and its steps.
 
     Args:
-        location: a path, a ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.storage`.
+        location: a path, a ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.tables.storage`.
 
     Raises:
         StoreError: for a location on a filesystem that cannot create a file only if it is absent.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import InputError, PipelineError
 from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT
-from inturn.spark.codec import record_fields
+from inturn.spark.columns.codec import record_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,9 +20,9 @@ from inturn.core.errors import InputError
 from inturn.core.message import Entry
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import Status, Timeline, timeline
-from inturn.spark.codec import MessageCodec, StateCodec, values
-from inturn.spark.storage import Storage, parquet
-from inturn.spark.tables import File, Level
+from inturn.spark.columns.codec import MessageCodec, StateCodec, values
+from inturn.spark.tables.manifest import File, Level
+from inturn.spark.tables.storage import Storage, parquet
 
 Hashes = npt.NDArray[np.int64]
 

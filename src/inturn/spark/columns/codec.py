@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from inturn.core.errors import InputError, PipelineError, StateError
 from inturn.core.message import digests, field_names
 from inturn.core.pipeline import Pipeline
-from inturn.spark import contents
-from inturn.spark.shape import shape, still_loads
+from inturn.spark.columns import contents
+from inturn.spark.columns.shape import shape, still_loads
 
 _COLUMNS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),

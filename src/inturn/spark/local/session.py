@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inturn.core.errors import SetupError
-from inturn.spark.java import ensure_java
+from inturn.spark.local.java import ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
