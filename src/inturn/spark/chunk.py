@@ -126,7 +126,7 @@ class Chunk:
     def applied(self, row: int) -> Entry:
         """One row that was applied: what names its outputs. Its digest, which costs most, nobody asks for any more."""
         return Entry(
-            turn=int(self.turns[row]),
+            turn=self.turns.item(row),
             digest=b"",
             message=self.messages[row],
             epoch=0 if self.epochs is None else int(self.epochs[row]),

@@ -309,6 +309,7 @@ class Kernel:
         self, chunk: Chunk, runs: "_Runs", each: Open, first: int, middle: int, last: int, rows: list[int], marks: bytes
     ) -> None:
         """A group whose rows are not one run: old copies first, then the run, then its copies and what is early."""
+        plain = not each.timeline.held and each.timeline.parked is None
         for row in range(first, middle):
             each.offer(chunk.entry(row))
         done: set[int] = set()
@@ -319,7 +320,10 @@ class Kernel:
             if row in done:
                 continue
             winner = runs.winner[row]
-            if winner == row or winner not in done:
+            if winner == row and plain:
+                # Beyond a hole or a failure, and the first of its revision: there is nothing to decide.
+                each.timeline.hold(chunk.entry(row), self.now_us)
+            elif winner == row or winner not in done:
                 each.offer(chunk.entry(row))
             elif chunk.digest_of(row) == chunk.digest_of(winner):
                 self.counts.duplicate += 1
