@@ -3,20 +3,22 @@
 ``python docs/timeline.py`` writes them into ``design.md``, between two comments; a test tells when it must be run.
 
 The table is :data:`inturn.core.timeline.TABLE` as it is. It says what becomes of a message, not where its group then
-stands: that depends on what is held and on the handler. So for the diagram all small histories are run, and what was
-seen to happen is drawn.
+stands: that depends on what is held, on the handler and on decisions. So for the diagram all small histories are run,
+and what was seen to happen is drawn.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from inturn import Gapless, Pipeline, Wait
+from inturn.core.decision import Action, Decision
 from inturn.core.fold import Fold, Group, Journal
 from inturn.core.message import Entry
-from inturn.core.timeline import TABLE, Place, Status, Verdict, timeline
+from inturn.core.timeline import TABLE, GaplessTimeline, Place, Status, Verdict, timeline
 
 PAGE = Path(__file__).with_name("design.md")
 BEGIN, END = "<!-- timeline: begin -->", "<!-- timeline: end -->"
@@ -35,6 +37,7 @@ STATUSES = {
     Status.WAITING: "something is held until its turn",
     Status.GAP: "parked: a gap outlived its wait",
     Status.FAILED: "parked: the handler raised",
+    Status.GIVEN_UP: "parked for good: a person gave it up",
 }
 GROUP_CHANGES = {Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND}
 
@@ -58,20 +61,52 @@ def diagram() -> str:
     for before, event, after in seen():
         labels[before, after].add(event)
     lines = [
-        f"    {before} --> {after}: {', '.join(sorted(labels[before, after]))}"
+        f"    {_name(before)} --> {_name(after)}: {', '.join(sorted(labels[before, after]))}"
         for before, after in product(STATUSES, STATUSES)
         if labels[before, after]
     ]
     # Mermaid ends a description at a colon.
-    names = [f"    {status}: {status} ({text.replace(':', ',')})" for status, text in STATUSES.items()]
+    names = [f"    {_name(status)}: {status} ({text.replace(':', ',')})" for status, text in STATUSES.items()]
     return "\n".join(["stateDiagram-v2", *names, f"    [*] --> {Status.OPEN}", *lines])
 
 
+def _name(status: Status) -> str:
+    return status.replace(" ", "_")
+
+
 def seen() -> Iterator[tuple[Status, str, Status]]:
-    """Every change of status that some history of three messages or ends of steps leads to, and what made it."""
+    """Every change of status that some history of three messages, decisions or ends of steps leads to, and why."""
+    end_of_step = None
+    messages = [(content, revision, epoch) for content in ("good", "bad") for revision in (1, 2) for epoch in (0, 1)]
+    for history in product([*messages, ("good", 3, 0), *Action, end_of_step], repeat=3):
+        group, mended = _group()
+        for each in history:
+            before = group.timeline.status
+            if each is end_of_step:
+                group.finish()
+                event = "the wait is over"
+            elif isinstance(each, Action):
+                event = each.value
+                if each is Action.RESUME:
+                    mended.append(True)
+                group.decide(_decision(each, group), lambda entry, new: replace(entry, message=new["content"]))
+            else:
+                content, revision, epoch = each
+                entry = Entry(turn=revision, digest=content.encode().ljust(32), message=content, epoch=epoch)
+                renews = group.timeline.renews(entry)
+                verdict = group.offer(entry)
+                event = "higher epoch" if renews else verdict.value
+            after = group.timeline.status
+            if before is not after:
+                yield before, "the handler raises" if after is Status.FAILED else event, after
+
+
+def _group() -> tuple[Group, list[bool]]:
+    """A new group, and a list that is filled once its handler's code has been mended."""
+    mended: list[bool] = []
 
     def handler(state: None, message: str) -> tuple[None, list[Any]]:
-        if message == "bad":
+        if message == "bad" and not mended:
             raise ValueError(message)
         return state, []
 
@@ -84,24 +119,21 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
         state=lambda: None,
         on_gap=Wait("0 seconds", then="park"),
     )
-    end_of_step = None
-    messages = [(content, revision, epoch) for content in ("good", "bad") for revision in (1, 2) for epoch in (0, 1)]
-    for history in product([*messages, ("good", 3, 0), end_of_step], repeat=3):
-        group = Group("a", timeline(order), Fold(pipeline, pipeline.state), Journal(), now_us=0)
-        for each in history:
-            before = group.timeline.status
-            if each is end_of_step:
-                group.finish()
-                event = "the wait is over"
-            else:
-                content, revision, epoch = each
-                entry = Entry(turn=revision, digest=content.encode().ljust(32), message=content, epoch=epoch)
-                renews = group.timeline.renews(entry)
-                verdict = group.offer(entry)
-                event = "higher epoch" if renews else verdict.value
-            after = group.timeline.status
-            if before is not after:
-                yield before, "the handler raises" if after is Status.FAILED else event, after
+    return Group("a", timeline(order), Fold(pipeline, pipeline.state), Journal(), now_us=0), mended
+
+
+def _decision(action: Action, group: Group) -> Decision:
+    """A decision about the first message that the group holds, or the gap in front of it."""
+    line = group.timeline
+    head = line.head() if line.held else None
+    gap = line.gaps()[:1] if isinstance(line, GaplessTimeline) else []
+    first, last = gap[0][:2] if gap and action is Action.SKIP else (head and head.turn, None)
+    old = {"group": group.name, "revision": first, "epoch": line.epoch}
+    new = {**old, "content": "good"}
+    epoch = line.epoch or 0
+    return Decision(
+        id="", action=action, group=group.name, by="", at_us=0, epoch=epoch, turn=first, last=last, old=old, new=new
+    )
 
 
 def render() -> str:
@@ -111,7 +143,8 @@ def render() -> str:
 
 {table()}
 
-A verdict of {", ".join(stays[:-1])} or {stays[-1]} leaves the group where it is; the others may move it:
+A verdict of {", ".join(stays[:-1])} or {stays[-1]} leaves the group where it is; the others may move it.
+So may a decision: {", ".join(Action)}.
 
 ```mermaid
 {diagram()}

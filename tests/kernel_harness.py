@@ -9,7 +9,6 @@ import hashlib
 import os
 import random
 import tempfile
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,13 +26,15 @@ from inturn import Pipeline
 from inturn.core import limits
 from inturn.core.fold import Counts
 from inturn.core.message import canonical, field_names, group_text
-from inturn.core.replay import Replay, instant_us
+from inturn.core.replay import Replay
+from inturn.spark import decisions, task
 from inturn.spark import step as spark_step
-from inturn.spark import task
 from inturn.spark.chunk import GROUP, HASH
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.columns.sort import sorted_chunks
-from inturn.spark.tables.manifest import File, Manifest, Store, about
+from inturn.spark.step import Stepper
+from inturn.spark.tables.manifest import File, Manifest, Store
+from inturn.spark.tables.merge import levels_to_merge
 from inturn.spark.task import Plan, Result
 
 DAWN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -52,6 +53,7 @@ class Bounds:
     snapshot_every: int = limits.SNAPSHOT_EVERY
     remembered: int = limits.REMEMBERED_REVISIONS
     remembered_ids: int = limits.REMEMBERED_IDS
+    levels: int = limits.LEVELS
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -61,6 +63,7 @@ class Bounds:
             patch.setattr(limits, "SNAPSHOT_EVERY", self.snapshot_every)
             patch.setattr(limits, "REMEMBERED_REVISIONS", self.remembered)
             patch.setattr(limits, "REMEMBERED_IDS", self.remembered_ids)
+            patch.setattr(limits, "LEVELS", self.levels)
             # Those of the sort are bound as defaults, so the call is given them.
             tiny = partial(
                 sorted_chunks,
@@ -138,6 +141,7 @@ class Bench:
         """Take messages (dicts of the columns, or records) as one step and commit it."""
         manifest, counts = self.prepare(messages, now=now, final=final, schema=schema)
         self.store.commit(manifest)
+        self.store.file_away(manifest)
         return counts
 
     def prepare(
@@ -145,32 +149,23 @@ class Bench:
     ) -> tuple[Manifest, Counts]:
         """A step with its files written and its manifest not yet: as `batch` does it."""
         table = self.table(messages, schema or self.schema)
-        states = StateCodec(self.pipeline)
-        states.pack([self.pipeline.state()])
-        known = self.store.open(about(self.pipeline, self.buckets), buckets=self.buckets)
-        last = self.store.latest()
-        if last is not None:
-            states.check(last.state)
+        stepper = Stepper(self.pipeline, self.root, buckets=self.buckets, alone=True)
         names = [name for name in table.column_names if name not in (HASH, GROUP)]
         if self.pipeline.fields is not None:
             names = [name for name in names if name in (*self.pipeline.fields, self.pipeline.arrival)]
-        plan = Plan(
-            location=self.store.location,
-            step=last.step + 1 if last else 1,
-            now_us=instant_us(now),
-            final=final,
-            buckets=known.buckets,
-            attempt=uuid.uuid4().hex[:12],
-            columns=names,
-            levels=last.levels if last else [],
-            group=GROUP if GROUP in table.column_names else self.pipeline.group,
-        )
+        plan = stepper._plan(None, names, now, final)
+        with self.bounds.applied():
+            merging = levels_to_merge(plan.levels)
+        group = GROUP if GROUP in table.column_names else self.pipeline.group
+        plan = msgspec.structs.replace(plan, merge=merging, group=group)
         plan = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)  # as it travels
         rows = table.select([*names, *(name for name in (GROUP, HASH) if name in table.column_names)])
-        with self.bounds.applied():
-            results = [self._task(plan, rows, each) for each in range(known.buckets)]
+        with self.bounds.applied(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(task, "group_hash", self.hash_of)
+            patch.setattr(decisions, "group_hash", self.hash_of)
+            results = [self._task(plan, rows, each) for each in range(plan.buckets)]
         counts = spark_step._total(results)
-        return spark_step._manifest(self.pipeline, states, plan, results, counts, 0.0), counts
+        return stepper._manifest(plan, results, counts, None, 0.0), counts
 
     def _task(self, plan: Plan, table: pa.Table, bucket: int) -> Result:
         low, high = task.slice_bounds(bucket, plan.buckets)
@@ -220,7 +215,7 @@ class Bench:
         codec = StateCodec(self.pipeline)
         for level in last.levels:
             for file in level.groups:
-                table = pq.read_table(self.root / file.path)
+                table = self._arrow(file)
                 assert table["hash"].to_pylist() == sorted(table["hash"].to_pylist())
                 assert len(table) == file.rows
                 states = codec.unpack(table["state"].combine_chunks())
@@ -244,9 +239,12 @@ class Bench:
             skipped = [tuple(each) for each in msgspec.json.decode(row["skipped"] or "[]")]
             seen.places[group] = (row["status"], row["epoch"], row["reached"], skipped, row["memory"])
 
+    def _arrow(self, file: File) -> pa.Table:
+        return pa.ipc.open_file(pa.memory_map(str(self.root / file.path))).read_all()
+
     def rows(self, files: Sequence[File]) -> list[dict[str, Any]]:
         """All rows of data files."""
-        tables = [pq.read_table(self.root / file.path) for file in files]
+        tables = [self._arrow(f) if f.path.endswith(".arrow") else pq.read_table(self.root / f.path) for f in files]
         return [row for table in tables for row in table.to_pylist(maps_as_pydicts="strict")]
 
 

@@ -52,6 +52,7 @@ tiny = st.builds(
     snapshot_every=st.sampled_from([1, 2, 5, 1_000]),
     remembered=st.sampled_from([1, 3, 64]),
     remembered_ids=st.sampled_from([1, 3, 1_024]),
+    levels=st.sampled_from([2, 2, 3, 8]),
 )
 
 
@@ -664,7 +665,7 @@ def test_held_messages_keep_their_columns_when_the_input_gains_one(row_group_row
     pipeline = Pipeline(name="gains", group="account", order=Gapless("revision"), handler=handler)
     old = pa.schema({"account": pa.string(), "revision": pa.int64()})
     new = old.append(pa.field("note", pa.string()))
-    with Bench(pipeline, old, buckets=1, bounds=Bounds(chunk_rows=1, row_group_rows=row_group_rows)) as bench:
+    with Bench(pipeline, old, buckets=1, bounds=Bounds(chunk_rows=1, row_group_rows=row_group_rows, levels=2)) as bench:
         one, two = by_hash(bench)
         bench.step([{"account": one, "revision": revision} for revision in (2, 4)])
         both = [{"account": one, "revision": 1, "note": "n1"}, {"account": two, "revision": 2, "note": "n2"}]
@@ -684,7 +685,9 @@ def test_held_messages_outlive_a_change_of_type(old: pa.DataType, new: pa.DataTy
     handler = lambda state, message: (state | {str(message["revision"]): message["amount"]}, [])  # noqa: E731
     pipeline = Pipeline(name="types", group="account", order=Gapless("revision"), handler=handler)
     first, then = (pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": kind}) for kind in (old, new))
-    with Bench(pipeline, first, buckets=1, bounds=Bounds(chunk_rows=1, row_group_rows=row_group_rows)) as bench:
+    with Bench(
+        pipeline, first, buckets=1, bounds=Bounds(chunk_rows=1, row_group_rows=row_group_rows, levels=2)
+    ) as bench:
         one, two = by_hash(bench)
         bench.step([{"account": one, "revision": revision, "amount": value[old]} for revision in (2, 4)])
         wanted = [(one, 1), (one, 5), (two, 2), (two, 3)]

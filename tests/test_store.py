@@ -282,8 +282,8 @@ def test_a_damaged_manifest_is_told(bench: Bench, name: str, damage: Callable[[P
 
 def body(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    length = int.from_bytes(data[-8:-4], "little")
-    data[4 : -8 - length] = bytes(len(data) - 12 - length)
+    length = int.from_bytes(data[-10:-6], "little")  # of the footer, before the closing ARROW1
+    data[8 : -10 - length] = bytes(len(data) - 18 - length)
     path.write_bytes(data)
 
 

@@ -5,8 +5,6 @@ Exit codes: 0 done; 1 an error of ours, told in one paragraph; 2 the command was
 
 import datetime as dt
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 import inturn
-from inturn.core.errors import InturnError
+from inturn.cli_errors import told
+from inturn.cli_parked import explain, parked
+from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
     from inturn.spark.step import Report
@@ -26,18 +26,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-_errors = Console(stderr=True)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Errors of ours are for the user to mend: no traceback."""
-    try:
-        yield
-    except InturnError as error:
-        _errors.print(f"[bold red]{type(error).__name__}[/]: ", end="")
-        _errors.print(str(error), markup=False, highlight=False)
-        raise typer.Exit(1) from error
+app.add_typer(parked, name="parked")
+app.command()(explain)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the flag
@@ -61,7 +51,7 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Two weeks of real flights, delivered as a real network would, put in order on Spark."""
-    with _told():
+    with told():
         from inturn.demo.run import main
 
         if not main(out, json=as_json).good:
@@ -79,30 +69,79 @@ def run(
     buckets: Annotated[int | None, typer.Option(help="Slices of a new store: the most tasks at once.")] = None,
     now: Annotated[dt.datetime | None, typer.Option(help="The time of the step; default: the clock.")] = None,
     final: Annotated[bool, typer.Option("--final", help="Timestamp: nothing more comes, so nothing waits.")] = False,
+    as_stream: Annotated[
+        bool, typer.Option("--stream", help="Go on with the files that come into the folder, until Ctrl-C.")
+    ] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="With --stream: Spark's checkpoint; default: the store's name and -checkpoint.")
+    ] = None,
+    trigger: Annotated[
+        str | None, typer.Option(help="With --stream: '10 seconds' between steps, or 'available now' and then end.")
+    ] = None,
+    files: Annotated[int | None, typer.Option(help="With --stream: the most files in one step.")] = None,
+    outputs: Annotated[str, typer.Option(help="parquet, or delta: a Delta table of the outputs too.")] = "parquet",
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], spark://…, or sc://… for Connect.")
     ] = "local[*]",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON; of a stream, one for each step.")
+    ] = False,
 ) -> None:
-    """Take messages as one step of a pipeline, and report where each of them went."""
-    with _told():
+    """Take messages as one step of a pipeline, or as a stream of steps, and report where each of them went."""
+    with told():
         from inturn.spark.local.files import load, read_messages
         from inturn.spark.local.progress import watching
         from inturn.spark.local.session import session
         from inturn.spark.step import batch
 
+        if as_stream and (now or final):
+            msg = "--now and --final belong to one step, not to a stream; leave them out, or leave --stream out"
+            raise InputError(msg)
+        if not as_stream and (checkpoint or trigger or files):
+            msg = "--checkpoint, --trigger and --files belong to a stream; add --stream"
+            raise InputError(msg)
         definition = load(pipeline)
         spark = session(master)
         try:
+            if as_stream:
+                from inturn.spark.local.following import follow
+
+                df = read_messages(spark, definition, source, format_, streaming=True, files=files)
+                place = checkpoint or f"{store.rstrip('/')}-checkpoint"
+                show = _print_line if as_json else _print_step
+                follow(definition, df, store, place, show, trigger=trigger, buckets=buckets, outputs_format=outputs)
+                return
             with watching(spark, f"{definition.name}: {source}", quiet=as_json):
                 df = read_messages(spark, definition, source, format_)
-                report = batch(definition, df, store=store, buckets=buckets, now=now, final=final)
+                report = batch(
+                    definition, df, store=store, buckets=buckets, outputs_format=outputs, now=now, final=final
+                )
         finally:
             spark.stop()
         if as_json:
             typer.echo(json.dumps(report.to_dict()))
         else:
             Console().print(_report(report))
+
+
+def _print_line(report: "Report") -> None:
+    typer.echo(json.dumps(report.to_dict()))
+
+
+def _print_step(report: "Report") -> None:
+    typer.echo(f"{report} ({report.seconds:.1f} s)")
+
+
+@app.command()
+def vacuum(
+    store: Annotated[str, typer.Argument(help="The store.")],
+    keep_steps: Annotated[int, typer.Option(help="Of so many of the last steps everything is kept.")] = 100,
+) -> None:
+    """Forget where the groups stood after old steps, and delete files that nobody needs any more."""
+    with told():
+        from inturn.spark.tables.vacuum import vacuum as clean
+
+        typer.echo(f"{len(clean(store, keep_steps=keep_steps)):,} files deleted")
 
 
 def _report(report: "Report") -> Table:

@@ -141,7 +141,7 @@ def test_what_was_skipped_and_comes_after_all_is_rejected_with_that_reason() -> 
     last = results[-1]
     assert last.states == {"a": ["v1", "v4", "v5"]}
     assert [(each.reason, each.message["r"]) for each in last.rejected] == [("skipped", number) for number in (2, 3, 2)]
-    assert last.rejected[0].detail == "it came after its gap had been skipped"
+    assert last.rejected[0].detail == "it came after its revision had been skipped"
     assert (last.counts.duplicate, last.counts.stale) == (2, 0)
 
 

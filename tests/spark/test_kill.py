@@ -41,7 +41,7 @@ def steps(store: Path) -> list[str]:
 def left_behind(store: Path) -> list[Path]:
     """The data files that no manifest names."""
     named = "".join(path.read_text() for path in store.glob("steps/*.json"))
-    return sorted(path for path in store.rglob("*.parquet") if path.relative_to(store).as_posix() not in named)
+    return sorted(path for path in store.rglob("data/**/*.*") if path.relative_to(store).as_posix() not in named)
 
 
 def assert_swept(store: Path, left: list[Path]) -> None:

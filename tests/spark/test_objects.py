@@ -14,7 +14,8 @@ import pytest
 from inturn.core.errors import StoreConflict, StoreError
 from inturn.spark import sweep
 from inturn.spark.tables.manifest import Store
-from inturn.spark.tables.storage import parquet, storage
+from inturn.spark.tables.rows import batches_of
+from inturn.spark.tables.storage import storage
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -81,7 +82,8 @@ def test_two_batches_on_s3(bucket: str) -> None:
     store = Store(f"{bucket}/sums")
     assert store.steps() == [1, 2]
     last = store.manifest(2)
-    rows = [row for file in last.levels[-1].groups for row in parquet(store.files, file.path).read().to_pylist()]
+    batches = batches_of(store.location, [file.path for file in last.levels[-1].groups])
+    rows = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["group"], row["reached"], row["state"]) for row in rows] == [("a", 3, {"state": '{"sum":13}'})]
     assert sweep(f"{bucket}/sums", older_than_s=0) == []
 

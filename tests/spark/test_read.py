@@ -225,7 +225,8 @@ def test_the_files_can_be_read_without_inturn(spark: SparkSession, store: Path) 
     assert [manifest["step"] for manifest in manifests] == [1, 2]
 
     def table(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return ds.dataset([store / file["path"] for file in files], format="parquet").to_table().to_pylist()
+        paths = [store / file["path"] for file in files]
+        return ds.dataset(paths, format=paths[0].suffix[1:]).to_table().to_pylist()
 
     outputs = table([file for manifest in manifests for file in manifest["outputs"]])
     assert sorted(row["effect_id"] for row in outputs) == sorted(
@@ -248,7 +249,7 @@ def test_a_file_that_no_manifest_names_does_not_exist(spark: SparkSession, store
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     before = rows(spark, copy, "outputs", "effect_id")
-    for path in list(copy.rglob("*.parquet")):
+    for path in [*copy.rglob("*.parquet"), *copy.rglob("*.arrow")]:
         shutil.copy(path, path.with_name(f"left-{path.name}"))
     assert rows(spark, copy, "outputs", "effect_id") == before
     assert len(rows(spark, copy, "states", "group")) == 3

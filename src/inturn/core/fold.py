@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from inturn.core import limits
+from inturn.core.decision import Decision, Remake, decide
 from inturn.core.errors import GapError, HandlerError, Retryable
 from inturn.core.message import Entry
 from inturn.core.timeline import GaplessTimeline, Status, Timeline, TimestampTimeline, Verdict
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from inturn.core.pipeline import Pipeline
 
 Emitted = tuple[int, Sequence[Any]]
+
+_DETAILS = {
+    Verdict.CONFLICT: "another message with this place or id, and other content, came first",
+    Verdict.SKIPPED: "it came after its revision had been skipped",
+    Verdict.LATE: "its time is below the group's watermark",
+    Verdict.GIVEN_UP: "its group had been given up",
+}
 
 
 @dataclass(slots=True)
@@ -260,16 +268,31 @@ class Group:
                 counts.duplicate += 1
             case Verdict.STALE:
                 counts.stale += 1
-            case Verdict.CONFLICT:
-                detail = "another message with this place or id, and other content, came first"
-                self.journal.reject(self.name, entry, "conflict", detail)
-            case Verdict.SKIPPED:
-                detail = "it came after its gap had been skipped"
-                self.journal.reject(self.name, entry, "skipped", detail)
-            case Verdict.LATE:
-                detail = "its time is below the group's watermark"
-                self.journal.reject(self.name, entry, "late", detail)
+            case _:
+                self.journal.reject(self.name, entry, verdict.value, _DETAILS[verdict])
         return verdict
+
+    def decide(self, decision: Decision, remake: Remake) -> str | None:
+        """Take a decision about this group, and all whose turn comes by it; before the messages of the step.
+
+        Args:
+            decision: what a person decided.
+            remake: gives a held message again with new content; only the ``message`` and ``ref`` of what it returns
+                count. Turn, id and digest stay, so that a copy of the old content is a duplicate and no conflict.
+
+        Returns:
+            None if it was done, else in words why it is void; nothing has changed then. A head that fails again is
+            parked again, and the decision was done all the same.
+        """
+        return decide(self, decision, remake)
+
+    def go_on(self) -> None:
+        """Un-park the group and take all whose turn has come, through the epochs that it kept back."""
+        self.timeline.parked = self.timeline.error = None
+        self._drain()
+        while (epoch := self.timeline.later()) is not None:
+            self._renew(epoch)
+            self._drain()
 
     def finish(self, *, final: bool = False) -> None:
         """End the step for this group: let waits expire, count what is held and released, forget the oldest.

@@ -26,6 +26,9 @@ SORT_BYTES: Final = 256 * 1024 * 1024
 MERGE_ROWS: Final = 20_000
 """How many rows of each sorted run are in memory while runs are merged."""
 
+LEVELS: Final = 8
+"""How many levels a store has before the newest are merged; every level is looked through by every step."""
+
 ROW_GROUP_ROWS: Final = 32_768
 """How many rows a row group of a data file holds, and so how many a reader has in memory at a time."""
 

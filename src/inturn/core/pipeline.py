@@ -1,7 +1,7 @@
 """The one definition a user writes: what is a group, what is its order, what does a message do to the state."""
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +12,7 @@ from inturn.core.message import field_names
 from inturn.core.order import Arrival, Gapless, Monotone, Order, Retry, Timestamp, Wait
 
 if TYPE_CHECKING:
+    from inturn.core.decision import Decision
     from inturn.core.replay import Replay
 
 
@@ -68,6 +69,7 @@ class Pipeline:
         now: dt.datetime | None = None,
         final: bool = False,
         after: "Replay | None" = None,
+        decisions: "Sequence[Decision]" = (),
     ) -> "Replay":
         """Feed messages to the pure timeline, without Spark: for unit tests, and the oracle of every runner.
 
@@ -78,9 +80,10 @@ class Pipeline:
             now: the time of the step, which waits are measured by; default 1970.
             final: for ``Timestamp``: nothing more will come, so nothing waits.
             after: the result of the step before; this one goes on from there.
+            decisions: about groups that wait or are parked; taken before the messages, in the order of (at_us, id).
 
         Returns:
-            The states, outputs, rejected and held messages after the step, and its counts.
+            The states, outputs, rejected and held messages after the step, its counts, and which decisions are void.
 
         Raises:
             InputError: if a message lacks a field.
@@ -89,7 +92,7 @@ class Pipeline:
         """
         from inturn.core.replay import replay
 
-        return replay(self, messages, now=now, final=final, after=after)
+        return replay(self, messages, now=now, final=final, after=after, decisions=decisions)
 
     @property
     def gap_policy(self) -> Wait:

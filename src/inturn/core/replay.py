@@ -1,11 +1,14 @@
 """The pure timeline over a list of messages: what every runner must agree with."""
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from dataclasses import replace as changed
+from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
+from inturn.core.decision import Decision, placing
 from inturn.core.errors import InputError, InvalidMessage
 from inturn.core.fold import Counts, Fold, Group, Journal
 from inturn.core.message import Entry, digest, effect_id, group_text
@@ -75,6 +78,7 @@ class Replay:
         counts: where the messages of this step went.
         errors: for each parked group, why.
         timelines: where each group stands.
+        verdicts: for each decision of this step, by its id: None if it was done, else why it is void.
     """
 
     states: dict[str, Any] = field(default_factory=dict)
@@ -82,6 +86,7 @@ class Replay:
     rejected: list[Rejected] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     timelines: dict[str, Timeline] = field(default_factory=dict)
+    verdicts: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def held(self) -> list[Held]:
@@ -121,6 +126,7 @@ def replay(
     now: dt.datetime | None = None,
     final: bool = False,
     after: Replay | None = None,
+    decisions: Sequence[Decision] = (),
 ) -> Replay:
     """See :meth:`inturn.core.pipeline.Pipeline.replay`."""
     if final and not isinstance(pipeline.order, Timestamp):
@@ -136,6 +142,8 @@ def replay(
         rejected.append(Rejected(name, "invalid", why, message))
     now_us = instant_us(now) if now else 0
     groups = {name: _reopen(pipeline, name, before, journal, now_us) for name in before.states}
+    in_order = sorted(decisions, key=attrgetter("at_us", "id"))
+    verdicts = {each.id: _decide(groups.get(each.group), each) for each in in_order}
     for _, name, entry in sorted(offers, key=itemgetter(0)):
         if name not in groups:
             fold = Fold(pipeline, pipeline.state)
@@ -151,7 +159,29 @@ def replay(
         rejected=rejected,
         counts=journal.counts,
         timelines={name: group.timeline for name, group in groups.items()},
+        verdicts=verdicts,
     )
+
+
+def _decide(group: Group | None, decision: Decision) -> str | None:
+    if group is None:
+        return f"group {decision.group!r} is not known"
+    return group.decide(decision, partial(_remake, group.pipeline))
+
+
+def _remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
+    """The entry with new content; its own values where the content does not say, or must not.
+
+    Raises:
+        InputError: if the message has no such field.
+    """
+    own = entry.message if pipeline.fields is None else _values(entry.message, pipeline.fields)
+    for name in new.keys() - own.keys():
+        msg = f"the message has no field {name!r}; it has {', '.join(own)}"
+        raise InputError(msg)
+    place = {name: own[name] for name in placing(pipeline)}
+    message, _ = _content(pipeline, {**own, **new, **place})
+    return changed(entry, message=message)
 
 
 def _output_order(output: Output) -> tuple[str, int, int, str, int]:

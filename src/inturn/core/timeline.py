@@ -35,6 +35,7 @@ class Status(StrEnum):
     WAITING = "waiting"  # something is held until its predecessor, or a later message, comes
     GAP = "gap"  # parked: a gap outlived its wait
     FAILED = "failed"  # parked: the handler raised
+    GIVEN_UP = "given up"  # parked for good: a person decided so
 
 
 class Place(StrEnum):
@@ -60,6 +61,7 @@ class Verdict(StrEnum):
     STALE = "stale"
     SKIPPED = "skipped"
     LATE = "late"
+    GIVEN_UP = "given up"
 
 
 _KNOWN = {
@@ -78,7 +80,12 @@ TABLE: dict[Status, dict[Place, Verdict]] = {
     Status.GAP: {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
     # One that an error parked goes on only by a decision.
     Status.FAILED: {Place.NEXT: Verdict.BEHIND, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
+    # One that was given up never goes on.
+    Status.GIVEN_UP: {Place.NEXT: Verdict.GIVEN_UP, Place.AHEAD: Verdict.GIVEN_UP, **_KNOWN},
 }
+
+_STOPPED = (Status.FAILED, Status.GIVEN_UP)
+"""No message moves such a group."""
 
 
 @dataclass(slots=True)
@@ -92,7 +99,7 @@ class Timeline(ABC):
             the count of arrivals. None before the first message.
         memory: digests of what was applied, packed; see the subclasses.
         skipped: the skipped ranges of revisions, first and last.
-        parked: None, ``gap`` or ``failed``.
+        parked: None, ``gap``, ``failed`` or ``given up``.
         error: why it is parked, in words, with the traceback.
         held: the messages that wait, by their key.
     """
@@ -120,7 +127,7 @@ class Timeline(ABC):
 
     def renews(self, entry: Entry) -> bool:
         """Whether the message's higher epoch starts the timeline again; a failed group waits for a decision first."""
-        return self.parked is not Status.FAILED and self.epoch is not None and entry.epoch > self.epoch
+        return self.parked not in _STOPPED and self.epoch is not None and entry.epoch > self.epoch
 
     def renew(self, epoch: int) -> list[Entry]:
         """Start again in ``epoch``; returns what was held of the epochs before: too late to be applied."""
@@ -139,6 +146,21 @@ class Timeline(ABC):
         """The handler raised on this message: it stays at the head, what comes behind it queues."""
         self.parked, self.error = Status.FAILED, error[-limits.ERROR_LENGTH :]
         self.hold(entry, now_us)
+
+    def give_up(self, error: str) -> list[Entry]:
+        """Park the group for good; returns what it held."""
+        lost = [self.held.pop(key) for key in sorted(self.held)]
+        self.parked, self.error = Status.GIVEN_UP, error
+        return lost
+
+    def head(self) -> Entry:
+        """The first held message; in a failed group the one that is tried next."""
+        return self.held[min(self.held)]
+
+    def later(self) -> int | None:
+        """The next epoch among what is held, which a failed group has kept back; None while the group is parked."""
+        later = (entry.epoch for entry in self.held.values() if entry.epoch > (self.epoch or 0))
+        return None if self.parked else min(later, default=None)
 
     @abstractmethod
     def place(self, entry: Entry) -> Place:
@@ -162,6 +184,10 @@ class Timeline(ABC):
     def restore(self, entry: Entry) -> None:
         """Put a held message back as it was stored."""
         self.held[self.key(entry)] = entry
+
+    def take(self, entry: Entry) -> None:
+        """Take out a held message, whether or not its turn has come."""
+        del self.held[self.key(entry)]
 
     @abstractmethod
     def settle(self) -> None:
@@ -199,7 +225,7 @@ class GaplessTimeline(Timeline):
         return Place.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Place.OTHER
 
     def ready(self) -> Entry | None:
-        if self.parked is Status.FAILED or not self.held:
+        if self.parked in _STOPPED or not self.held:
             return None
         return self.held.pop((self.epoch or 0, self.next()), None)
 
@@ -271,6 +297,16 @@ class KeyedTimeline(Timeline):
     def restore(self, entry: Entry) -> None:
         self.held[self.key(entry)] = self._waiting[self.mark(entry)] = entry
         heapq.heappush(self._heap, self.key(entry))
+
+    def take(self, entry: Entry) -> None:
+        super().take(entry)
+        del self._waiting[self.mark(entry)]
+        self._heap.remove(self.key(entry))
+        heapq.heapify(self._heap)
+
+    def give_up(self, error: str) -> list[Entry]:
+        self._waiting, self._heap = {}, []
+        return super().give_up(error)
 
     def applied(self, entry: Entry) -> None:
         self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.turn)
@@ -345,7 +381,10 @@ class MonotoneTimeline(KeyedTimeline):
             del self._known[next(iter(self._known))]
 
     def ready(self) -> Entry | None:
-        return None if self.parked or not self.held else self.pop()
+        # What a failed group held of a later epoch has to wait until that begins.
+        if self.parked or not self.held or self._heap[0][0] != (self.epoch or 0):
+            return None
+        return self.pop()
 
 
 class TimestampTimeline(KeyedTimeline):

@@ -1,4 +1,7 @@
-"""The pipeline on Spark: ``batch`` takes a DataFrame as one step, ``read`` shows the tables."""
+"""The pipeline on Spark.
+
+``batch`` takes a DataFrame as one step, ``stream`` takes a step for each micro-batch, ``read`` shows the tables.
+"""
 
 try:
     import numpy  # noqa: F401 - only asked for
@@ -11,6 +14,8 @@ except ImportError as error:
     raise SetupError(msg) from error
 
 from inturn.spark.read import read
-from inturn.spark.step import Report, batch, sweep
+from inturn.spark.step import Report, batch, settle
+from inturn.spark.stream import stream
+from inturn.spark.tables.vacuum import sweep, vacuum
 
-__all__ = ["Report", "batch", "read", "sweep"]
+__all__ = ["Report", "batch", "read", "settle", "stream", "sweep", "vacuum"]

@@ -29,14 +29,18 @@ _FITS: dict[Any, tuple[str, ...]] = {
 _MENDS = {"group": "cast it to string", "revision": "cast it to bigint", "time": "cast it to timestamp"}
 
 
-def columns_of(pipeline: Pipeline, df: "DataFrame") -> list[str]:
+def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> list[str]:
     """The columns of a DataFrame that the pipeline reads.
 
     Raises:
         InputError: if one is missing, twice there, or of a type that cannot carry what the pipeline says it is.
     """
-    if df.isStreaming:
-        msg = "the input is a stream; a batch takes a DataFrame that was read with spark.read"
+    if df.isStreaming != streaming:
+        msg = (
+            "the input is not a stream; a stream takes a DataFrame that was read with spark.readStream"
+            if streaming
+            else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
+        )
         raise InputError(msg)
     names = df.columns
     exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"

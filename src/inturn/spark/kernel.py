@@ -7,6 +7,7 @@ the same timeline that the replay uses. So the rules are written once, and the c
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -19,19 +20,21 @@ from inturn.core.fold import Fold, Group, Journal
 from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Timeline, Verdict, timeline
+from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Status, Timeline, Verdict, timeline
 from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec
+from inturn.spark.decisions import Decisions, remade
 from inturn.spark.tables.levels import Levels, Record
 from inturn.spark.tables.writer import Writer
 
+_PARKED = (Status.GAP, Status.FAILED)
 _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
 
 
 class Open(Group):
     """A group whose rows are being read, and what the store had of it."""
 
-    __slots__ = ("changed", "hash", "held_step")
+    __slots__ = ("changed", "decided", "hash", "held_step", "parked_before")
 
     def __init__(
         self, hash_: int, record: Record | None, name: str, line: Timeline, fold: Fold, kernel: "Kernel"
@@ -40,6 +43,8 @@ class Open(Group):
         self.hash = hash_
         self.held_step = record.held_step if record else None
         self.changed = record is None
+        self.decided = False
+        self.parked_before = line.parked in _PARKED
 
     def offer(self, entry: Entry) -> Verdict:
         """Offer one message to the timeline, and note whether anything came of it."""
@@ -58,18 +63,20 @@ class Kernel:
         codec: makes the messages.
         levels: the groups as the step before left them.
         writer: where the results go.
+        decisions: what people decided about its groups.
         step: the step's number.
         now_us: the step's time.
         final: release what waits only for a later time.
         group: the column with the group's text.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a task, put together in one place
         self,
         pipeline: Pipeline,
         codec: MessageCodec,
         levels: Levels,
         writer: Writer,
+        decisions: Decisions,
         *,
         step: int,
         now_us: int,
@@ -77,7 +84,9 @@ class Kernel:
         group: str = GROUP,
     ) -> None:
         self._pipeline, self._codec, self._levels, self._writer = pipeline, codec, levels, writer
+        self._decisions = decisions
         self._step, self.now_us, self._final = step, now_us, final
+        self.parked = 0
         self.journal = Journal()
         self.counts = self.journal.counts
         self._open: Open | None = None
@@ -165,7 +174,12 @@ class Kernel:
     def _reopen(self, name: str, hash_: int, record: Record | None) -> Open:
         line = timeline(self._pipeline.order) if record is None else record.line
         restore = self._pipeline.state if record is None else record.restore
-        return Open(hash_, record, name, line, Fold(self._pipeline, restore, time.sleep, self._writer.encode), self)
+        fold = Fold(self._pipeline, restore, time.sleep, self._writer.encode)
+        opened = Open(hash_, record, name, line, fold, self)
+        for named, decision in self._decisions.about(name) if record is not None else ():
+            opened.decided = opened.changed = True
+            self._decisions.verdicts[named] = opened.decide(decision, partial(remade, self._pipeline))
+        return opened
 
     def _visit(self, records: dict[str, Record], below: int | None) -> None:
         """Groups that no message came for: the time did, and their wait may be over."""
@@ -182,7 +196,8 @@ class Kernel:
         line = opened.timeline
         skipped, parked = len(line.skipped), line.parked
         opened.finish(final=self._final)
-        if line.held.keys() != opened.held_before:
+        self.parked += (line.parked in _PARKED) - opened.parked_before
+        if line.held.keys() != opened.held_before or opened.decided:
             opened.held_step, opened.changed = self._step, True
             self._writer.hold(opened.hash, opened)
         if opened.changed or len(line.skipped) != skipped or line.parked is not parked:
@@ -209,6 +224,7 @@ class Kernel:
                 and rising[at]
                 and isinstance(line, MonotoneTimeline)
                 and not line.held
+                and line.parked is None
                 and (line.reached is None or chunk.turns[first] > line.reached)
             ):
                 self._run_rising(chunk, each, line, first, end)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from inturn.core.errors import InputError, StoreError
 from inturn.core.timeline import Status
 from inturn.spark.tables.manifest import About, File, Manifest, Store
+from inturn.spark.tables.rows import STATE, GroupRows, HeldRows
 from inturn.spark.tables.writer import OUTPUTS, REJECTED
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ _STEPS = (
     "reasons map<string, bigint>, handler string, writer string"
 )
 
+_GROUPS = (
+    "hash bigint, `group` string, epoch bigint, reached bigint, status string, error string, skipped string, "
+    "held bigint, held_step bigint, step bigint"
+)
+_HELD = (
+    "hash bigint, `group` string, epoch bigint, turn bigint, id string, since_us bigint, step bigint, message string"
+)
+_READERS = 64
+"""At most so many tasks read a table; their number follows that of the files."""
 _PARKED = (
     "group string, status string, reason string, error string, epoch bigint, revision bigint, id string, "
     "since timestamp, message string, step bigint"
@@ -71,6 +81,9 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
     if not steps:
         return spark.createDataFrame([], _PARKED if table == "parked" else "group string, status string, step bigint")
     last = source.manifest(steps[-1])
+    if last.vacuumed:
+        msg = f"the {table} after step {last.step} of {source.location} were vacuumed; read a later step"
+        raise StoreError(msg)
     return _states(spark, source, about, last) if table == "states" else _parked(spark, source, about, last)
 
 
@@ -102,20 +115,26 @@ def _steps(spark: "SparkSession", manifests: list[Manifest]) -> "DataFrame":
 
 
 def _groups(spark: "SparkSession", source: Store, last: Manifest) -> "DataFrame":
-    """The newest row of each group; levels are read together, with the state's fields as they are now."""
+    """The newest row of each group; the fields of the state, as they are now, are the last columns."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    state = ", ".join(f"`{name}`: {_spark_kind(kind)}" for name, kind in last.state.items())
-    ddl = (
-        "hash bigint, `group` string, epoch bigint, reached bigint, status string, error string, skipped string, "
-        f"held bigint, held_step bigint, step bigint, state struct<{state}>"
-    )
-    rows = _files(spark, source, [file for level in last.levels for file in level.groups], ddl)
+    fields = [f"`{STATE}{number}` {_spark_kind(kind)}" for number, kind in enumerate(last.state.values())]
+    ddl = ", ".join([_GROUPS, *fields])
+    files = [file for level in last.levels for file in level.groups]
+    rows = _mapped(spark, files, GroupRows(source.location, last.state), ddl)
     if len(last.levels) <= 1:
         return rows
     newest = Window.partitionBy("hash", "group").orderBy(F.col("step").desc())
     return rows.withColumn("__newest", F.row_number().over(newest)).where("__newest = 1").drop("__newest")
+
+
+def _mapped(spark: "SparkSession", files: list[File], reader: Any, ddl: str) -> "DataFrame":
+    """The rows of Arrow files, which Spark cannot read by itself, as its workers read them."""
+    if not files:
+        return spark.createDataFrame([], ddl)
+    paths = spark.createDataFrame([(file.path,) for file in files], "path string")
+    return paths.repartition(min(len(files), _READERS)).mapInArrow(reader, ddl)
 
 
 def _spark_kind(kind: str) -> str:
@@ -128,8 +147,11 @@ def _states(spark: "SparkSession", source: Store, about: About, last: Manifest) 
 
     rows = _groups(spark, source, last)
     envelope = ["group", "status", "epoch", "revision", "held", "skipped", "step"]
-    parked = F.col("status").isin(Status.GAP.value, Status.FAILED.value)
-    fields = [F.col("state").getField(name).alias(f"state_{name}" if name in envelope else name) for name in last.state]
+    parked = ~F.col("status").isin(Status.OPEN.value, Status.WAITING.value)
+    fields = [
+        F.col(f"{STATE}{number}").alias(f"state_{name}" if name in envelope else name)
+        for number, name in enumerate(last.state)
+    ]
     return rows.select(
         "group",
         F.when(parked, F.lit("parked")).otherwise(F.col("status")).alias("status"),
@@ -146,17 +168,8 @@ def _parked(spark: "SparkSession", source: Store, about: About, last: Manifest) 
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     files = [file for level in last.levels for file in level.held]
-    paths = [source.files.where(file.path) for file in files]
-    parked = F.col("g.status").isin(Status.GAP.value, Status.FAILED.value)
-    if not files:
-        return spark.createDataFrame([], _PARKED)
-    parts = [
-        spark.read.parquet(path).withColumn("message", F.to_json("message", {"ignoreNullFields": "false"}))
-        for path in paths
-    ]
-    held = parts[0]
-    for part in parts[1:]:
-        held = held.unionByName(part)
+    parked = ~F.col("g.status").isin(Status.OPEN.value, Status.WAITING.value)
+    held = _mapped(spark, files, HeldRows(source.location), _HELD)
     live = held.alias("h").join(
         _groups(spark, source, last).alias("g"),
         on=[

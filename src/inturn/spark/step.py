@@ -3,6 +3,7 @@
 import datetime as dt
 import hashlib
 import inspect
+import logging
 import os
 import time
 import uuid
@@ -18,14 +19,18 @@ from inturn.core.order import Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import instant_us
 from inturn.spark import ship
+from inturn.spark.chunk import GROUP
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.faults import reach
 from inturn.spark.intake import columns_of, divided, group_column
-from inturn.spark.tables.manifest import File, Level, Manifest, Store, about
-from inturn.spark.task import RESULT, Plan, Result, Task
+from inturn.spark.tables.manifest import File, Level, Manifest, Store, Taken, about
+from inturn.spark.tables.merge import levels_to_merge
+from inturn.spark.task import RESULT, Plan, Result, Task, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger("inturn")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ def batch(
     *,
     store: str | os.PathLike[str],
     buckets: int | None = None,
+    outputs_format: str = "parquet",
     now: dt.datetime | None = None,
     final: bool = False,
 ) -> Report:
@@ -77,6 +83,7 @@ def batch(
         store: a directory that the driver and all workers see; made if it is not there.
         buckets: into how many slices a new store divides its groups, the most tasks that can work at once;
             about twice the cores is good. An existing store keeps its number.
+        outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
         now: the time of the step, by which waits are measured; default is the clock.
         final: for ``Timestamp``: nothing more will come, so what waits for a later time is released.
 
@@ -94,38 +101,180 @@ def batch(
         SetupError: if the workers lack something.
         In each case nothing of the step is kept.
     """
-    began = time.monotonic()
     if final and not isinstance(pipeline.order, Timestamp):
         msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
         raise InputError(msg)
     columns = columns_of(pipeline, df)
-    states = StateCodec(pipeline)
-    states.pack([pipeline.state()])
-    shipped = ship.dumps(pipeline)
-    target = Store(store)
-    known = target.open(about(pipeline, buckets), buckets=buckets)
-    last = target.latest()
-    if last is not None:
-        states.check(last.state)
-    plan = Plan(
-        location=target.location,
-        step=last.step + 1 if last else 1,
-        now_us=instant_us(now or dt.datetime.now(dt.UTC)),
-        final=final,
-        buckets=known.buckets,
-        attempt=uuid.uuid4().hex[:12],
-        columns=columns,
-        levels=last.levels if last else [],
-        group=group_column(pipeline, df),
+    return Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format).step(
+        df, columns, now=now, final=final
     )
-    reach("before files")
-    results = _run(pipeline, df, plan, shipped)
-    counts = _total(results)
-    manifest = _manifest(pipeline, states, plan, results, counts, time.monotonic() - began)
-    reach("before commit")
-    target.commit(manifest)
-    reach("after commit")
-    return Report(pipeline.name, target.location, plan.step, counts, time.monotonic() - began)
+
+
+def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetime | None = None) -> Report:
+    """One step without messages, in this process and without Spark: take decisions, end the waits that are over.
+
+    Args:
+        pipeline: the definition.
+        store: an existing store.
+        now: the time of the step; default is the clock.
+
+    Raises:
+        StoreError: if there is no store.
+        InturnError: as for :func:`batch`.
+    """
+    if Store(store).about() is None:
+        msg = f"{os.fspath(store)} is not a store"
+        raise StoreError(msg)
+    return Stepper(pipeline, store, alone=True).step(None, [], now=now)
+
+
+class Stepper:
+    """Takes one store forward, step by step; for one writer.
+
+    Args:
+        pipeline: the definition.
+        store: where the store is; made if it is not there.
+        buckets: of a new store.
+        outputs_format: ``delta`` also publishes the outputs as a Delta table.
+        alone: no Spark will be used, so the pipeline need not travel.
+
+    Raises:
+        InturnError: see :func:`batch`.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        store: str | os.PathLike[str],
+        *,
+        buckets: int | None = None,
+        outputs_format: str = "parquet",
+        alone: bool = False,
+    ) -> None:
+        if outputs_format not in ("parquet", "delta"):
+            msg = f"outputs_format={outputs_format!r}; expected 'parquet' or 'delta'"
+            raise InputError(msg)
+        self.pipeline = pipeline
+        self._states = StateCodec(pipeline)
+        self._states.pack([pipeline.state()])
+        self._shipped = b"" if alone else ship.dumps(pipeline)
+        self.store = Store(store)
+        self._buckets = self.store.open(about(pipeline, buckets), buckets=buckets).buckets
+        self.last = self.store.latest()
+        if self.last is not None:
+            self._states.check(self.last.state)
+        self._delta = outputs_format == "delta"
+        self._publish()
+
+    def refresh(self) -> Manifest | None:
+        """The last step that anybody committed."""
+        self.last = self.store.latest(self.last)
+        return self.last
+
+    def _publish(self) -> None:
+        """Bring the Delta table up to the committed steps; what a crash left out is published by the next step."""
+        if self._delta:
+            from inturn.spark.tables.delta import publish
+
+            publish(self.store, self.pipeline.name)
+
+    def step(
+        self,
+        df: "DataFrame | None",
+        columns: list[str],
+        *,
+        now: dt.datetime | None = None,
+        final: bool = False,
+        micro_batch: tuple[str, int] | None = None,
+    ) -> Report:
+        """Take the messages of a DataFrame, or none, as the next step.
+
+        Args:
+            df: the messages; None works in this process.
+            columns: those of the message, as ``columns_of`` found them.
+            now: the time of the step; default is the clock, but not before the step before.
+            final: see :func:`batch`.
+            micro_batch: the run of the stream and the number of the micro-batch that this is.
+        """
+        began = time.monotonic()
+        last = self.refresh()
+        plan = self._plan(df, columns, now, final)
+        reach("before files")
+        results = self._alone(plan) if df is None else _run(self.pipeline, df, plan, self._shipped)
+        counts = _total(results)
+        manifest = self._manifest(plan, results, counts, micro_batch, time.monotonic() - began)
+        reach("before commit")
+        self.store.commit(manifest)
+        reach("after commit")
+        self.store.file_away(manifest)
+        self.last = manifest
+        self._publish()
+        if last is not None and last.handler != manifest.handler:
+            log.warning("%s: the handler is not the one of step %d", self.pipeline.name, last.step)
+        return Report(self.pipeline.name, self.store.location, plan.step, counts, time.monotonic() - began)
+
+    def _plan(self, df: "DataFrame | None", columns: list[str], now: dt.datetime | None, final: bool) -> Plan:  # noqa: FBT001 - private
+        last = self.last
+        now_us = instant_us(now or dt.datetime.now(dt.UTC))
+        if now is None and last is not None:
+            now_us = max(now_us, last.now_us)  # a clock that goes backwards must not make waits longer
+        return Plan(
+            location=self.store.location,
+            step=last.step + 1 if last else 1,
+            now_us=now_us,
+            final=final,
+            buckets=self._buckets,
+            attempt=uuid.uuid4().hex[:12],
+            columns=columns,
+            levels=last.levels if last else [],
+            merge=levels_to_merge(last.levels) if last and df is not None else 0,
+            decisions=self.store.decisions(last),
+            group=GROUP if df is None else group_column(self.pipeline, df),
+        )
+
+    def _alone(self, plan: Plan) -> list[Result]:
+        columns = self.pipeline.fields or self.pipeline.key_fields
+        plan = msgspec.structs.replace(plan, columns=list(columns))
+        return [run(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
+
+    def _manifest(
+        self,
+        plan: Plan,
+        results: list[Result],
+        counts: Counts,
+        micro_batch: tuple[str, int] | None,
+        seconds: float,
+    ) -> Manifest:
+        def files(table: str) -> list[File]:
+            return [file for result in results for file in result.files.get(table, [])]
+
+        last = self.last
+        levels = plan.levels
+        if plan.merge:
+            merged = Level(levels[-1].step, files("merged_groups"), files("merged_held"))
+            levels = [*levels[: -plan.merge], merged]
+        level = Level(plan.step, files("groups"), files("held"))
+        verdicts = {name: void for result in results for name, void in result.verdicts.items()}
+        return Manifest(
+            step=plan.step,
+            now_us=plan.now_us,
+            committed=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
+            seconds=round(seconds, 3),
+            writer=plan.attempt,
+            counts=asdict(counts),
+            handler=fingerprint(self.pipeline),
+            state=self._states.signature,
+            levels=[*levels, level] if level.groups else levels,
+            outputs=files("outputs"),
+            rejected=files("rejected"),
+            held=(last.held if last else 0) + counts.held - counts.released,
+            parked=(last.parked if last else 0) + sum(result.parked for result in results),
+            oldest_us=min((each.oldest_us for each in results if each.oldest_us is not None), default=None),
+            due_us=min((each.due_us for each in results if each.due_us is not None), default=None),
+            batches={**(last.batches if last else {}), **dict([micro_batch] if micro_batch else [])},
+            decisions=[Taken(name, verdicts.get(name, "there is no such group")) for name in plan.decisions],
+            policy=self.pipeline.gap_policy.then if self.pipeline.gap_timeout_us is not None else "",
+        )
 
 
 def _run(pipeline: Pipeline, df: "DataFrame", plan: Plan, shipped: bytes) -> list[Result]:
@@ -161,28 +310,6 @@ def _total(results: list[Result]) -> Counts:
     return counts
 
 
-def _manifest(
-    pipeline: Pipeline, states: StateCodec, plan: Plan, results: list[Result], counts: Counts, seconds: float
-) -> Manifest:
-    def files(table: str) -> list[File]:
-        return [file for result in results for file in result.files.get(table, [])]
-
-    level = Level(plan.step, files("groups"), files("held"))
-    return Manifest(
-        step=plan.step,
-        now_us=plan.now_us,
-        committed=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
-        seconds=round(seconds, 3),
-        writer=plan.attempt,
-        counts=asdict(counts),
-        handler=fingerprint(pipeline),
-        state=states.signature,
-        levels=[*plan.levels, level] if level.groups else plan.levels,
-        outputs=files("outputs"),
-        rejected=files("rejected"),
-    )
-
-
 def fingerprint(pipeline: Pipeline) -> str:
     """A short name of the handler's code, so that the steps table shows when it changed."""
     try:
@@ -191,33 +318,3 @@ def fingerprint(pipeline: Pipeline) -> str:
         code = getattr(pipeline.handler, "__code__", None)
         text = repr((code.co_code, code.co_consts, code.co_names)) if code else repr(type(pipeline.handler))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> list[str]:
-    """Delete data files that no manifest names: what steps left behind that never were committed.
-
-    Args:
-        store: the store.
-        older_than_s: spare younger files, in seconds; a step that is running has files that are not yet named.
-
-    Returns:
-        The names of what was deleted, relative to the store.
-
-    Raises:
-        StoreError: if the store cannot be read.
-    """
-    target = Store(store)
-    if target.about() is None:
-        msg = f"{target.location} is not a store"
-        raise StoreError(msg)
-    named: set[str] = set()
-    for step in target.steps():
-        manifest = target.manifest(step)
-        levels = [file for level in manifest.levels for file in (*level.groups, *level.held)]
-        named.update(file.path for file in (*manifest.outputs, *manifest.rejected, *levels))
-    limit = time.time() - older_than_s
-    files = target.files
-    orphans = [name for name in files.names("data") if name not in named and files.modified_s(name) <= limit]
-    for name in orphans:
-        files.delete(name)
-    return sorted(orphans)

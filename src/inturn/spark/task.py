@@ -7,16 +7,19 @@ import msgspec
 import pyarrow as pa
 
 from inturn.core import errors
+from inturn.core.decision import Decision
 from inturn.core.fold import Counts
 from inturn.core.pipeline import Pipeline
 from inturn.spark import ship
 from inturn.spark.chunk import GROUP, HASH, sort_keys
 from inturn.spark.columns.codec import MessageCodec, StateCodec
 from inturn.spark.columns.sort import assert_sorted, sorted_chunks
+from inturn.spark.decisions import Decisions, group_hash
 from inturn.spark.faults import reach
 from inturn.spark.kernel import Kernel
-from inturn.spark.tables.levels import Levels
+from inturn.spark.tables.levels import Levels, waits
 from inturn.spark.tables.manifest import File, Level
+from inturn.spark.tables.merge import merge
 from inturn.spark.tables.storage import storage
 from inturn.spark.tables.writer import NEVER_US, Writer
 
@@ -36,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True):
         attempt: names the files of this run of the step.
         columns: the message's columns.
         levels: what the steps before left.
+        merge: how many of the newest levels to merge into one.
+        decisions: what people decided about groups, by name.
         group: the column with the group's text.
     """
 
@@ -47,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True):
     attempt: str
     columns: list[str]
     levels: list[Level]
+    merge: int = 0
+    decisions: dict[str, Decision] = {}
     group: str = GROUP
 
 
@@ -55,12 +62,20 @@ class Result(msgspec.Struct):
 
     Attributes:
         counts: where its messages went.
-        files: what it wrote, by table.
+        files: what it wrote, by table; ``merged_groups`` and ``merged_held`` in place of the levels that it merged.
+        verdicts: of each decision about its groups whether it is void, and why.
+        parked: how many more groups are parked than before.
+        oldest_us: since when the message that waits longest waits.
+        due_us: when the first wait with a time is over.
         error: the name of an error of ours and its text; the step then fails with it.
     """
 
     counts: Counts
     files: dict[str, list[File]]
+    verdicts: dict[str, str | None] = {}
+    parked: int = 0
+    oldest_us: int | None = None
+    due_us: int | None = None
     error: tuple[str, str] | None = None
 
 
@@ -97,7 +112,7 @@ class Task:
         except errors.InturnError as error:
             for _ in batches:  # the rest of the input, so that Spark's writer does not see a broken pipe
                 pass
-            result = Result(Counts(), {}, (type(error).__name__, str(error)))
+            result = Result(Counts(), {}, error=(type(error).__name__, str(error)))
         finally:
             gc.set_threshold(*thresholds)
         yield pa.RecordBatch.from_pydict({"result": [msgspec.json.encode(result).decode()]})
@@ -111,10 +126,19 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
     writer = Writer(files, name, plan.step, pipeline, states)
     due_us = NEVER_US if plan.final else plan.now_us
-    levels = Levels(files, plan.levels, low, high, due_us, pipeline, states)
+    decisions = Decisions({n: each for n, each in plan.decisions.items() if low <= group_hash(each.group) <= high})
+    levels = Levels(files, plan.levels, low, high, due_us, decisions.hashes, pipeline, states)
     codec = MessageCodec(pipeline, plan.columns)
     kernel = Kernel(
-        pipeline, codec, levels, writer, step=plan.step, now_us=plan.now_us, final=plan.final, group=plan.group
+        pipeline,
+        codec,
+        levels,
+        writer,
+        decisions,
+        step=plan.step,
+        now_us=plan.now_us,
+        final=plan.final,
+        group=plan.group,
     )
     keys = sort_keys(pipeline)
     last = None
@@ -124,7 +148,12 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
         kernel.feed(chunk)
     kernel.finish()
     reach("between files")
-    return Result(kernel.counts, writer.close())
+    written = writer.close()
+    if plan.merge:
+        merged = merge(files, plan.levels[-plan.merge :], low, high, states, name)
+        written |= dict(zip(("merged_groups", "merged_held"), merged, strict=True))
+    waiting = waits(files, plan.levels, low, high, writer.touched, written["groups"])
+    return Result(kernel.counts, written, decisions.verdicts, kernel.parked, waiting.oldest_us, waiting.due_us)
 
 
 def _check_slice(chunk: pa.Table, low: int, high: int) -> None:

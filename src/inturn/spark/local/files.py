@@ -80,7 +80,15 @@ def _from_name(name: str) -> ModuleType:
         raise PipelineError(msg) from error
 
 
-def read_messages(spark: "SparkSession", pipeline: Pipeline, source: str, form: str | None = None) -> "DataFrame":
+def read_messages(
+    spark: "SparkSession",
+    pipeline: Pipeline,
+    source: str,
+    form: str | None = None,
+    *,
+    streaming: bool = False,
+    files: int | None = None,
+) -> "DataFrame":
     """Files of messages as a DataFrame: Parquet, JSON lines, or CSV with a header.
 
     A line that cannot be read becomes a message that is rejected as invalid, with its text.
@@ -90,6 +98,8 @@ def read_messages(spark: "SparkSession", pipeline: Pipeline, source: str, form: 
         pipeline: whose message type says what the columns are, for JSON and CSV.
         source: a file, a folder or a URI.
         form: ``parquet``, ``json`` or ``csv``; None goes by the names of the files.
+        streaming: whether to go on with files that come later; what the columns are, those that are there say.
+        files: of a stream, the most files in a micro-batch.
 
     Raises:
         InputError: if there is nothing there, or it is of no known form.
@@ -107,6 +117,12 @@ def read_messages(spark: "SparkSession", pipeline: Pipeline, source: str, form: 
         reader = reader.option("header", "true").option("inferSchema", str(pipeline.message is None).lower())
     try:
         df = reader.format(form).load(source)
+        if streaming:
+            follower = spark.readStream.schema(df.schema).format(form)
+            follower = follower.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
+            if form == "csv":
+                follower = follower.option("header", "true").option("enforceSchema", "false")
+            df = (follower.option("maxFilesPerTrigger", files) if files else follower).load(source)
     except Exception as error:
         msg = f"cannot read {source} as {form}: {str(error).splitlines()[0]}"
         raise InputError(msg) from error

@@ -1,8 +1,7 @@
 """What earlier steps left behind, read in the order of the hash beside the messages of this one.
 
 Each step wrote a level: the groups that it touched, sorted by hash. A group is as its newest level says. A task
-walks all levels side by side, a row group of each at a time, and leaves out the row groups that hold no group it needs,
-so what it reads follows what the step touches.
+walks all levels side by side and takes the rows of the groups it needs, so what it reads follows what the step touches.
 """
 
 import json
@@ -12,9 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from inturn.core.errors import InputError
 from inturn.core.message import Entry
@@ -22,9 +19,8 @@ from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import Status, Timeline, timeline
 from inturn.spark.columns.codec import MessageCodec, StateCodec, values
 from inturn.spark.tables.manifest import File, Level
-from inturn.spark.tables.storage import Storage, parquet
-
-Hashes = npt.NDArray[np.int64]
+from inturn.spark.tables.sorted import Batches, Cursor, Hashes
+from inturn.spark.tables.storage import Storage
 
 
 @dataclass(slots=True)
@@ -58,63 +54,14 @@ class _Restore:
         return self._first.pop() if self._first else self._again()
 
 
-def _row_group(store: Storage, name: str, reader: pq.ParquetFile, number: int) -> pa.Table:
-    with store.told("read", name):
-        return reader.read_row_group(number)
-
-
-class _Cursor:
-    """Walks files that are sorted by hash, and gives the rows of wanted hashes up to a bound."""
-
-    def __init__(self, store: Storage, files: Sequence[File], low: int, high: int, due_us: int) -> None:
-        near = [file for file in files if file.low <= high and file.high >= low]
-        self._parts = self._row_groups(store, sorted(near, key=lambda file: file.low), due_us)
-        self._part: tuple[pa.Table | None, Callable[[], pa.Table], int, int, bool] | None = next(self._parts, None)
-
-    @staticmethod
-    def _row_groups(
-        store: Storage, files: Sequence[File], due_us: int
-    ) -> Iterator[tuple[pa.Table | None, Callable[[], pa.Table], int, int, bool]]:
-        for file in files:
-            reader = parquet(store, file.path)
-            due = file.due_us is not None and file.due_us <= due_us
-            for number in range(reader.metadata.num_row_groups):
-                bounds = reader.metadata.row_group(number).column(0).statistics
-                yield None, partial(_row_group, store, file.path, reader, number), bounds.min, bounds.max, due
-
-    def take(self, hashes: Hashes, upto: int) -> Iterator[pa.Table]:
-        """The rows with one of ``hashes`` (sorted), not beyond ``upto``; goes on behind them at the next call."""
-        while self._part is not None and self._part[2] <= upto:
-            table, read, low, high, due = self._part
-            first, last = np.searchsorted(hashes, low), np.searchsorted(hashes, high, side="right")
-            if last > first:
-                table = table if table is not None else read()
-                rows = table["hash"].to_numpy()
-                at = np.minimum(np.searchsorted(hashes, rows), len(hashes) - 1)
-                hit = np.flatnonzero(hashes[at] == rows)
-                if len(hit):
-                    yield table.take(pa.array(hit))
-            if high > upto:
-                self._part = (table, read, low, high, due)
-                return
-            self._part = next(self._parts, None)
-
-
-class _Due(_Cursor):
+class _Due(Batches):
     """Finds the groups whose wait is over, whether or not a message came for them."""
 
     def hashes(self, upto: int, due_us: int) -> Iterator[Hashes]:
-        while self._part is not None and self._part[2] <= upto:
-            table, read, low, high, due = self._part
-            if due:
-                table = table if table is not None else read().select(["hash", "deadline_us"])
-                rows = table["hash"].to_numpy()
-                deadline = table["deadline_us"].fill_null(np.iinfo(np.int64).max).to_numpy()
-                yield rows[(deadline <= due_us) & (rows <= upto)]
-            if high > upto:
-                self._part = (table, read, low, high, due)
-                return
-            self._part = next(self._parts, None)
+        for batch in self.upto(upto):
+            rows = batch.column("hash").to_numpy()
+            deadline = batch.column("deadline_us").fill_null(np.iinfo(np.int64).max).to_numpy()
+            yield rows[(deadline <= due_us) & (rows <= upto)]
 
 
 class Levels:
@@ -126,6 +73,7 @@ class Levels:
         low: the smallest hash of the slice.
         high: the greatest.
         due_us: groups whose deadline is not after this time are found though no message came for them.
+        also: hashes of groups that are wanted though no message came for them, sorted.
         pipeline: whose they are.
         states: reads the states.
     """
@@ -137,14 +85,18 @@ class Levels:
         low: int,
         high: int,
         due_us: int,
+        also: Hashes,
         pipeline: Pipeline,
         states: StateCodec,
     ) -> None:
-        self._groups = [_Cursor(store, level.groups, low, high, due_us) for level in levels]
-        self._due = [_Due(store, level.groups, low, high, due_us) for level in levels]
+        def due(files: Sequence[File]) -> list[File]:
+            return [file for file in files if file.due_us is not None and file.due_us <= due_us]
+
+        self._groups = [Cursor(store, level.groups, low, high) for level in levels]
+        self._due = [_Due(store, due(level.groups), low, high) for level in levels]
         # A cursor for each file: a step's files overlap where the messages' columns changed.
-        held = [file for level in levels for file in level.held]
-        self._held = [_Cursor(store, [file], low, high, due_us) for file in held]
+        self._held = [Cursor(store, [file], low, high) for level in levels for file in level.held]
+        self._also = also
         self._pipeline, self._states, self._due_us = pipeline, states, due_us
         self._bound, self._high = low - 1, high
         self._found: dict[str, Record] = {}
@@ -156,7 +108,8 @@ class Levels:
         """
         bound = self._high if upto is None else upto
         due = [found for cursor in self._due for found in cursor.hashes(bound, self._due_us)]
-        wanted = np.unique(np.concatenate([hashes, *due])) if due else hashes
+        due.append(self._also[(self._also > self._bound) & (self._also <= bound)])
+        wanted = np.unique(np.concatenate([hashes, *due])) if any(map(len, due)) else hashes
         wanted = wanted[wanted > self._bound]
         if len(wanted):
             new: dict[str, Record] = {}
@@ -168,10 +121,10 @@ class Levels:
         self._bound = max(self._bound, bound)
         return self._found
 
-    def _records(self, table: pa.Table) -> Iterator[tuple[str, Record]]:
-        array = table["state"].combine_chunks()
+    def _records(self, rows: pa.RecordBatch) -> Iterator[tuple[str, Record]]:
+        array = rows.column("state")
         states = self._states.unpack(array)
-        columns = {name: values(table[name]) for name in table.column_names if name != "state"}
+        columns = {name: values(rows.column(name)) for name in rows.schema.names if name != "state"}
         for row, name in enumerate(columns["group"]):
             status = columns["status"][row]
             line = timeline(
@@ -180,7 +133,7 @@ class Levels:
                 reached=columns["reached"][row],
                 memory=columns["memory"][row],
                 skipped=[(first, last) for first, last in json.loads(columns["skipped"][row] or "[]")],
-                parked=Status(status) if status in (Status.GAP, Status.FAILED) else None,
+                parked=None if status in (Status.OPEN, Status.WAITING) else Status(status),
                 error=columns["error"][row],
             )
             restore = _Restore(states[row], partial(self._unpack_one, array, row))
@@ -197,7 +150,8 @@ class Levels:
             for table in cursor.take(holding, bound):
                 self._restore(table, records)
 
-    def _restore(self, table: pa.Table, found: dict[str, Record]) -> None:
+    def _restore(self, batch: pa.RecordBatch, found: dict[str, Record]) -> None:
+        table = pa.Table.from_batches([batch])
         content = pa.Table.from_struct_array(table["message"])
         codec = MessageCodec(self._pipeline, content.column_names)
         columns, bad = codec.read(content)
@@ -214,3 +168,49 @@ class Levels:
             record = found.get(name)
             if record is not None and record.held_step == step:
                 record.line.restore(Entry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What waits in a slice after a step.
+
+    Attributes:
+        oldest_us: since when the message that waits longest waits; None if none does.
+        due_us: when the first wait with a time is over; None if there is none.
+    """
+
+    oldest_us: int | None
+    due_us: int | None
+
+
+def waits(
+    store: Storage, levels: Sequence[Level], low: int, high: int, touched: Sequence[int], ours: Sequence[File]
+) -> Waits:
+    """What waits in a slice after a step; looks only at the groups that hold messages.
+
+    Args:
+        store: the store's files.
+        levels: as they were before the step, oldest first.
+        low: the smallest hash of the slice.
+        high: the greatest.
+        touched: the hashes of the groups that the step wrote.
+        ours: the files that it wrote them to.
+    """
+    mine = np.unique(np.array(touched, dtype=np.int64))
+    oldest = [file.oldest_us for file in ours if file.oldest_us is not None]
+    due = [file.due_us for file in ours if file.due_us is not None]
+    for number, level in enumerate(levels):
+        waiting = [file for file in level.groups if file.oldest_us is not None]
+        for batch in Batches(store, waiting, low, high).upto(high):
+            rows = batch.select(["hash", "oldest_us", "deadline_us"]).filter(batch.column("oldest_us").is_valid())
+            hashes = rows.column("hash").to_numpy()
+            alive = (hashes >= low) & (hashes <= high) & ~np.isin(hashes, mine)
+            for newer in levels[number + 1 :]:  # what a newer level says of a group goes before
+                if alive.any():
+                    cursor = Cursor(store, newer.groups, low, high)
+                    for part in cursor.take(np.unique(hashes[alive]), high):
+                        alive &= ~np.isin(hashes, part.column("hash").to_numpy())
+            still = rows.filter(pa.array(alive))
+            oldest += still.column("oldest_us").to_pylist()
+            due += still.column("deadline_us").drop_null().to_pylist()
+    return Waits(min(oldest, default=None), min(due, default=None))

@@ -4,7 +4,9 @@
 STORE/
   inturn.json                    what this is a store of; written once
   steps/000000000007.json        the manifest of step 7; a step is committed when its manifest is there
-  data/groups|held|outputs|rejected/…parquet
+  decisions/new|taken/…json      what people decided about groups; taken by a step
+  data/groups|held/…arrow        where each group stands, for the next step
+  data/outputs|rejected/…parquet for everybody
 ```
 
 A file that no manifest names does not exist for any reader. Committing is creating the manifest only if it is not
@@ -19,11 +21,13 @@ from typing import Any, cast
 import msgspec
 
 from inturn.core import limits
+from inturn.core.decision import Decision
 from inturn.core.errors import PipelineError, StoreConflict, StoreError, StoreMismatch
 from inturn.core.pipeline import Pipeline
 from inturn.spark.tables.storage import storage
 
 FORMAT = 1
+_NEW, _TAKEN = "decisions/new", "decisions/taken"
 ABOUT = "inturn.json"
 
 
@@ -36,6 +40,8 @@ class File(msgspec.Struct, frozen=True):
         low: the smallest hash in it.
         high: the greatest.
         due_us: the earliest deadline among its groups, in microseconds; None if it has none.
+        oldest_us: since when the one that waits longest among its groups waits; None if none does.
+        firsts: the smallest hash of each of its record batches.
     """
 
     path: str
@@ -43,6 +49,8 @@ class File(msgspec.Struct, frozen=True):
     low: int
     high: int
     due_us: int | None = None
+    oldest_us: int | None = None
+    firsts: list[int] = []
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -51,6 +59,13 @@ class Level(msgspec.Struct, frozen=True):
     step: int
     groups: list[File]
     held: list[File]
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A decision that a step took; ``void`` says why it came too late, None that it was carried out."""
+
+    name: str
+    void: str | None
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -68,6 +83,14 @@ class Manifest(msgspec.Struct, frozen=True):
         levels: the files that hold the groups and held messages after this step, newest last.
         outputs: the files with this step's outputs.
         rejected: the files with this step's rejected messages.
+        held: how many messages are held after this step.
+        parked: how many groups are parked after this step.
+        oldest_us: since when the message that waits longest waits; None if none does.
+        due_us: when the first wait with a time is over; None if there is none.
+        batches: of each stream that ever wrote here, by its run id, the last micro-batch that is in this store.
+        decisions: what people had decided and this step took.
+        policy: what the pipeline does about a gap when the wait is over; empty if it waits for ever.
+        vacuumed: whether ``levels`` was emptied, because their files were deleted.
     """
 
     step: int
@@ -81,6 +104,14 @@ class Manifest(msgspec.Struct, frozen=True):
     levels: list[Level]
     outputs: list[File]
     rejected: list[File]
+    held: int = 0
+    parked: int = 0
+    oldest_us: int | None = None
+    due_us: int | None = None
+    batches: dict[str, int] = {}
+    decisions: list[Taken] = []
+    policy: str = ""
+    vacuumed: bool = False
 
 
 class About(msgspec.Struct, frozen=True):
@@ -191,10 +222,23 @@ class Store:
             raise StoreError(msg)
         return cast("Manifest", self._decode(data, Manifest, name))
 
-    def latest(self) -> Manifest | None:
-        """The manifest of the last committed step; None before the first."""
-        steps = self.steps()
-        return self.manifest(steps[-1]) if steps else None
+    def latest(self, after: Manifest | None = None) -> Manifest | None:
+        """The manifest of the last committed step; None before the first.
+
+        Steps are numbered without a hole, so it is found without listing them.
+
+        Args:
+            after: a manifest that is known; the last one is that or a later one.
+        """
+        known = after.step if after else 0
+        last, span = known, 1
+        while self.files.exists(_manifest_name(last + span)):
+            last, span = last + span, span * 2
+        while span > 1:
+            span //= 2
+            if self.files.exists(_manifest_name(last + span)):
+                last += span
+        return after if last == known else self.manifest(last)
 
     def commit(self, manifest: Manifest) -> None:
         """Make a step exist, if it does not yet.
@@ -210,6 +254,45 @@ class Store:
             )
             raise StoreConflict(msg + "Run it again: what the other applied is not applied twice") from None
 
+    def vacuum(self, manifest: Manifest) -> None:
+        """Keep of an old step what it counted and put out, not where the groups stood."""
+        stub = msgspec.structs.replace(manifest, levels=[], vacuumed=True)
+        self.files.replace(_manifest_name(manifest.step), _pretty(stub))
+
+    # -- decisions -------------------------------------------------------------------------------------------
+
+    def decide(self, decision: Decision) -> str:
+        """Append a decision, for the next step to take; returns its name."""
+        name = f"{decision.at_us:016d}-{decision.id}"
+        self.files.create(f"{_NEW}/{name}.json", _pretty(decision))
+        return name
+
+    def decisions(self, last: Manifest | None) -> dict[str, Decision]:
+        """The decisions that no step has taken yet, by name, in order; ``last`` is the last step's manifest."""
+        taken = {each.name for each in last.decisions} if last else set()
+        found = {}
+        for file in sorted(name for name in self.files.names(_NEW) if not PurePosixPath(name).name.startswith(".")):
+            name = PurePosixPath(file).stem
+            if name in taken:
+                self._file_away(name)  # the step that took it died before it could
+            else:
+                data = self.files.read(file)
+                if data is not None:
+                    found[name] = cast("Decision", self._decode(data, Decision, file))
+        return found
+
+    def file_away(self, manifest: Manifest) -> None:
+        """Put the decisions that a committed step took where they are kept."""
+        for taken in manifest.decisions:
+            self._file_away(taken.name)
+
+    def _file_away(self, name: str) -> None:
+        data = self.files.read(f"{_NEW}/{name}.json")
+        if data is not None:
+            with contextlib.suppress(StoreConflict):
+                self.files.create(f"{_TAKEN}/{name}.json", data)
+            self.files.delete(f"{_NEW}/{name}.json")
+
     def _decode(self, data: bytes, kind: type[Any], name: str) -> Any:
         try:
             return msgspec.json.decode(data, type=kind)
@@ -222,5 +305,5 @@ def _manifest_name(step: int) -> str:
     return f"steps/{step:012d}.json"
 
 
-def _pretty(value: msgspec.Struct) -> bytes:
+def _pretty(value: msgspec.Struct | Decision) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

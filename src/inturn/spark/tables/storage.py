@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from inturn.core.errors import SetupError, StoreConflict, StoreError
 
@@ -45,6 +44,14 @@ class Storage(ABC):
             StoreConflict: if it is there.
             StoreError: if it cannot be written.
         """
+
+    @abstractmethod
+    def exists(self, name: str) -> bool:
+        """Whether a small file is there."""
+
+    @abstractmethod
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a small file whole, in place of the one that is there."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -120,6 +127,20 @@ class Directory(Storage):
                 draft.unlink()
             _fsync(target.parent)
 
+    def exists(self, name: str) -> bool:
+        return (self._root / name).exists()
+
+    def replace(self, name: str, data: bytes) -> None:
+        target = self._root / name
+        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        with self.told("write", name):
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+            _fsync(target.parent)
+
     def names(self, folder: str) -> list[str]:
         with self.told("read", folder):
             return [str(path.relative_to(self._root)) for path in (self._root / folder).rglob("*") if path.is_file()]
@@ -184,6 +205,22 @@ class Objects(Storage):
                 raise StoreConflict(msg) from None
             raise
 
+    def exists(self, name: str) -> bool:
+        import obstore
+
+        with self._objects("read", name):
+            try:
+                obstore.head(self._store, name)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        import obstore
+
+        with self._objects("write", name):
+            obstore.put(self._store, name, data)
+
     def names(self, folder: str) -> list[str]:
         import obstore
 
@@ -235,16 +272,6 @@ def storage(location: str | os.PathLike[str]) -> Storage:
         known = "a path that all workers share, or s3:// or gs://"
         raise StoreError(f"{msg}{url.scheme}: is not known to do; use {known}")
     return Directory(Path(unquote(url.path) if url.scheme else text).absolute())
-
-
-def parquet(files: Storage, name: str) -> pq.ParquetFile:
-    """A data file that a manifest names, opened for reading.
-
-    Raises:
-        StoreError: if it is not there or not readable.
-    """
-    with files.told("read", name):
-        return pq.ParquetFile(files.source(name))
 
 
 def _fsync(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The files that one task writes: Parquet, under a name of its own attempt, so that no two tasks ever collide."""
+"""What one task decided, as rows of files under a name of its own attempt, so that no two tasks ever collide."""
 
 import json
 from collections.abc import Sequence
@@ -6,10 +6,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from inturn.core import limits
 from inturn.core.errors import HandlerError
 from inturn.core.fold import Group
 from inturn.core.message import Entry, canonical, effect_id
@@ -19,6 +16,7 @@ from inturn.core.replay import place_of
 from inturn.core.timeline import GaplessTimeline
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.tables.manifest import File
+from inturn.spark.tables.out import ArrowOut, Out, ParquetOut
 from inturn.spark.tables.storage import Storage
 
 NEVER_US = 2**62
@@ -36,6 +34,7 @@ _GROUPS = {
     "held": pa.int64(),
     "held_step": pa.int64(),
     "deadline_us": pa.int64(),
+    "oldest_us": pa.int64(),
     "step": pa.int64(),
 }
 _HELD = {
@@ -71,75 +70,6 @@ REJECTED = {
 }
 
 
-class _Out:
-    """A table's Parquet files: one, and another where the columns change, each opened when its first row comes."""
-
-    def __init__(self, files: Storage, name: str) -> None:
-        self._files, self._name = files, name
-        self._sink: pa.NativeFile | None = None
-        self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[pa.Table] = []
-        self._done: list[File] = []
-        self._note: list[File] = []
-
-    def write(self, table: pa.Table) -> None:
-        if self._waiting and self._waiting[0].schema != table.schema:
-            self._flush()
-        self._waiting.append(table)
-        if sum(map(len, self._waiting)) >= limits.ROW_GROUP_ROWS:
-            self._flush()
-
-    def close(self) -> list[File]:
-        self._flush()
-        self._end()
-        return self._done
-
-    def _path(self) -> str:
-        return f"{self._name}-{len(self._done)}.parquet"
-
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        table = pa.concat_tables(self._waiting)
-        self._waiting = []
-        if self._writer is not None and self._writer.schema != table.schema:
-            self._end()
-        with self._files.told("write", self._path()):
-            if self._writer is None:
-                self._sink = self._files.sink(self._path())
-                self._writer = pq.ParquetWriter(self._sink, table.schema, use_dictionary=False, write_statistics=True)
-            self._writer.write_table(table, row_group_size=limits.ROW_GROUP_ROWS)
-        self._note.append(_about(table))
-
-    def _end(self) -> None:
-        if self._writer is None or self._sink is None:
-            return
-        path = self._path()
-        with self._files.told("write", path):
-            self._writer.close()
-            self._sink.close()
-            self._files.sync(path)
-        due = [part.due_us for part in self._note if part.due_us is not None]
-        rows, low, high = (
-            sum(part.rows for part in self._note),
-            min(part.low for part in self._note),
-            max(part.high for part in self._note),
-        )
-        self._done.append(File(path, rows, low, high, min(due, default=None)))
-        self._writer, self._sink, self._note = None, None, []
-
-
-def _about(table: pa.Table) -> File:
-    """What a reader may want to know of these rows before it opens their file."""
-    low = high = 0
-    due = None
-    if "hash" in table.column_names:
-        low, high = pc.min_max(table["hash"]).as_py().values()
-    if "deadline_us" in table.column_names:
-        due = pc.min(table["deadline_us"]).as_py()
-    return File("", len(table), low, high, due)
-
-
 class Writer:
     """Turns what a task decided into rows, and the rows into files.
 
@@ -149,12 +79,18 @@ class Writer:
         step: the step's number.
         pipeline: whose they are.
         states: stores the states.
+
+    Attributes:
+        touched: the hashes of the groups that were kept, in the order in which they were.
     """
 
     def __init__(self, files: Storage, name: str, step: int, pipeline: Pipeline, states: StateCodec) -> None:
-        tables = ("groups", "held", "outputs", "rejected")
-        self._out = {table: _Out(files, f"data/{table}/{name}") for table in tables}
+        self._out: dict[str, Out] = {
+            **{table: ArrowOut(files, f"data/{table}/{name}") for table in ("groups", "held")},
+            **{table: ParquetOut(files, f"data/{table}/{name}") for table in ("outputs", "rejected")},
+        }
         self._step, self._pipeline, self._states = step, pipeline, states
+        self.touched: list[int] = []
         self._groups: list[tuple[Any, ...]] = []
         self._new_states: list[Any] = []
         self._held: list[tuple[int, str, Entry]] = []
@@ -164,17 +100,20 @@ class Writer:
     def group(self, hash_: int, group: Group, held_step: int | None) -> None:
         """Keep a group as it is now; ``held_step`` says which step wrote what it holds."""
         line = group.timeline
+        self.touched.append(hash_)
         held = len(line.held)
-        deadline = skipped = None
+        deadline = skipped = oldest = None
         if held and not line.parked:
             if self._timed is not None and isinstance(line, GaplessTimeline):
                 deadline = (line.since_us() or 0) + self._timed
             elif self._releases:
                 deadline = NEVER_US
+        if held:
+            oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None)
         if line.skipped:
             skipped = json.dumps(line.skipped)
         row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
-        self._groups.append((*row, skipped, held, held_step if held else None, deadline, self._step))
+        self._groups.append((*row, skipped, held, held_step if held else None, deadline, oldest, self._step))
         self._new_states.append(group.fold.state)
 
     def hold(self, hash_: int, group: Group) -> None:
@@ -192,22 +131,12 @@ class Writer:
             self._groups, self._new_states = [], []
         if self._held:
             self._held.sort(key=lambda row: row[:2])
-            columns: dict[Any, list[tuple[int, str, Entry]]] = {}
-            kinds: dict[int, int] = {}
-            schemas: list[pa.Schema] = []
-            for row in self._held:
-                content = row[2].ref[0]
-                if id(content) not in kinds:  # as Arrow compares them: names within lists and metadata do not count
-                    same = (at for at, schema in enumerate(schemas) if schema.equals(content.schema))
-                    kinds[id(content)] = next(same, len(schemas))
-                    schemas.append(content.schema)
-                columns.setdefault(kinds[id(content)], []).append(row)
-            for alike in columns.values():
-                rows = [
-                    (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in alike
+            for rows in _by_schema(self._held):
+                place = [
+                    (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in rows
                 ]
-                messages = _gather([entry.ref for _, _, entry in alike]).to_struct_array()
-                self._out["held"].write(_table(_HELD, rows).append_column("message", messages))
+                messages = _gather([entry.ref for _, _, entry in rows]).to_struct_array()
+                self._out["held"].write(_table(_HELD, place).append_column("message", messages))
             self._held = []
 
     def outputs(self, emitted: Sequence[tuple[str, Entry, Sequence[Any]]]) -> None:
@@ -261,6 +190,21 @@ class Writer:
         except (TypeError, ValueError, OverflowError) as error:
             msg = f"the handler of pipeline {self._pipeline.name!r} emitted {outputs!r}, which is not JSON: {error}"
             raise HandlerError(msg) from error
+
+
+def _by_schema(held: Sequence[tuple[int, str, Entry]]) -> list[list[tuple[int, str, Entry]]]:
+    """The held messages by the columns that they came with, which may have changed since."""
+    kinds: dict[int, int] = {}
+    alike: list[list[tuple[int, str, Entry]]] = []
+    for row in held:
+        content = row[2].ref[0]
+        if id(content) not in kinds:
+            same = (at for at, rows in enumerate(alike) if rows[0][2].ref[0].schema.equals(content.schema))
+            kinds[id(content)] = next(same, len(alike))
+            if kinds[id(content)] == len(alike):
+                alike.append([])
+        alike[kinds[id(content)]].append(row)
+    return alike
 
 
 def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:

@@ -1,0 +1,209 @@
+"""What people decide about a group that waits or is parked, and what then becomes of the group.
+
+A decision is made from what a person saw, and taken later, at the beginning of a step. So it names what it is about,
+and is void if events have overtaken it. It lives apart from the timeline because messages never need it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from inturn.core.errors import InputError
+from inturn.core.message import Entry
+from inturn.core.timeline import GaplessTimeline, Status, Timeline
+
+if TYPE_CHECKING:
+    from inturn.core.fold import Group
+    from inturn.core.pipeline import Pipeline
+
+Remake: TypeAlias = Callable[[Entry, dict[str, Any]], Entry]
+"""Gives an entry again with new content: its ``message`` and its ``ref``; raises InputError if it does not fit."""
+
+
+class Action(StrEnum):
+    """What can be decided."""
+
+    REPLACE = "replace"  # give a held message new content
+    DROP = "drop"  # reject a held message
+    SKIP = "skip"  # go past a gap
+    RESUME = "resume"  # let a parked group go on
+    GIVE_UP = "give-up"  # reject what a group holds, and whatever comes for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One decision, in plain JSON values: it is stored as JSON and kept for ever.
+
+    Attributes:
+        id: unique; decisions are taken in the order of (at_us, id).
+        action: what is to be done.
+        group: the group's text form.
+        by: who decided.
+        at_us: when, in microseconds since 1970.
+        why: in words.
+        epoch: of the message or the gap it is about, as the decider saw it.
+        turn: replace, drop: the held message's turn; skip: the first missing revision.
+        last: skip: the last missing revision.
+        message_id: replace, drop: the held message's deduplication id.
+        digest: replace, drop: the hexadecimal digest of the message; resume: that of the head of a failed group.
+        old: replace, drop: the content as it was.
+        new: replace: the new content; a field that it leaves out stays as it is.
+
+    Raises:
+        InputError: if there is no such action.
+    """
+
+    id: str
+    action: Action
+    group: str
+    by: str
+    at_us: int
+    why: str = ""
+    epoch: int = 0
+    turn: int | None = None
+    last: int | None = None
+    message_id: str | None = None
+    digest: str | None = None
+    old: dict[str, Any] | None = None
+    new: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.action not in tuple(Action):
+            msg = f"Decision(action={self.action!r}); expected {', '.join(Action)}"
+            raise InputError(msg)
+        object.__setattr__(self, "action", Action(self.action))  # it may have been read from JSON, as text
+
+
+def decide(group: "Group", decision: Decision, remake: Remake) -> str | None:
+    """See :meth:`inturn.core.fold.Group.decide`."""
+    if group.timeline.parked is Status.GIVEN_UP:
+        return _overtaken("the group was given up")
+    match decision.action:
+        case Action.REPLACE:
+            return _replace(group, decision, remake)
+        case Action.DROP:
+            return _drop(group, decision)
+        case Action.SKIP:
+            return _skip(group, decision)
+        case Action.RESUME:
+            return _resume(group, decision)
+        case Action.GIVE_UP:
+            _give_up(group, decision)
+            return None
+
+
+def placing(pipeline: "Pipeline") -> tuple[str, ...]:
+    """The fields that a replaced message keeps: group, epoch, turn and id, where they apply."""
+    return tuple(dict.fromkeys(name for name in (*pipeline.key_fields, pipeline.id) if name is not None))
+
+
+def _overtaken(by: str) -> str:
+    return f"events have overtaken it: {by}"
+
+
+def _resume(group: "Group", decision: Decision) -> str | None:
+    line = group.timeline
+    if line.parked is None:
+        return _overtaken("the group is not parked")
+    if line.parked is Status.FAILED and decision.digest not in (None, line.head().digest.hex()):
+        return _overtaken("another message is at the group's head")
+    if line.parked is Status.GAP:
+        for entry in line.held.values():
+            entry.since_us = group.now_us
+    group.go_on()
+    return None
+
+
+def _replace(group: "Group", decision: Decision, remake: Remake) -> str | None:
+    line, old, new = group.timeline, decision.old or {}, decision.new
+    entry = _named(line, decision)
+    if isinstance(entry, str):
+        return entry
+    if new is None:
+        return "it does not say the new content"
+    for name in placing(group.pipeline):
+        if name in new and new[name] != old.get(name):
+            changed = f"{name} was {old.get(name)!r} and would be {new[name]!r}"
+            return f"{changed}: what places a message cannot be replaced"
+    try:
+        made = remake(entry, new)
+    except InputError as error:
+        return str(error)
+    resumes = _fails(line, entry)
+    line.take(entry)
+    # Place, identity and digest stay: a copy of the old content is still a duplicate of this message.
+    line.restore(replace(entry, message=made.message, ref=made.ref))
+    if resumes:
+        group.go_on()
+    return None
+
+
+def _drop(group: "Group", decision: Decision) -> str | None:
+    line = group.timeline
+    entry = _named(line, decision)
+    if isinstance(entry, str):
+        return entry
+    resumes = _fails(line, entry)
+    if isinstance(line, GaplessTimeline) and not resumes:
+        return "where revisions have no holes, only the message at which a failed group stands can be dropped"
+    if entry.epoch != (line.epoch or 0):
+        return f"the message is of epoch {entry.epoch}, which has not begun"
+    line.take(entry)
+    if isinstance(line, GaplessTimeline):
+        line.skip(entry.turn, entry.turn)
+    else:
+        line.applied(entry)  # remembered as if it had been: a copy must not come in after all
+    group.journal.reject(group.name, entry, "dropped", _words("dropped", decision))
+    if resumes:
+        group.go_on()
+    return None
+
+
+def _skip(group: "Group", decision: Decision) -> str | None:
+    line = group.timeline
+    if not isinstance(line, GaplessTimeline):
+        return f"{type(line.order).__name__} cannot tell a gap, so there is none to skip"
+    if line.parked is Status.FAILED:
+        return "the group does not wait for a missing revision: its handler raised"
+    gaps = line.gaps()
+    if not gaps:
+        return _overtaken("no revision is missing")
+    first, last, _ = gaps[0]
+    if (decision.epoch, decision.turn, decision.last) != (line.epoch or 0, first, last):
+        return _overtaken(f"the missing revisions are {first} to {last} of epoch {line.epoch or 0}")
+    line.skip(first, last)
+    group.go_on()
+    return None
+
+
+def _give_up(group: "Group", decision: Decision) -> None:
+    why = _words("given up", decision)
+    for entry in group.timeline.give_up(why):
+        group.journal.reject(group.name, entry, "given up", why)
+
+
+def _named(line: Timeline, decision: Decision) -> Entry | str:
+    """The held message that a decision is about; or why there is none."""
+    there = [
+        entry
+        for entry in line.held.values()
+        if entry.epoch == decision.epoch
+        and decision.turn in (None, entry.turn)
+        and decision.message_id in (None, entry.id)
+    ]
+    if not there:
+        return _overtaken("the message is not held")
+    found = [entry for entry in there if decision.digest in (None, entry.digest.hex())]
+    if not found:
+        return _overtaken("another message is held in its place")
+    return found[0] if len(found) == 1 else f"it does not say which of {len(found)} held messages it is about"
+
+
+def _fails(line: Timeline, entry: Entry) -> bool:
+    """Whether the group is parked because its handler raised on this message."""
+    return line.parked is Status.FAILED and entry is line.head()
+
+
+def _words(what: str, decision: Decision) -> str:
+    return f"{what} by {decision.by}" + (f": {decision.why}" if decision.why else "")

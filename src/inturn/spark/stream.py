@@ -1,0 +1,181 @@
+"""A pipeline as a stream: every micro-batch is one step of the store, the same step that a batch takes.
+
+Spark names a micro-batch by its number, and gives it again after a crash. The store knows the last one of every
+stream that wrote into it, so what comes again is passed over, and what does not fit together is refused.
+"""
+
+import os
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from inturn.core.errors import InputError, StoreError, StoreMismatch
+from inturn.core.pipeline import Pipeline
+from inturn.spark import ship
+from inturn.spark.intake import columns_of
+from inturn.spark.step import Stepper, log
+from inturn.spark.tables.manifest import Manifest
+from inturn.spark.tables.storage import Storage, storage
+from inturn.spark.tick import ticking
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_NOTE = "inturn.json"
+"""The file in a checkpoint that names the stream."""
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What we write into a checkpoint.
+
+    Attributes:
+        run: the stream's id, by which stores know it; a checkpoint that is made anew has a new one.
+        pipeline: whose it is.
+    """
+
+    run: str
+    pipeline: str
+
+
+def stream(
+    pipeline: Pipeline,
+    df: "DataFrame",
+    *,
+    store: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
+    trigger: str | dict[str, Any] | None = None,
+    buckets: int | None = None,
+    outputs_format: str = "parquet",
+    query_name: str | None = None,
+) -> "StreamingQuery":
+    """Take a streaming DataFrame of messages step by step; exactly once, whatever crashes.
+
+    The store may be one that a batch has filled, and both may go on with it: what both see is applied once. Waits
+    with a time end on time also while no messages come, and decisions are taken at once.
+
+    Args:
+        pipeline: the definition.
+        df: the messages, from any streaming source; how many a micro-batch takes is the source's option.
+        store: a directory that the driver and all workers see, or s3:// or gs://; made if it is not there.
+        checkpoint: Spark's checkpoint of this query, of its own; a path, or s3:// or gs://.
+        trigger: ``"available now"`` takes what is there and ends; a time such as ``"10 seconds"`` is the pause between
+            micro-batches; a dict is given to ``DataStreamWriter.trigger``; None goes on without a pause.
+        buckets: into how many slices a new store divides its groups; see :func:`inturn.spark.batch`.
+        outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
+        query_name: as Spark shows it; default is the pipeline's name.
+
+    Returns:
+        The query, running. What ends it with an error is in its ``exception()``; the errors are those of
+        :func:`inturn.spark.batch`.
+
+    Raises:
+        InputError: if the DataFrame does not fit the pipeline, or the checkpoint is another query's.
+        StoreMismatch: if the store is another pipeline's, or lacks what the checkpoint says it has.
+        StoreError: if the store or the checkpoint cannot be used.
+        StateError: if the state type no longer fits the store.
+        SetupError: if the pipeline cannot be sent to the workers, or a package is missing.
+    """
+    columns = columns_of(pipeline, df, streaming=True)
+    stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
+    place = _storage_of(checkpoint)
+    run = _run_of(place, pipeline)
+    _check_not_ahead(place, run, stepper)
+    work = MicroBatches(ship.dumps(pipeline), stepper.store.location, columns, run, outputs_format)
+    writer = ticking(df, stepper.store.location).writeStream.foreachBatch(work)
+    writer = writer.option("checkpointLocation", place.location).queryName(query_name or pipeline.name)
+    if trigger is not None:
+        writer = writer.trigger(**_trigger(trigger))
+    return writer.start()
+
+
+def _trigger(given: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(given, dict):
+        return given
+    return {"availableNow": True} if given == "available now" else {"processingTime": given}
+
+
+def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
+    try:
+        return storage(checkpoint)
+    except StoreError as error:
+        msg = f"checkpoint={os.fspath(checkpoint)!r} is on a filesystem that is not known here; use a path, s3:// or gs://"
+        raise InputError(msg) from error
+
+
+def _run_of(checkpoint: Storage, pipeline: Pipeline) -> str:
+    """The id of the stream that a checkpoint belongs to; made with the checkpoint."""
+    data = checkpoint.read(_NOTE)
+    if data is None:
+        if checkpoint.names("offsets"):
+            msg = f"{checkpoint.location} is the checkpoint of a query that is not inturn's; name a new one"
+            raise InputError(msg)
+        checkpoint.create(_NOTE, msgspec.json.encode(_Note(uuid.uuid4().hex, pipeline.name)))
+        data = checkpoint.read(_NOTE) or b""
+    note = msgspec.json.decode(data, type=_Note)
+    if note.pipeline != pipeline.name:
+        msg = f"{checkpoint.location} is the checkpoint of pipeline {note.pipeline!r}, not {pipeline.name!r}"
+        raise InputError(msg + "; name one of its own")
+    return note.run
+
+
+def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
+    """Refuse a checkpoint that says "done" of micro-batches that the store does not have."""
+    names = (name.rsplit("/", 1)[-1] for name in checkpoint.names("commits"))
+    done = max((int(name) for name in names if name.isdigit()), default=-1)
+    known = _known(stepper.last, run)
+    if done > known:
+        there = f"only those up to {known}" if known >= 0 else "none of its micro-batches"
+        msg = (
+            f"the checkpoint {checkpoint.location} has finished micro-batch {done}, but the store "
+            f"{stepper.store.location} has {there}; one of them was replaced. Put back the store that belongs to it, "
+            "or start with a new checkpoint: what the store has applied is not applied twice"
+        )
+        raise StoreMismatch(msg)
+
+
+def _known(last: Manifest | None, run: str) -> int:
+    return last.batches.get(run, -1) if last else -1
+
+
+class MicroBatches:
+    """What Spark calls with each micro-batch, on the driver, or, through Connect, in a process beside the server.
+
+    Args:
+        pipeline: as :func:`inturn.spark.ship.dumps` made it.
+        store: where the store is.
+        columns: those of the message.
+        run: the stream's id.
+        outputs_format: see :func:`stream`.
+    """
+
+    def __init__(self, pipeline: bytes, store: str, columns: list[str], run: str, outputs_format: str) -> None:
+        self._pipeline, self._store, self._columns, self._run = pipeline, store, columns, run
+        self._outputs_format = outputs_format
+        self._stepper: Stepper | None = None
+
+    def __call__(self, df: "DataFrame", batch_id: int) -> None:
+        """Take the micro-batch as the next step, unless the store has it already.
+
+        Raises:
+            StoreMismatch: if the store lacks the micro-batch before.
+            InturnError: see :func:`inturn.spark.batch`.
+        """
+        if self._stepper is None:
+            pipeline = ship.loads(self._pipeline)
+            self._stepper = Stepper(pipeline, self._store, outputs_format=self._outputs_format)
+        stepper = self._stepper
+        known = _known(stepper.refresh(), self._run)
+        if batch_id <= known:
+            log.info("%s: micro-batch %d is in the store already", stepper.pipeline.name, batch_id)
+            return
+        if batch_id > known + 1:
+            msg = f"micro-batch {batch_id} comes, but the store {self._store} knows only those up to {known}"
+            raise StoreMismatch(msg + "; it was replaced while the stream ran")
+        report = stepper.step(df, self._columns, micro_batch=(self._run, batch_id))
+        log.info("%s", report)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made where it runs."""
+        return {**vars(self), "_stepper": None}

@@ -1,0 +1,131 @@
+"""Merges the newest levels of a store into one, so that their number stays small.
+
+Which levels, follows from their sizes alone: a row is written again only when as many rows or half of them came after
+it, so over its life about as often as the store doubled. That is how log-structured merge trees are kept.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core import limits
+from inturn.spark.columns.codec import StateCodec
+from inturn.spark.tables.manifest import File, Level
+from inturn.spark.tables.out import ArrowOut
+from inturn.spark.tables.sorted import PAST, Batches
+from inturn.spark.tables.storage import Storage
+
+
+def levels_to_merge(levels: Sequence[Level]) -> int:
+    """How many of the newest levels are to be merged now; 0 if there are few."""
+    if len(levels) < limits.LEVELS:
+        return 0
+    sizes = [sum(file.rows for file in level.groups) for level in reversed(levels)]
+    total, count = sizes[0] + sizes[1], 2
+    while count < len(sizes) and sizes[count] <= 2 * total:
+        total, count = total + sizes[count], count + 1
+    return count
+
+
+def merge(
+    store: Storage, levels: Sequence[Level], low: int, high: int, states: StateCodec, name: str
+) -> tuple[list[File], list[File]]:
+    """Merge one slice of some levels, oldest first, into new files of groups and of held messages.
+
+    Args:
+        store: the store's files.
+        levels: next to one another, up to the newest.
+        low: the smallest hash of the slice.
+        high: the greatest.
+        states: writes states as they are stored now; some may have been stored before there were all fields.
+        name: what the new files are called.
+    """
+    groups, held = ArrowOut(store, f"data/groups/{name}-merged"), ArrowOut(store, f"data/held/{name}-merged")
+    walks = [_Walk(store, level.groups, low, high) for level in levels]
+    waiting = [_Walk(store, [file], low, high) for level in levels for file in level.held]
+    while True:
+        bound = min(walk.last for walk in walks)
+        if bound == PAST:
+            return groups.close(), held.close()
+        parts = [part for walk in reversed(walks) for part in walk.upto(bound)]
+        if not parts:
+            continue
+        newest = _newest(pa.concat_tables([_stored_now(part, states) for part in parts]))
+        groups.write(newest)
+        alive = _holding(newest)
+        for walk in waiting:
+            for part in walk.upto(bound):
+                live = [alive.get(group) == step for group, step in zip(*_named(part, "group", "step"), strict=True)]
+                held.write(pa.Table.from_batches([part]).filter(pa.array(live)))
+
+
+class _Walk:
+    """Walks sorted files from the smallest hash to the greatest, a range of hashes at a time."""
+
+    def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
+        self._batches, self._offset = Batches(store, files, low, high), 0
+        self._low, self._high, self._bound = low, high, low - 1
+
+    @property
+    def last(self) -> int:
+        """The greatest hash of the batch at hand."""
+        if self._bound >= self._high or self._batches.first == PAST:
+            return PAST
+        return min(self._batches.last, self._high)
+
+    def upto(self, bound: int) -> Iterator[pa.RecordBatch]:
+        """The rows up to a bound that were not taken yet."""
+        batches, self._bound = self._batches, bound
+        while batches.first <= bound:
+            batch = batches.read()
+            hashes = batch.column("hash").to_numpy()
+            begin = max(self._offset, int(np.searchsorted(hashes, self._low)))
+            end = int(np.searchsorted(hashes, bound, side="right"))
+            if end > begin:
+                yield batch.slice(begin, end - begin)
+            self._offset = end
+            if end < len(batch) or batches.last > bound:
+                return
+            batches.step()
+            self._offset = 0
+
+
+def _stored_now(rows: pa.RecordBatch, states: StateCodec) -> pa.Table:
+    """The rows with their states as they are stored now: with fields that the type gained since."""
+    table = pa.Table.from_batches([rows])
+    state = rows.column("state")
+    if state.type == states.type:
+        return table
+    return table.set_column(table.column_names.index("state"), "state", states.pack(states.unpack(state)))
+
+
+def _newest(table: pa.Table) -> pa.Table:
+    """Of each group the first row, sorted by hash; the newest rows come first."""
+    table = table.combine_chunks()
+    table = table.take(pa.array(np.argsort(table["hash"].to_numpy(), kind="stable")))
+    hashes, groups = table["hash"].to_numpy(), table["group"].combine_chunks()
+    first = np.concatenate([[True], hashes[1:] != hashes[:-1]])
+    begins: npt.NDArray[np.int64] = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+    keep = first.copy()
+    other = pc.not_equal(groups, groups.take(pa.array(begins))).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(other).tolist():  # another group with this hash: rare
+        keep[row] = groups[row] not in groups.slice(begins[row], row - begins[row])
+    result = table.filter(pa.array(keep))
+    return _by_hash_and_name(result) if other.any() else result
+
+
+def _by_hash_and_name(table: pa.Table) -> pa.Table:
+    return table.sort_by([("hash", "ascending"), ("group", "ascending")])
+
+
+def _holding(groups: pa.Table) -> dict[str, int]:
+    """For each group that holds messages, the step that wrote them."""
+    rows = groups.select(["group", "held_step"]).filter(pc.greater(groups["held"], 0))
+    return dict(zip(rows["group"].to_pylist(), rows["held_step"].to_pylist(), strict=True))
+
+
+def _named(rows: pa.RecordBatch, *names: str) -> list[list[object]]:
+    return [rows.column(name).to_pylist() for name in names]

@@ -1,0 +1,129 @@
+"""A task's files of one table: opened when their first row comes, one for each set of columns.
+
+Outputs and rejected messages are for people and other engines: Parquet. Groups and held messages are for the next
+step, which wants a few rows of many at once: Arrow files, sorted by hash and read where they lie.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inturn.core import limits
+from inturn.spark.tables.manifest import File
+from inturn.spark.tables.storage import Storage
+
+
+class Out(ABC):
+    """Files of one table.
+
+    Args:
+        files: the store's files.
+        name: what the files are called, without number and suffix.
+    """
+
+    suffix: str
+
+    def __init__(self, files: Storage, name: str) -> None:
+        self._files, self._name = files, name
+        self._parts: list[_Part] = []
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows; those of one set of columns, in which names within lists and metadata do not count, in order."""
+        if not len(table):
+            return
+        for part in self._parts:
+            if part.schema.equals(table.schema):
+                break
+        else:
+            path = f"{self._name}-{len(self._parts)}.{self.suffix}"
+            part = _Part(path, table.schema)
+            self._parts.append(part)
+        part.waiting.append(table)
+        part.rows += len(table)
+        if part.rows >= limits.ROW_GROUP_ROWS:
+            self._flush(part)
+
+    def close(self) -> list[File]:
+        """Finish the files."""
+        for part in self._parts:
+            self._flush(part)
+            with self._files.told("write", part.path):
+                part.writer.close()
+                part.sink.close()
+                self._files.sync(part.path)
+        return [part.file() for part in self._parts]
+
+    def _flush(self, part: "_Part") -> None:
+        if not part.waiting:
+            return
+        table = pa.concat_tables([each.cast(part.schema) for each in part.waiting])
+        part.waiting, part.rows = [], 0
+        with self._files.told("write", part.path):
+            if part.writer is None:
+                part.sink = self._files.sink(part.path)
+                part.writer = self._open(part.sink, part.schema)
+            self._write(part.writer, table)
+        part.note(table)
+
+    @abstractmethod
+    def _open(self, sink: pa.NativeFile, schema: pa.Schema) -> Any: ...
+
+    @abstractmethod
+    def _write(self, writer: Any, table: pa.Table) -> None: ...
+
+
+class ParquetOut(Out):
+    """For people and other engines."""
+
+    suffix = "parquet"
+
+    def _open(self, sink: pa.NativeFile, schema: pa.Schema) -> Any:
+        return pq.ParquetWriter(sink, schema, use_dictionary=False, write_statistics=True)
+
+    def _write(self, writer: Any, table: pa.Table) -> None:
+        writer.write_table(table, row_group_size=limits.ROW_GROUP_ROWS)
+
+
+class ArrowOut(Out):
+    """For the next step; not compressed, so that a reader maps the file into memory and touches what it needs."""
+
+    suffix = "arrow"
+
+    def _open(self, sink: pa.NativeFile, schema: pa.Schema) -> Any:
+        return pa.ipc.new_file(sink, schema)
+
+    def _write(self, writer: Any, table: pa.Table) -> None:
+        writer.write_table(table.combine_chunks(), max_chunksize=limits.ROW_GROUP_ROWS)
+
+
+class _Part:
+    """One file, and what a reader may want to know of it before it opens it."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.path, self.schema = path, schema
+        self.waiting: list[pa.Table] = []
+        self.rows = 0
+        self.sink: Any = None
+        self.writer: Any = None
+        self._written = self._high = 0
+        self._firsts: list[int] = []
+        self._due: list[int] = []
+        self._since: list[int] = []
+
+    def note(self, table: pa.Table) -> None:
+        self._written += len(table)
+        if "hash" in table.column_names:
+            hashes = table["hash"].to_numpy()
+            self._firsts += hashes[:: limits.ROW_GROUP_ROWS].tolist()
+            self._high = int(hashes[-1])
+        for column, found in (("deadline_us", self._due), ("oldest_us", self._since)):
+            if column in table.column_names and table[column].null_count < len(table):
+                found.append(pc.min(table[column]).as_py())
+
+    def file(self) -> File:
+        low = self._firsts[0] if self._firsts else 0
+        due, oldest = (min(found, default=None) for found in (self._due, self._since))
+        return File(self.path, self._written, low, self._high, due, oldest, self._firsts)

@@ -1,0 +1,117 @@
+"""Reads the files that are sorted by hash: the rows of wanted hashes, in one pass from the smallest to the greatest.
+
+A local file is mapped into memory, so what is read is what is touched. On an object store a batch of rows is
+fetched whole, if one of its hashes is wanted.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from inturn.spark.tables.manifest import File
+from inturn.spark.tables.storage import Storage
+
+Hashes = npt.NDArray[np.int64]
+PAST = 2**63
+"""Beyond all hashes."""
+
+
+class Batches:
+    """The record batches of sorted files of one slice of the hash space, one after the other.
+
+    Args:
+        store: the store's files.
+        files: sorted by hash each, and not overlapping.
+        low: the smallest hash of the slice.
+        high: the greatest.
+
+    """
+
+    def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
+        self._store = store
+        near = sorted((file for file in files if file.low <= high and file.high >= low), key=lambda file: file.low)
+        self._places = [
+            (file, number)
+            for file in near
+            for number in range(len(file.firsts))
+            if file.firsts[number] <= high and [*file.firsts, file.high][number + 1] >= low
+        ]
+        self._at = 0
+        self._reader: tuple[str, pa.ipc.RecordBatchFileReader] | None = None
+        self._batch: pa.RecordBatch | None = None
+
+    @property
+    def first(self) -> int:
+        """The smallest hash of the batch at hand; beyond all hashes at the end."""
+        if self._at == len(self._places):
+            return PAST
+        file, number = self._places[self._at]
+        return file.firsts[number]
+
+    @property
+    def last(self) -> int:
+        """The greatest hash that the batch at hand may hold."""
+        file, number = self._places[self._at]
+        return file.firsts[number + 1] if number + 1 < len(file.firsts) else file.high
+
+    def read(self) -> pa.RecordBatch:
+        """The batch at hand.
+
+        Raises:
+            StoreError: if it cannot be read.
+        """
+        if self._batch is None:
+            file, number = self._places[self._at]
+            with self._store.told("read", file.path):
+                if self._reader is None or self._reader[0] != file.path:
+                    self._reader = (file.path, pa.ipc.open_file(self._store.source(file.path)))
+                self._batch = self._reader[1].get_batch(number)
+        return self._batch
+
+    def step(self) -> None:
+        """Go to the next batch."""
+        self._at += 1
+        self._batch = None
+
+    def upto(self, bound: int) -> Iterator[pa.RecordBatch]:
+        """The batches that may hold hashes up to a bound; the last of them may come again with a higher bound."""
+        while self.first <= bound:
+            yield self.read()
+            if self.last > bound:
+                return
+            self.step()
+
+
+class Cursor:
+    """Takes rows of wanted hashes from sorted files; arguments as for :class:`Batches`."""
+
+    def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
+        self._batches = Batches(store, files, low, high)
+
+    def take(self, hashes: Hashes, upto: int) -> Iterator[pa.RecordBatch]:
+        """The rows with one of ``hashes`` (sorted, unique), not beyond ``upto``; goes on behind at the next call."""
+        batches = self._batches
+        while batches.first <= upto:
+            first, last = np.searchsorted(hashes, batches.first), np.searchsorted(hashes, batches.last, side="right")
+            if last > first:
+                batch = batches.read()
+                hit = _hits(batch.column("hash").to_numpy(), hashes[first:last])
+                if len(hit):
+                    yield batch.take(pa.array(hit))
+            if batches.last > upto:
+                return
+            batches.step()
+
+
+def _hits(rows: Hashes, wanted: Hashes) -> Hashes:
+    """The places in ``rows`` of the values in ``wanted``; both are sorted, ``wanted`` has each value once."""
+    if len(wanted) * 8 > len(rows):
+        at = np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)
+        return np.flatnonzero(wanted[at] == rows)
+    begin, end = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
+    sizes = end - begin
+    # Two groups may share a hash: a range for each value, one after the other.
+    offsets = np.repeat(begin - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+    return np.asarray(np.arange(len(offsets)) + offsets, dtype=np.int64)

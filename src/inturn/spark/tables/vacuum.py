@@ -1,0 +1,75 @@
+"""Deletes files that nobody needs: what dead steps left behind, and where the groups stood long ago."""
+
+import os
+import time
+
+from inturn.core.errors import InputError, StoreError
+from inturn.spark.tables.manifest import Store
+
+
+def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> list[str]:
+    """Delete data files that no manifest names: what steps left behind that never were committed.
+
+    Args:
+        store: the store.
+        older_than_s: spare younger files, in seconds; a step that is running has files that are not yet named.
+
+    Returns:
+        The names of what was deleted, relative to the store.
+
+    Raises:
+        StoreError: if the store cannot be read.
+    """
+    target = _opened(store)
+    named: set[str] = set()
+    for step in target.steps():
+        manifest = target.manifest(step)
+        levels = [file for level in manifest.levels for file in (*level.groups, *level.held)]
+        named.update(file.path for file in (*manifest.outputs, *manifest.rejected, *levels))
+    limit = time.time() - older_than_s
+    files = target.files
+    orphans = [
+        name
+        for name in files.names("data")
+        if name not in named and "/_delta_log/" not in name and files.modified_s(name) <= limit
+    ]
+    for name in orphans:
+        files.delete(name)
+    return sorted(orphans)
+
+
+def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> list[str]:
+    """Forget where the groups stood after old steps, and delete the files that only those needed.
+
+    What the old steps counted, put out and rejected stays, and so do decisions. Of their states and held messages
+    ``read(…, step=n)`` then says that they are gone.
+
+    Args:
+        store: the store.
+        keep_steps: of so many of the last steps everything is kept; at least 1.
+        older_than_s: spare younger files, in seconds; see :func:`sweep`.
+
+    Returns:
+        The names of what was deleted, relative to the store.
+
+    Raises:
+        InputError: if no step would be kept.
+        StoreError: if the store cannot be read or written.
+    """
+    if keep_steps < 1:
+        msg = f"keep_steps={keep_steps}; expected at least 1: the next step needs the last one"
+        raise InputError(msg)
+    target = _opened(store)
+    for step in target.steps()[:-keep_steps]:
+        manifest = target.manifest(step)
+        if not manifest.vacuumed:
+            target.vacuum(manifest)
+    return sweep(store, older_than_s=older_than_s)
+
+
+def _opened(store: str | os.PathLike[str]) -> Store:
+    target = Store(store)
+    if target.about() is None:
+        msg = f"{target.location} is not a store"
+        raise StoreError(msg)
+    return target

@@ -1,0 +1,85 @@
+"""A streaming source without rows: it wakes a stream that gets no messages, when a wait is over or a decision came.
+
+Spark runs a micro-batch only when a source has something new. So a source of ours is joined to the user's: its offset
+is the time, and it moves on only when the store has something to do.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from inturn.core.replay import instant_us
+from inturn.spark.tables.manifest import Manifest, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LOOK_EVERY_S = 1.0
+
+
+def ticking(df: "DataFrame", store: str) -> "DataFrame":
+    """The same stream, which also has a micro-batch, without rows, when the store at a place has something to do."""
+    spark = df.sparkSession
+    spark.dataSource.register(Ticks)
+    ticks = spark.readStream.format(Ticks.name()).schema(df.schema).option("store", store).load()
+    return df.union(ticks)
+
+
+class Ticks(DataSource):
+    """The source; its option ``store`` says whose clock it is."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As Spark knows it."""
+        return "inturn-ticks"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
+        """The reader."""
+        return _Reader(self.options["store"])
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, store: str) -> None:
+        self._store = Store(store)
+        self._last: Manifest | None = None
+        self._looked_s = float("-inf")
+        self._once = self._ticked = False
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._once = True
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"us": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
+        """The time, if there is something to do; else where it was. What is there now is done with one tick."""
+        if (self._once and self._ticked) or not self._due():
+            return start
+        self._ticked = True
+        return {"us": max(start["us"] + 1, instant_us(dt.datetime.now(dt.UTC)))}
+
+    def _due(self) -> bool:
+        if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
+            return False
+        self._looked_s = time.monotonic()
+        self._last = last = self._store.latest(self._last)
+        if last is None:
+            return False
+        now_us = instant_us(dt.datetime.now(dt.UTC))
+        return (last.due_us is not None and last.due_us <= now_us) or bool(self._store.decisions(last))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: ARG002
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - there are none
+        return iter(())
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept."""

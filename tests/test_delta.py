@@ -1,0 +1,345 @@
+"""The outputs as a Delta table: deltalake and DuckDB see what committed steps emitted, each once, whoever publishes.
+
+Steps run in this process on real files (see ``kernel_harness``); deltalake and DuckDB are real.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from msgspec.structs import replace
+
+from inturn import Gapless, Pipeline
+from inturn.core.errors import SetupError, StoreError, StoreMismatch
+from inturn.spark import sweep
+from inturn.spark.tables import delta
+from inturn.spark.tables.delta import LOG, ROOT, publish
+from inturn.spark.tables.manifest import Store
+from kernel_harness import Bench
+
+SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
+APPLICATION = "inturn:ledger"
+
+
+def post(state: dict[str, int], message: dict[str, Any]) -> tuple[dict[str, int], list[Any]]:
+    balance = state.get("balance", 0) + message["amount"]
+    return {"balance": balance}, [{"balance": balance, "note": 'a "quoted" ü'}] * (message["amount"] % 3)
+
+
+ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), handler=post)
+
+
+def rows(*revisions: int, accounts: str = "ab", amount: int = 2) -> list[dict[str, Any]]:
+    return [{"account": each, "revision": revision, "amount": amount} for each in accounts for revision in revisions]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    # Whatever a folder may be called, Delta's files must be found in it.
+    return Bench(ledger, SCHEMA, root=tmp_path / "the store, 100% ü #")
+
+
+def table(bench: Bench) -> DeltaTable:
+    return DeltaTable(bench.root / ROOT)
+
+
+def by_deltalake(bench: Bench) -> list[dict[str, Any]]:
+    return _sorted(table(bench).to_pyarrow_table().to_pylist())
+
+
+def by_duckdb(bench: Bench) -> list[dict[str, Any]]:
+    outputs = table(bench).to_pyarrow_dataset()
+    with duckdb.connect() as connection:
+        connection.register("outputs", outputs)
+        answer = connection.execute("select * from outputs")
+        names = [column[0] for column in answer.description or ()]
+        return _sorted([dict(zip(names, row, strict=True)) for row in answer.fetchall()])
+
+
+def by_store(bench: Bench) -> list[dict[str, Any]]:
+    """What the manifests name."""
+    files = [file for step in bench.store.steps() for file in bench.store.manifest(step).outputs]
+    return _sorted([row for file in files for row in pq.read_table(bench.root / file.path).to_pylist()])
+
+
+def _sorted(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(found, key=lambda row: (row["effect_id"], row["step"]))
+
+
+def log(bench: Bench) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (bench.root / LOG).iterdir()}
+
+
+def commits(bench: Bench) -> list[tuple[int | None, int]]:
+    """For each Delta commit in order the step that it says it publishes, and how many files it adds."""
+    found = []
+    for path in sorted((bench.root / LOG).glob("*.json")):
+        actions = [json.loads(line) for line in path.read_text().splitlines()]
+        steps = [each["txn"]["version"] for each in actions if each.get("txn", {}).get("appId") == APPLICATION]
+        found.append((steps[0] if steps else None, sum("add" in each for each in actions)))
+    return found
+
+
+def files_of(bench: Bench, step: int) -> int:
+    return len(bench.store.manifest(step).outputs)
+
+
+# -- what readers see ------------------------------------------------------------------------------------------
+
+
+def test_other_engines_read_what_the_store_says_after_each_step(bench: Bench) -> None:
+    for number, messages in enumerate([rows(1, 2), rows(4), [*rows(2, 3), *rows(1, accounts="cde")]], start=1):
+        bench.step(messages)
+        assert publish(bench.store, "ledger") == number
+        assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
+    assert len(by_store(bench)) == 2 * (2 * 4 + 3)
+    assert {row["group"] for row in by_store(bench)} == set("abcde")
+
+
+def test_the_files_of_the_table_are_those_of_the_store(bench: Bench) -> None:
+    bench.step(rows(1))
+    bench.step(rows(2))
+    before = {path: path.stat().st_mtime_ns for path in (bench.root / ROOT).glob("*.parquet")}
+    publish(bench.store, "ledger")
+    assert {path: path.stat().st_mtime_ns for path in (bench.root / ROOT).rglob("*.parquet")} == before
+    adds = pa.table(table(bench).get_add_actions(flatten=True)).to_pylist()
+    manifests = [bench.store.manifest(step) for step in (1, 2)]
+    assert {(add["path"], add["num_records"], add["size_bytes"], add["min.step"], add["max.step"]) for add in adds} == {
+        (Path(file.path).name, file.rows, (bench.root / file.path).stat().st_size, each.step, each.step)
+        for each in manifests
+        for file in each.outputs
+    }
+
+
+def test_files_that_no_step_names_do_not_appear(bench: Bench) -> None:
+    bench.step(rows(1))
+    manifest, _ = bench.prepare(rows(2))  # its files are written, and it dies
+    assert publish(bench.store, "ledger") == 1
+    assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
+    assert all((bench.root / file.path).exists() for file in manifest.outputs)
+    assert manifest.outputs
+
+
+def test_sweeping_the_store_leaves_the_table_whole(bench: Bench) -> None:
+    bench.step(rows(1))
+    bench.prepare(rows(2))
+    publish(bench.store, "ledger")
+    before = log(bench)
+    assert sweep(bench.root, older_than_s=0)
+    assert log(bench) == before
+    assert by_deltalake(bench) == by_store(bench)
+
+
+def test_another_engine_may_not_change_the_store_through_the_table(bench: Bench) -> None:
+    bench.step(rows(1))
+    publish(bench.store, "ledger")
+    with pytest.raises(DeltaError, match=r"(?i)append"):
+        table(bench).delete("revision = 1")
+    assert by_deltalake(bench) == by_store(bench)
+
+
+# -- each step once --------------------------------------------------------------------------------------------
+
+
+def test_publishing_again_adds_nothing(bench: Bench) -> None:
+    bench.step(rows(1))
+    publish(bench.store, "ledger")
+    before = log(bench)
+    assert publish(bench.store, "ledger") == publish(Store(bench.root), "ledger") == 1
+    assert log(bench) == before
+
+
+def test_what_was_committed_and_not_published_is_caught_up(bench: Bench) -> None:
+    bench.step(rows(1))
+    publish(bench.store, "ledger")
+    bench.step(rows(2))
+    bench.step(rows(3))
+    assert len(by_deltalake(bench)) < len(by_store(bench))
+    assert publish(bench.store, "ledger") == 3
+    assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
+    assert commits(bench) == [(None, 0), *((step, files_of(bench, step)) for step in (1, 2, 3))]
+
+
+def test_a_publisher_that_stops_half_way_is_gone_on_from(bench: Bench) -> None:
+    for revision in (1, 2, 3):
+        bench.step(rows(revision))
+    path = bench.root / bench.store.manifest(2).outputs[0].path
+    hidden = path.rename(path.with_suffix(".hidden"))
+    with pytest.raises(StoreError, match=path.name):
+        publish(bench.store, "ledger")
+    assert {row["step"] for row in by_deltalake(bench)} == {1}
+    hidden.rename(path)
+    assert publish(bench.store, "ledger") == 3
+    assert commits(bench) == [(None, 0), *((step, files_of(bench, step)) for step in (1, 2, 3))]
+    assert by_deltalake(bench) == by_store(bench)
+
+
+def test_steps_without_outputs_are_passed_over_and_the_last_is_noted(bench: Bench) -> None:
+    bench.step(rows(3))
+    assert publish(bench.store, "ledger") == 1
+    bench.step(rows(1))
+    bench.step(rows(1))
+    bench.step([])
+    assert [files_of(bench, step) > 0 for step in (1, 2, 3, 4)] == [False, True, False, False]
+    assert publish(bench.store, "ledger") == 4
+    assert commits(bench) == [(None, 0), (1, 0), (2, files_of(bench, 2)), (4, 0)]
+    assert table(bench).transaction_version(APPLICATION) == 4
+    before = log(bench)
+    assert publish(bench.store, "ledger") == 4
+    assert log(bench) == before
+    assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
+
+
+def test_a_publisher_with_an_old_view_adds_nothing_twice(bench: Bench) -> None:
+    bench.step(rows(1))
+    publish(bench.store, "ledger")
+    bench.step(rows(2))
+    slow = table(bench)
+    assert publish(bench.store, "ledger") == 2
+    before = log(bench)
+    assert slow.transaction_version(APPLICATION) == 1
+    assert delta._commit(slow, APPLICATION, bench.store, bench.store.manifest(2)) == 2
+    assert log(bench) == before
+
+
+def test_many_publishers_at_the_same_time_add_each_step_once(bench: Bench) -> None:
+    for revision in range(1, 6):
+        bench.step(rows(revision))
+    start = threading.Barrier(4)
+
+    def race() -> int:
+        start.wait()
+        return publish(Store(bench.root), "ledger")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [each.result() for each in [pool.submit(race) for _ in range(4)]] == [5] * 4
+    assert commits(bench) == [(None, 0), *((step, files_of(bench, step)) for step in range(1, 6))]
+    assert by_deltalake(bench) == by_store(bench)
+
+
+def test_a_table_of_more_commits_than_a_checkpoint_holds(bench: Bench) -> None:
+    bench.step(rows(1))
+    first = bench.store.manifest(1)
+    for step in range(2, 103):
+        bench.store.commit(replace(first, step=step, outputs=[]))
+        publish(bench.store, "ledger")
+    bench.step(rows(2))
+    assert list((bench.root / LOG).glob("*.checkpoint*.parquet"))
+    assert publish(Store(bench.root), "ledger") == 103
+    assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
+
+
+# -- what is refused, and in which words -----------------------------------------------------------------------
+
+
+def test_without_a_step_there_is_no_table(bench: Bench) -> None:
+    with pytest.raises(StoreError, match="is not a store"):
+        publish(bench.store, "ledger")
+    bench.prepare(rows(1))
+    assert publish(bench.store, "ledger") == 0
+    assert not (bench.root / LOG).exists()
+
+
+def test_another_pipeline_is_refused(bench: Bench) -> None:
+    bench.step(rows(1))
+    with pytest.raises(StoreMismatch, match="pipeline 'ledger', not 'other'"):
+        publish(bench.store, "other")
+    assert not (bench.root / LOG).exists()
+
+
+def test_a_table_ahead_of_its_store_is_refused_and_made_anew(bench: Bench) -> None:
+    bench.step(rows(1))
+    bench.step(rows(2))
+    publish(bench.store, "ledger")
+    (bench.root / "steps" / "000000000002.json").unlink()
+    before = log(bench)
+    with pytest.raises(StoreMismatch, match=f"step 2.*only goes to step 1.*[Dd]elete {LOG}"):
+        publish(bench.store, "ledger")
+    assert log(bench) == before
+    for path in (bench.root / LOG).iterdir():
+        path.unlink()
+    assert publish(bench.store, "ledger") == 1
+    assert by_deltalake(bench) == by_store(bench)
+
+
+def test_a_damaged_table_is_told(bench: Bench) -> None:
+    bench.step(rows(1))
+    publish(bench.store, "ledger")
+    (bench.root / LOG / f"{0:020d}.json").write_text("{")
+    with pytest.raises(StoreError, match=f"cannot publish to the Delta table .*{ROOT}.*delete {LOG}"):
+        publish(bench.store, "ledger")
+
+
+def test_without_deltalake_the_extra_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.step(rows(1))
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(SetupError, match=r"pip install 'inturn\[delta\]'"):
+        publish(bench.store, "ledger")
+
+
+# -- on an object store ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        files, _ = pafs.FileSystem.from_uri("s3://inturn?allow_bucket_creation=true")
+        files.create_dir("inturn")
+        yield "s3://inturn"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def test_a_table_on_s3(bucket: str) -> None:
+    bench = Bench(ledger, SCHEMA, root=f"{bucket}/ledger")
+    assert bench.store.location.startswith("s3a://")
+    bench.step(rows(1))
+    assert publish(bench.store, "ledger") == 1
+    bench.step(rows(2))
+    slow = DeltaTable(f"{bucket}/ledger/{ROOT}")
+    assert publish(bench.store, "ledger") == 2
+    assert delta._commit(slow, APPLICATION, bench.store, bench.store.manifest(2)) == 2
+    found = DeltaTable(f"{bucket}/ledger/{ROOT}")
+    assert found.version() == 2
+    outputs = found.to_pyarrow_table().to_pylist()
+    assert sorted((row["group"], row["revision"], row["index"], row["step"]) for row in outputs) == [
+        (group, revision, index, revision) for group in "ab" for revision in (1, 2) for index in (0, 1)
+    ]
