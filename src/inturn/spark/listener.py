@@ -52,7 +52,8 @@ class StepListener(StreamingQueryListener):
 
     It looks whenever a query of the session reports progress or ends, so steps that other writers commit are told
     too. Spark calls its listeners one event at a time, and this one never raises into it: what goes wrong is logged
-    as a warning. Through Spark Connect it runs in the client, which must see the store.
+    as a warning. Through Spark Connect it runs in the client, which must see the store; there, remove it at the end, or
+    the thread in which Spark listens keeps the process alive.
 
     Args:
         store: a store, which need not be there yet.

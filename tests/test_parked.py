@@ -1,0 +1,266 @@
+"""What people see of parked groups and what they decide: in a store, in the pure timeline, and on the command line."""
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from inturn import Gapless, Monotone, Pipeline, Wait
+from inturn.cli import app
+from inturn.core.decision import Action, Decision
+from inturn.core.errors import InputError, StoreError
+from inturn.core.order import Order
+from inturn.core.replay import Replay
+from inturn.spark import settle
+from inturn.spark.decisions import group_hash
+from inturn.spark.inspect import Inspector
+from kernel_harness import DAWN, Bench, Bounds, expected
+
+SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
+Row = dict[str, Any]
+
+
+def post(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    state["balance"] = state.get("balance", 0) + message["amount"]
+    if message["amount"] < 0:
+        msg = f"amount {message['amount']} is below zero"
+        raise ValueError(msg)
+    return state, [message["amount"]]
+
+
+def pipeline(order: Order | None = None, **more: Any) -> Pipeline:
+    return Pipeline(name="ledger", group="account", order=order or Gapless("revision"), handler=post, **more)
+
+
+def row(revision: int, amount: int = 1, account: str = "a") -> Row:
+    return {"account": account, "revision": revision, "amount": amount}
+
+
+def bench_at(path: Path | None, line: Pipeline, **more: Any) -> Bench:
+    bench = Bench(line, SCHEMA, root=path, **more)
+    bench.hash_of = group_hash  # type: ignore[method-assign]  # the true one: commands compute it too
+    return bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return bench_at(tmp_path / "store", pipeline(on_gap=Wait("10 minutes")))
+
+
+# -- the kernel decides as the pure timeline -------------------------------------------------------------------
+
+HISTORY = st.lists(
+    st.tuples(
+        st.lists(st.builds(row, st.integers(1, 5), st.sampled_from([1, 1, 2, -1]), st.sampled_from("ab")), max_size=6),
+        st.lists(st.tuples(st.sampled_from(Action), st.sampled_from("ab"), st.booleans()), max_size=3),
+        st.integers(0, 8),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision")], ids=["gapless", "monotone"])
+@given(history=HISTORY, levels=st.sampled_from([2, 8]), stale=st.booleans())
+def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any, levels: int, stale: bool) -> None:
+    gaps = {"on_gap": Wait("10 minutes")} if isinstance(order, Gapless) else {}
+    line = pipeline(order, **gaps)
+    now, whole, late = DAWN, Replay(), list[Decision]()
+    with bench_at(None, line, bounds=Bounds(levels=levels)) as bench:
+        for messages, wanted, minutes in history:
+            decisions = late
+            late = []
+            for action, group, later in wanted:
+                decision = made(bench, action, group)
+                (late if later and stale else decisions).extend([decision] if decision else [])
+            for each in decisions:
+                bench.store.decide(each)
+            now += dt.timedelta(minutes=minutes)
+            whole = line.replay(messages, now=now, after=whole, decisions=decisions)
+            bench.step(messages, now=now)
+            assert bench.seen() == expected(whole)
+            last = bench.store.latest()
+            assert last is not None
+            assert {each.name.partition("-")[2]: each.void for each in last.decisions} == whole.verdicts
+            assert last.parked == sum(line.parked in ("gap", "failed") for line in whole.timelines.values())
+            assert last.held == len(whole.held)
+            times = [e.since_us for line in whole.timelines.values() for e in line.held.values()]
+            assert last.oldest_us == min((each for each in times if each is not None), default=None)
+        assert bench.store.decisions(bench.store.latest()) == {}
+        kept = [name for name in bench.store.files.names("decisions") if "/taken/" in name]
+        assert len(kept) == len(bench.store.files.names("decisions"))
+
+
+def made(bench: Bench, action: Action, group: str) -> Decision | None:
+    try:
+        inspector = Inspector(bench.root)
+        new = {"amount": 7} if action is Action.REPLACE else None
+        return inspector.decision(action, group, by="ann", new=new)
+    except (InputError, StoreError):
+        return None
+
+
+# -- what is told ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_that_waits_is_explained(bench: Bench) -> None:
+    bench.step([row(1), row(4), row(5), row(1, account="other")], now=dt.datetime.now(dt.UTC))
+    said = Inspector(bench.root).explain("a")
+    assert "Group a waits for revisions 2 to 3 since" in said
+    assert "it has come to revision 1" in said
+    assert "then the group is parked" in said
+    assert "It holds 2 messages: revision 4, revision 5." in said
+    assert 'state after step 1: {"state": "{\\"balance\\":1}"}' in said
+    assert Inspector(bench.root).explain("other").startswith("Group other is open: nothing is held")
+    with pytest.raises(InputError, match="has no group 'nobody'"):
+        Inspector(bench.root).explain("nobody")
+
+
+def test_a_group_that_is_parked_is_explained(bench: Bench) -> None:
+    bench.step([row(1), row(3)])
+    bench.step([row(1, -5, "bad")], now=DAWN + dt.timedelta(minutes=11))
+    inspector = Inspector(bench.root)
+    assert "Group a is parked: revision 2 did not come since" in inspector.explain("a")
+    said = inspector.explain("bad")
+    assert "is parked: the handler raised on revision 1" in said
+    assert "ValueError: amount -5 is below zero" in said
+    assert sorted((each.group, each.status) for each in inspector.parked()) == [("a", "gap"), ("bad", "failed")]
+
+
+def test_what_went_on_is_no_longer_listed(bench: Bench) -> None:
+    bench.step([row(2), row(1, -1, "bad")])
+    assert {each.group for each in Inspector(bench.root).parked()} == {"a", "bad"}
+    bench.step([row(1)])
+    assert {each.group for each in Inspector(bench.root).parked()} == {"bad"}
+
+
+# -- the commands ----------------------------------------------------------------------------------------------
+
+LEDGER = """
+from inturn import Gapless, Pipeline, Wait
+
+def post(state, message):
+    if message["amount"] < 0:
+        raise ValueError(f"amount {message['amount']} is below zero")
+    return {"balance": state.get("balance", 0) + message["amount"]}, [message["amount"]]
+
+ledger = Pipeline(
+    name="ledger", group="account", order=Gapless("revision"), handler=post, on_gap=Wait("10 minutes")
+)
+"""
+
+
+def command(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture
+def parked(bench: Bench) -> Path:
+    """A store with a group that failed at revision 2, one that waits for revision 1, and one that is well."""
+    bench.step([row(1), row(2, -5), row(3), row(2, account="early"), row(1, account="well")])
+    return bench.root
+
+
+@pytest.fixture
+def definition(tmp_path: Path) -> str:
+    (tmp_path / "ledger.py").write_text(LEDGER)
+    return f"{tmp_path / 'ledger.py'}:ledger"
+
+
+def test_the_commands_list_and_show(parked: Path) -> None:
+    code, said = command("parked", "list", parked, "--json")
+    assert (code, [(each["group"], each["status"], each["held"]) for each in json.loads(said)]) == (
+        0,
+        [("a", "failed", 2), ("early", "waiting", 1)],
+    )
+    code, said = command("parked", "list", parked)
+    assert "ValueError: amount -5" in said
+    code, said = command("parked", "show", parked, "a", "--json")
+    assert [each["content"]["revision"] for each in json.loads(said)["messages"]] == [2, 3]
+    assert command("explain", parked, "a")[1].startswith("Group a is parked: the handler raised on revision 2")
+    code, said = command("explain", parked, "nobody")
+    assert (code, "has no group 'nobody'" in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "balance", "rejected"),
+    [
+        (["replace", "a", "--content", '{"amount": 5}', "--why", "a typing error"], "open", 7, []),
+        (["drop", "a"], "open", 2, ["dropped"]),
+        (["give-up", "a"], "given up", 1, ["given up"] * 2),
+        (["resume", "a"], "failed", 1, []),
+        (["skip", "early"], "failed", 1, []),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) and each else "",
+)
+def test_a_decision_is_carried_out_at_once(
+    parked: Path, definition: str, arguments: list[str], status: str, balance: int, rejected: list[str]
+) -> None:
+    verb, group, *options = arguments
+    code, said = command("parked", verb, parked, group, *options, "--by", "ann", "--pipeline", definition)
+    assert (code, f"{verb}: done." in said) == (0, True), said
+    inspector = Inspector(parked)
+    assert inspector.group("a").status == status
+    assert json.loads(inspector.group("a").state["state"])["balance"] == balance
+    [kept] = [json.loads(path.read_text()) for path in parked.glob("decisions/taken/*.json")]
+    assert (kept["by"], kept["action"], kept["group"]) == ("ann", verb, group)
+    assert inspector.last.counts["rejected"] == ({rejected[0]: len(rejected)} if rejected else {})
+    if verb == "replace":
+        assert (kept["old"]["amount"], kept["new"]["amount"], kept["why"]) == (-5, 5, "a typing error")
+    if verb == "skip":
+        assert inspector.group("early").skipped == [(1, 1)]
+
+
+def test_a_decision_waits_for_the_next_step(parked: Path, bench: Bench) -> None:
+    code, said = command("parked", "drop", parked, "a")
+    assert (code, "the next step takes it" in said) == (0, True)
+    assert "and not taken yet: drop." in Inspector(parked).explain("a")
+    bench.step([row(4)])
+    assert Inspector(parked).group("a").reached == 4
+
+
+def test_a_decision_that_events_overtook_is_void(parked: Path, bench: Bench, definition: str) -> None:
+    for _ in range(2):
+        command("parked", "skip", parked, "early")
+    bench.step([])
+    last = bench.store.latest()
+    assert last is not None
+    assert [bool(each.void) for each in last.decisions] == [False, True]
+    code, said = command("parked", "skip", parked, "early", "--pipeline", definition)
+    assert (code, "has no gap" in said) == (1, True)
+    code, said = command("parked", "drop", parked, "well", "--pipeline", definition)
+    assert (code, "holds no such message; it holds none" in said) == (1, True)
+    code, said = command("parked", "replace", parked, "a", "--content", '{"revision": 9}', "--pipeline", definition)
+    assert (code, "void" in said, "cannot be replaced" in said) == (1, True, True)
+    code, said = command("parked", "replace", parked, "a", "--content", '{"cents": 9}', "--pipeline", definition)
+    assert (code, "void" in said, "no field 'cents'" in said) == (1, True, True)
+    code, said = command("parked", "replace", parked, "a", "--content", "{", "--pipeline", definition)
+    assert (code, "is not JSON" in said) == (1, True)
+
+
+def test_a_crash_before_a_decision_is_filed_away_does_not_take_it_twice(bench: Bench) -> None:
+    bench.step([row(2, account="early")])
+    bench.store.decide(Inspector(bench.root).decision(Action.SKIP, "early", by="ann"))
+    manifest, _ = bench.prepare([])
+    bench.store.commit(manifest)  # and dies here
+    bench.step([row(3, account="early")])
+    last = bench.store.latest()
+    assert last is not None
+    assert last.decisions == []
+    assert Inspector(bench.root).group("early").reached == 3
+
+
+def test_a_step_without_messages_ends_waits(bench: Bench) -> None:
+    bench.step([row(2)], now=DAWN)
+    report = settle(bench.pipeline, store=bench.root, now=DAWN + dt.timedelta(minutes=11))
+    assert (report.step, report.counts.received) == (2, 0)
+    assert Inspector(bench.root).group("a").status == "gap"
+    with pytest.raises(StoreError, match="is not a store"):
+        settle(bench.pipeline, store=bench.root / "nowhere")
