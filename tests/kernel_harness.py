@@ -6,6 +6,7 @@ Spark session would manage a handful. The rows are prepared as the intake does, 
 
 import datetime as dt
 import hashlib
+import math
 import os
 import random
 import tempfile
@@ -221,17 +222,18 @@ class Bench:
                 states = codec.unpack(table["state"].combine_chunks())
                 for row, state in zip(table.drop_columns(["state"]).to_pylist(), states, strict=True):
                     newest[row["group"]] = row | {"state": state}
-        held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+        held: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
         for file in (file for level in last.levels for file in level.held):
             rows = self.rows([file])
             assert [row["hash"] for row in rows] == sorted(row["hash"] for row in rows)
             assert len(rows) == file.rows
             for row in rows:
                 turn = (row["epoch"], row["turn"], row["id"] or "", canonical(row["message"]))
-                held.setdefault((row["group"], row["step"]), []).append(turn)
+                held.setdefault(row["group"], []).append((row["step"], turn))
         for group, row in sorted(newest.items()):
             seen.states[group] = row["state"]
-            mine = held.get((group, row["held_step"]), []) if row["held"] else []
+            since = row["held_step"] if row["held"] else math.inf
+            mine = [turn for step, turn in held.get(group, []) if step >= since]
             assert len(mine) == row["held"]
             seen.held += [(group, row["status"], message) for *_, message in sorted(mine)]
             if row["error"] is not None:

@@ -19,10 +19,11 @@ from inturn.core.timeline import GaplessTimeline, Status, Timeline, TimestampTim
 if TYPE_CHECKING:
     from inturn.core.pipeline import Pipeline
 
+CONFLICT = "another message with this place or id, and other content, came first"
 Emitted = tuple[int, Sequence[Any]]
 
 _DETAILS = {
-    Verdict.CONFLICT: "another message with this place or id, and other content, came first",
+    Verdict.CONFLICT: CONFLICT,
     Verdict.SKIPPED: "it came after its revision had been skipped",
     Verdict.LATE: "its time is below the group's watermark",
     Verdict.GIVEN_UP: "its group had been given up",

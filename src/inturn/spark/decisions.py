@@ -43,6 +43,10 @@ class Decisions:
         self.hashes = np.array(found, dtype=np.int64)
         self.verdicts: dict[str, str | None] = {}
 
+    def concern(self, group: str) -> bool:
+        """Whether there is one about a group."""
+        return group in self._by_group
+
     def about(self, group: str) -> list[tuple[str, Decision]]:
         """The decisions about one group, which are then no longer there."""
         return self._by_group.pop(group, []) if self._by_group else []

@@ -151,7 +151,7 @@ class Inspector:
             for file in level.held
             for part in Cursor(self.store.files, [file], *_ALL).take(wanted, _ALL[1])
             for each in part.to_pylist(maps_as_pydicts="strict")
-            if each["group"] == name and each["step"] == row["held_step"]
+            if each["group"] == name and each["step"] >= row["held_step"]
         ]
         return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
-from inturn.core.fold import Fold, Group, Journal
+from inturn.core.fold import CONFLICT, Fold, Group, Journal
 from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
@@ -34,7 +34,7 @@ _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
 class Open(Group):
     """A group whose rows are being read, and what the store had of it."""
 
-    __slots__ = ("changed", "decided", "hash", "held_step", "parked_before")
+    __slots__ = ("changed", "decided", "hash", "held_step", "parked_before", "stored", "taken")
 
     def __init__(
         self, hash_: int, record: Record | None, name: str, line: Timeline, fold: Fold, kernel: "Kernel"
@@ -42,6 +42,8 @@ class Open(Group):
         super().__init__(name, line, fold, kernel.journal, kernel.now_us)
         self.hash = hash_
         self.held_step = record.held_step if record else None
+        self.stored = record.stored if record else None
+        self.taken = record.taken if record else {}
         self.changed = record is None
         self.decided = False
         self.parked_before = line.parked in _PARKED
@@ -53,6 +55,16 @@ class Open(Group):
         if verdict in _CHANGES or self.timeline.epoch != epoch:
             self.changed = True
         return verdict
+
+    def digest_held(self, turn: int) -> bytes | None:
+        """The digest of the message that is held at a revision, if one is."""
+        new = self.timeline.held.get((0, turn))
+        if new is not None:
+            return new.digest
+        if turn not in self.taken:
+            return None
+        digests, at = self.taken[turn]
+        return cast("bytes", digests[at].as_py())
 
 
 class Kernel:
@@ -117,7 +129,8 @@ class Kernel:
         chunk = Chunk.of(self._pipeline, self._codec, valid, columns, self._group)
         firsts = chunk.hashes[chunk.starts[:-1]]
         hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
-        records = self._levels.take(hashes, int(hashes[-1]))
+        restored = partial(self._restored, chunk) if by_revision(self._pipeline) else None
+        records = self._levels.take(hashes, int(hashes[-1]), restored=restored)
         begun = zip(chunk.names, firsts.tolist(), strict=True)
         opened = [self._begin(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
         if by_revision(self._pipeline):
@@ -127,6 +140,28 @@ class Kernel:
         # What shares the last hash may still get a message in the next chunk.
         self._visit(records, int(hashes[-1]))
         self._flush()
+
+    def _restored(self, chunk: Chunk, holding: dict[str, Record]) -> set[str]:
+        """Which groups need what they hold: something that comes, a decision or the time may release it."""
+        start = cast("Gapless", self._pipeline.order).start
+        places = {name: at for at, name in enumerate(chunk.names)}
+        last = chunk.names[-1]  # it may go on in the next chunk
+        needed = {last} & holding.keys()
+        for name, record in holding.items():
+            deadline = record.stored.deadline_us if record.stored else None
+            if (
+                name not in places
+                or self._decisions.concern(name)
+                or (deadline is not None and deadline <= self.now_us)
+            ):
+                needed.add(name)
+                continue
+            first, end = chunk.starts[places[name]], chunk.starts[places[name] + 1]
+            due = start if record.line.reached is None else record.line.reached + 1
+            at = first + np.searchsorted(chunk.turns[first:end], due)
+            if at < end and chunk.turns[at] == due:
+                needed.add(name)
+        return needed
 
     # -- what cannot be placed -------------------------------------------------------------------------------
 
@@ -198,10 +233,14 @@ class Kernel:
         opened.finish(final=self._final)
         self.parked += (line.parked in _PARKED) - opened.parked_before
         if line.held.keys() != opened.held_before or opened.decided:
-            opened.held_step, opened.changed = self._step, True
-            self._writer.hold(opened.hash, opened)
+            opened.changed = True
+            if opened.decided or not opened.held_before <= line.held.keys() or opened.held_step is None:
+                opened.held_step = self._step  # what earlier steps wrote is dead
+                self._writer.hold(opened.hash, opened, line.held)
+            else:
+                self._writer.hold(opened.hash, opened, line.held.keys() - opened.held_before)
         if opened.changed or len(line.skipped) != skipped or line.parked is not parked:
-            self._writer.group(opened.hash, opened, opened.held_step)
+            self._writer.group(opened.hash, opened, opened.held_step, opened.stored)
 
     def _flush(self) -> None:
         self._writer.outputs(self.journal.outputs)
@@ -273,7 +312,7 @@ class Kernel:
             line = each.timeline
             if line.reached is not None:
                 due[at] = line.reached + 1
-            if line.held or line.parked:
+            if line.held or line.parked or each.stored:
                 plain[at] = False
         runs = _Runs(chunk, due, plain)
         chunk.need(runs.digests_needed())
@@ -284,7 +323,9 @@ class Kernel:
             begin, end = runs.run_starts[at], runs.run_starts[at + 1]
             first, last = starts[at], starts[at + 1]
             each.timeline.epoch = 0
-            if end - begin == last - first:
+            if each.stored:
+                self._behind(chunk, each, range(first, first + runs.old[at]), range(first + runs.old[at], last))
+            elif end - begin == last - first:
                 self._apply(chunk, each, range(first, last), marks[at])
             else:
                 self._apply_and_rest(
@@ -321,6 +362,19 @@ class Kernel:
                     each.offer(chunk.entry(row))
         return applied
 
+    def _behind(self, chunk: Chunk, each: Open, old: range, ahead: range) -> None:
+        """A group that goes on holding: nothing that came is due, so what it holds need not be looked at."""
+        for row in old:
+            each.offer(chunk.entry(row))
+        for row in ahead:
+            held = each.digest_held(chunk.turns.item(row))
+            if held is None:
+                each.timeline.hold(chunk.entry(row), self.now_us)
+            elif held == chunk.digest_of(row):
+                self.counts.duplicate += 1
+            else:
+                self.journal.reject(each.name, chunk.entry(row), "conflict", CONFLICT)
+
     def _apply_and_rest(
         self, chunk: Chunk, runs: "_Runs", each: Open, first: int, middle: int, last: int, rows: list[int], marks: bytes
     ) -> None:
@@ -344,8 +398,7 @@ class Kernel:
             elif chunk.digest_of(row) == chunk.digest_of(winner):
                 self.counts.duplicate += 1
             else:
-                detail = "another message with this place or id, and other content, came first"
-                self.journal.reject(each.name, chunk.entry(row), "conflict", detail)
+                self.journal.reject(each.name, chunk.entry(row), "conflict", CONFLICT)
 
 
 class _Runs:

@@ -175,7 +175,7 @@ def _parked(spark: "SparkSession", source: Store, about: About, last: Manifest) 
         on=[
             F.col("h.hash") == F.col("g.hash"),
             F.col("h.group") == F.col("g.group"),
-            F.col("h.step") == F.col("g.held_step"),
+            F.col("h.step") >= F.col("g.held_step"),
         ],
     )
     return live.select(

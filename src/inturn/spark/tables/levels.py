@@ -5,8 +5,8 @@ walks all levels side by side and takes the rows of the groups it needs, so what
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,23 @@ from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes
 from inturn.spark.tables.storage import Storage
 
+_GOING = (Status.OPEN, Status.WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Held messages that stay in the store, since nothing that came could release them.
+
+    Attributes:
+        count: how many.
+        oldest_us: since when the one that waits longest waits.
+        deadline_us: when the group's wait is over.
+    """
+
+    count: int
+    oldest_us: int | None
+    deadline_us: int | None
+
 
 @dataclass(slots=True)
 class Record:
@@ -30,16 +47,20 @@ class Record:
     Attributes:
         hash: of the group's text form.
         group: the text form.
-        line: its timeline, with the messages it holds put back.
+        line: its timeline, with the messages it holds put back, unless they are only ``stored``.
         restore: makes its state, as often as it is asked.
-        held_step: the step that wrote what it holds.
+        held_step: the first step whose held messages of this group still are; None if it holds none.
+        stored: what it holds that was not put back.
+        taken: for each revision of that, where its digest is.
     """
 
     hash: int
     group: str
     line: Timeline
     restore: Callable[[], Any]
-    held_step: int | None
+    held_step: int | None = None
+    stored: Stored | None = None
+    taken: dict[int, tuple[pa.Array, int]] = field(default_factory=dict)
 
 
 class _Restore:
@@ -101,10 +122,22 @@ class Levels:
         self._bound, self._high = low - 1, high
         self._found: dict[str, Record] = {}
 
-    def take(self, hashes: Hashes, upto: int | None = None) -> dict[str, Record]:
+    def take(
+        self,
+        hashes: Hashes,
+        upto: int | None = None,
+        *,
+        restored: Callable[[dict[str, Record]], set[str]] | None = None,
+    ) -> dict[str, Record]:
         """The groups with one of ``hashes`` (sorted, unique) or due, up to ``upto`` and behind the call before.
 
         The caller takes out of the dictionary what it has dealt with; what it left comes again with the next call.
+
+        Args:
+            hashes: the groups that are wanted.
+            upto: the greatest hash to look at; None for the end of the slice.
+            restored: says, for the groups that hold messages, which of them need them back; the others are told only
+                which places are taken. None restores all.
         """
         bound = self._high if upto is None else upto
         due = [found for cursor in self._due for found in cursor.hashes(bound, self._due_us)]
@@ -113,44 +146,72 @@ class Levels:
         wanted = wanted[wanted > self._bound]
         if len(wanted):
             new: dict[str, Record] = {}
-            for cursor in self._groups:
-                for table in cursor.take(wanted, bound):
-                    new.update(self._records(table))
-            self._put_back(new, bound)
+            for cursor in reversed(self._groups):  # the newest says how a group stands
+                for batch, hit in cursor.find(wanted, bound):
+                    self._add(batch, hit, new)
+            holding = {name: record for name, record in new.items() if record.held_step is not None}
+            self._put_back(holding, restored(holding) if restored else holding.keys(), bound)
             self._found.update(new)
         self._bound = max(self._bound, bound)
         return self._found
+
+    def _add(self, batch: pa.RecordBatch, hit: Hashes, records: dict[str, Record]) -> None:
+        if records:
+            names = batch.column("group").take(pa.array(hit)).to_pylist()
+            hit = hit[[name not in records for name in names]]
+        if len(hit):
+            records.update(self._records(batch.take(pa.array(hit))))
 
     def _records(self, rows: pa.RecordBatch) -> Iterator[tuple[str, Record]]:
         array = rows.column("state")
         states = self._states.unpack(array)
         columns = {name: values(rows.column(name)) for name in rows.schema.names if name != "state"}
         for row, name in enumerate(columns["group"]):
-            status = columns["status"][row]
+            status, skipped = columns["status"][row], columns["skipped"][row]
             line = timeline(
                 self._pipeline.order,
                 epoch=columns["epoch"][row],
                 reached=columns["reached"][row],
                 memory=columns["memory"][row],
-                skipped=[(first, last) for first, last in json.loads(columns["skipped"][row] or "[]")],
-                parked=None if status in (Status.OPEN, Status.WAITING) else Status(status),
+                skipped=[(first, last) for first, last in json.loads(skipped)] if skipped else [],
+                parked=None if status in _GOING else Status(status),
                 error=columns["error"][row],
             )
             restore = _Restore(states[row], partial(self._unpack_one, array, row))
-            held_step = columns["held_step"][row] if columns["held"][row] else None
-            yield name, Record(columns["hash"][row], name, line, restore, held_step)
+            record = Record(columns["hash"][row], name, line, restore)
+            if columns["held"][row]:
+                record.held_step = columns["held_step"][row]
+                record.stored = Stored(columns["held"][row], columns["oldest_us"][row], columns["deadline_us"][row])
+            yield name, record
 
     def _unpack_one(self, states: pa.StructArray, row: int) -> Any:
         return self._states.unpack(states.slice(row, 1))[0]
 
-    def _put_back(self, records: dict[str, Record], bound: int) -> None:
-        """Give each group the messages it holds; what an older level held of a group is dead."""
-        holding = np.array(sorted({r.hash for r in records.values() if r.held_step is not None}), dtype=np.int64)
+    def _put_back(self, records: dict[str, Record], restored: Collection[str], bound: int) -> None:
+        """Give groups the messages they hold, or only say which places are taken; what is older is dead."""
+        holding = np.array(sorted({record.hash for record in records.values()}), dtype=np.int64)
         for cursor in self._held:
-            for table in cursor.take(holding, bound):
-                self._restore(table, records)
+            for batch, hit in cursor.find(holding, bound):
+                rows = pa.array(hit)
+                names = batch.column("group").take(rows).to_pylist()
+                steps = batch.column("step").take(rows).to_pylist()
+                back: list[tuple[int, Record]] = []
+                told: list[tuple[int, Record]] = []
+                for at, name, step in zip(hit.tolist(), names, steps, strict=True):
+                    record = records.get(name)
+                    if record is not None and record.held_step is not None and step >= record.held_step:
+                        (back if name in restored else told).append((at, record))
+                if back:
+                    self._restore(batch.take(pa.array([at for at, _ in back])), [record for _, record in back])
+                if told:
+                    turns = batch.column("turn").to_numpy()
+                    digests = batch.column("digest")
+                    for at, record in told:
+                        record.taken[turns.item(at)] = (digests, at)
+        for name in restored:
+            records[name].stored = None
 
-    def _restore(self, batch: pa.RecordBatch, found: dict[str, Record]) -> None:
+    def _restore(self, batch: pa.RecordBatch, records: Sequence[Record]) -> None:
         table = pa.Table.from_batches([batch])
         content = pa.Table.from_struct_array(table["message"])
         codec = MessageCodec(self._pipeline, content.column_names)
@@ -160,14 +221,9 @@ class Levels:
             msg = f"a held message of group {table['group'][row]} does not fit the message type any more: {why}"
             raise InputError(msg)
         messages = codec.build(columns)
-        rows = zip(
-            *(values(table[name]) for name in ("group", "step", "epoch", "turn", "digest", "id", "since_us")),
-            strict=True,
-        )
-        for at, (name, step, epoch, turn, digest, ident, since_us) in enumerate(rows):
-            record = found.get(name)
-            if record is not None and record.held_step == step:
-                record.line.restore(Entry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
+        rows = zip(*(values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us")), strict=True)
+        for at, (epoch, turn, digest, ident, since_us) in enumerate(rows):
+            records[at].line.restore(Entry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def _by_hash(table: pa.Table) -> pa.Table:
 
 
 def _holding(groups: pa.Table) -> dict[str, int]:
-    """For each group that holds messages, the step that wrote them."""
+    """For each group that holds messages, the first step whose rows still are."""
     rows = groups.select(["group", "held_step"]).filter(pc.greater(groups["held"], 0))
     return dict(zip(rows["group"].to_pylist(), rows["held_step"].to_pylist(), strict=True))
 
@@ -128,7 +128,8 @@ def _holding(groups: pa.Table) -> dict[str, int]:
 def _live(rows: pa.RecordBatch, alive: dict[str, int]) -> pa.Table:
     """Those of some held messages that their groups still hold."""
     named = zip(rows.column("group").to_pylist(), rows.column("step").to_pylist(), strict=True)
-    return pa.Table.from_batches([rows]).filter(pa.array([alive.get(group) == step for group, step in named]))
+    dead = 2**63
+    return pa.Table.from_batches([rows]).filter(pa.array([alive.get(group, dead) <= step for group, step in named]))
 
 
 def _alike(tables: Iterable[pa.Table]) -> list[pa.Table]:

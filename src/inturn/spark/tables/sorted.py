@@ -92,6 +92,10 @@ class Cursor:
 
     def take(self, hashes: Hashes, upto: int) -> Iterator[pa.RecordBatch]:
         """The rows with one of ``hashes`` (sorted, unique), not beyond ``upto``; goes on behind at the next call."""
+        return (batch.take(pa.array(hit)) for batch, hit in self.find(hashes, upto))
+
+    def find(self, hashes: Hashes, upto: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
+        """The same, as record batches and the numbers of the rows in them."""
         batches = self._batches
         while batches.first <= upto:
             first, last = np.searchsorted(hashes, batches.first), np.searchsorted(hashes, batches.last, side="right")
@@ -99,7 +103,7 @@ class Cursor:
                 batch = batches.read()
                 hit = _hits(batch.column("hash").to_numpy(), hashes[first:last])
                 if len(hit):
-                    yield batch.take(pa.array(hit))
+                    yield batch, hit
             if batches.last > upto:
                 return
             batches.step()

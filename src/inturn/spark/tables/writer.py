@@ -1,7 +1,7 @@
 """What one task decided, as rows of files under a name of its own attempt, so that no two tasks ever collide."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,8 +13,9 @@ from inturn.core.message import Entry, canonical, effect_id
 from inturn.core.order import Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import place_of
-from inturn.core.timeline import GaplessTimeline
+from inturn.core.timeline import GaplessTimeline, Key, Status
 from inturn.spark.columns.codec import StateCodec
+from inturn.spark.tables.levels import Stored
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut
 from inturn.spark.tables.storage import Storage
@@ -97,8 +98,15 @@ class Writer:
         self._timed = pipeline.gap_timeout_us
         self._releases = isinstance(pipeline.order, Timestamp)
 
-    def group(self, hash_: int, group: Group, held_step: int | None) -> None:
-        """Keep a group as it is now; ``held_step`` says which step wrote what it holds."""
+    def group(self, hash_: int, group: Group, held_step: int | None, stored: Stored | None) -> None:
+        """Keep a group as it is now.
+
+        Args:
+            hash_: of the group's text form.
+            group: the group.
+            held_step: the first step whose held messages of this group still are.
+            stored: what it holds that was left in the store.
+        """
         line = group.timeline
         self.touched.append(hash_)
         held = len(line.held)
@@ -110,16 +118,20 @@ class Writer:
                 deadline = NEVER_US
         if held:
             oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None)
+        status = line.status
+        if stored is not None:
+            held, oldest, deadline = held + stored.count, stored.oldest_us, stored.deadline_us
+            status = line.parked or Status.WAITING
         if line.skipped:
             skipped = json.dumps(line.skipped)
-        row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
+        row = (hash_, group.name, line.epoch, line.reached, status, line.error, line.memory)
         self._groups.append((*row, skipped, held, held_step if held else None, deadline, oldest, self._step))
         self._new_states.append(group.fold.state)
 
-    def hold(self, hash_: int, group: Group) -> None:
-        """Keep all messages that a group holds."""
-        line = group.timeline
-        self._held.extend((hash_, group.name, line.held[key]) for key in sorted(line.held))
+    def hold(self, hash_: int, group: Group, keys: Iterable[Key]) -> None:
+        """Keep these of the messages that a group holds."""
+        held = group.timeline.held
+        self._held.extend((hash_, group.name, held[key]) for key in sorted(keys))
 
     def flush(self) -> None:
         """Write the groups and held messages that were kept, sorted by hash."""
