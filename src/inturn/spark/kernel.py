@@ -129,8 +129,13 @@ class Kernel:
         chunk = Chunk.of(self._pipeline, self._codec, valid, columns, self._group)
         firsts = chunk.hashes[chunk.starts[:-1]]
         hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
-        restored = partial(self._restored, chunk) if by_revision(self._pipeline) else None
-        records = self._levels.take(hashes, int(hashes[-1]), restored=restored)
+        plain = by_revision(self._pipeline)
+        records = self._levels.take(
+            hashes,
+            int(hashes[-1]),
+            restored=partial(self._restored, chunk) if plain else None,
+            turns=np.unique(chunk.turns) if plain else None,
+        )
         begun = zip(chunk.names, firsts.tolist(), strict=True)
         opened = [self._begin(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
         if by_revision(self._pipeline):

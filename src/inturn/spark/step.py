@@ -186,6 +186,7 @@ class Stepper:
         now: dt.datetime | None = None,
         final: bool = False,
         micro_batch: tuple[str, int] | None = None,
+        tasks: int | None = None,
     ) -> Report:
         """Take the messages of a DataFrame, or none, as the next step.
 
@@ -195,10 +196,13 @@ class Stepper:
             now: the time of the step; default is the clock, but not before the step before.
             final: see :func:`batch`.
             micro_batch: the run of the stream and the number of the micro-batch that this is.
+            tasks: work with fewer tasks than there are buckets; every task costs something.
         """
         began = time.monotonic()
         last = self.refresh()
         plan = self._plan(df, columns, now, final)
+        if tasks is not None:
+            plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
         reach("before files")
         results = self._alone(plan) if df is None else _run(self.pipeline, df, plan, self._shipped)
         counts = _total(results)

@@ -135,6 +135,12 @@ def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
         raise StoreMismatch(msg)
 
 
+def _cores(df: "DataFrame") -> int | None:
+    """How many tasks can run at once: more only cost more, as micro-batches are small. Connect does not tell."""
+    context = getattr(df.sparkSession, "sparkContext", None)
+    return context.defaultParallelism if context else None
+
+
 def _known(last: Manifest | None, run: str) -> int:
     return last.batches.get(run, -1) if last else -1
 
@@ -173,7 +179,7 @@ class MicroBatches:
         if batch_id > known + 1:
             msg = f"micro-batch {batch_id} comes, but the store {self._store} knows only those up to {known}"
             raise StoreMismatch(msg + "; it was replaced while the stream ran")
-        report = stepper.step(df, self._columns, micro_batch=(self._run, batch_id))
+        report = stepper.step(df, self._columns, micro_batch=(self._run, batch_id), tasks=_cores(df))
         log.info("%s", report)
 
     def __getstate__(self) -> dict[str, Any]:

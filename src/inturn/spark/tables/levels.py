@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from inturn.core.errors import InputError
@@ -128,6 +129,7 @@ class Levels:
         upto: int | None = None,
         *,
         restored: Callable[[dict[str, Record]], set[str]] | None = None,
+        turns: Hashes | None = None,
     ) -> dict[str, Record]:
         """The groups with one of ``hashes`` (sorted, unique) or due, up to ``upto`` and behind the call before.
 
@@ -138,6 +140,7 @@ class Levels:
             upto: the greatest hash to look at; None for the end of the slice.
             restored: says, for the groups that hold messages, which of them need them back; the others are told only
                 which places are taken. None restores all.
+            turns: the places that are asked for, sorted and unique.
         """
         bound = self._high if upto is None else upto
         due = [found for cursor in self._due for found in cursor.hashes(bound, self._due_us)]
@@ -150,7 +153,7 @@ class Levels:
                 for batch, hit in cursor.find(wanted, bound):
                     self._add(batch, hit, new)
             holding = {name: record for name, record in new.items() if record.held_step is not None}
-            self._put_back(holding, restored(holding) if restored else holding.keys(), bound)
+            self._put_back(holding, restored(holding) if restored else holding.keys(), bound, turns)
             self._found.update(new)
         self._bound = max(self._bound, bound)
         return self._found
@@ -187,29 +190,38 @@ class Levels:
     def _unpack_one(self, states: pa.StructArray, row: int) -> Any:
         return self._states.unpack(states.slice(row, 1))[0]
 
-    def _put_back(self, records: dict[str, Record], restored: Collection[str], bound: int) -> None:
+    def _put_back(
+        self, records: dict[str, Record], restored: Collection[str], bound: int, turns: Hashes | None
+    ) -> None:
         """Give groups the messages they hold, or only say which places are taken; what is older is dead."""
         holding = np.array(sorted({record.hash for record in records.values()}), dtype=np.int64)
+        whole = np.array(sorted({records[name].hash for name in restored}), dtype=np.int64)
         for cursor in self._held:
             for batch, hit in cursor.find(holding, bound):
-                rows = pa.array(hit)
-                names = batch.column("group").take(rows).to_pylist()
-                steps = batch.column("step").take(rows).to_pylist()
-                back: list[tuple[int, Record]] = []
-                told: list[tuple[int, Record]] = []
-                for at, name, step in zip(hit.tolist(), names, steps, strict=True):
-                    record = records.get(name)
-                    if record is not None and record.held_step is not None and step >= record.held_step:
-                        (back if name in restored else told).append((at, record))
-                if back:
-                    self._restore(batch.take(pa.array([at for at, _ in back])), [record for _, record in back])
-                if told:
-                    turns = batch.column("turn").to_numpy()
-                    digests = batch.column("digest")
-                    for at, record in told:
-                        record.taken[turns.item(at)] = (digests, at)
+                asked = hit
+                if turns is not None:
+                    places, hashes = batch.column("turn").to_numpy()[hit], batch.column("hash").to_numpy()[hit]
+                    asked = hit[_among(places, turns) | _among(hashes, whole)]
+                if len(asked):
+                    self._give(batch, asked, records, restored)
         for name in restored:
             records[name].stored = None
+
+    def _give(self, batch: pa.RecordBatch, hit: Hashes, records: dict[str, Record], restored: Collection[str]) -> None:
+        rows = pa.array(hit)
+        names, steps = (batch.column(name).take(rows).to_pylist() for name in ("group", "step"))
+        back: list[tuple[int, Record]] = []
+        digests, turns = batch.column("digest"), batch.column("turn").to_numpy()
+        for at, name, step in zip(hit.tolist(), names, steps, strict=True):
+            record = records.get(name)
+            if record is None or record.held_step is None or step < record.held_step:
+                continue
+            if name in restored:
+                back.append((at, record))
+            else:
+                record.taken[turns.item(at)] = (digests, at)
+        if back:
+            self._restore(batch.take(pa.array([at for at, _ in back])), [record for _, record in back])
 
     def _restore(self, batch: pa.RecordBatch, records: Sequence[Record]) -> None:
         table = pa.Table.from_batches([batch])
@@ -224,6 +236,13 @@ class Levels:
         rows = zip(*(values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us")), strict=True)
         for at, (epoch, turn, digest, ident, since_us) in enumerate(rows):
             records[at].line.restore(Entry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
+
+
+def _among(values: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
+    """For each value, whether it is one of those that are known, which are sorted."""
+    if not len(known):
+        return np.zeros(len(values), dtype=np.bool_)
+    return np.asarray(known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values)
 
 
 @dataclass(frozen=True)
