@@ -1,0 +1,360 @@
+"""The pipeline as a stream: the answers of a batch, whatever the cut; nothing twice, whatever is killed or lost."""
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs.answers import assert_tables, total
+from programs.connecting import environment, run
+from programs.ledger import DDL, apply, history, ledger, pipeline
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from inturn import Gapless, Wait
+from inturn.core.decision import Action
+from inturn.core.errors import InputError, StoreConflict, StoreError, StoreMismatch
+from inturn.core.fold import Counts
+from inturn.spark import batch, read, settle, stream
+from inturn.spark.inspect import Inspector
+from inturn.spark.step import Stepper
+from inturn.spark.tables.manifest import Store
+
+LEDGER = Path(__file__).with_name("programs") / "ledger.py"
+MESSAGES = history(seed=3)
+LIMIT_S = 60
+
+
+class Source:
+    """A folder into which messages come as files, one a micro-batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self.folder, self._files = spark, folder, 0
+        folder.mkdir()
+
+    def put(self, messages: Sequence[dict[str, Any]]) -> None:
+        self._files += 1
+        path = self.folder / f".{self._files:04d}.json"
+        path.write_text("".join(json.dumps(message) + "\n" for message in messages))
+        os.utime(path, (self._files, self._files))  # Spark takes the oldest first
+        path.rename(self.folder / path.name[1:])
+
+    def df(self, ddl: str = DDL) -> DataFrame:
+        return self._spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).json(str(self.folder))
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> Source:
+    return Source(spark, tmp_path / "messages")
+
+
+def cut(messages: Sequence[Any], sizes: Sequence[int]) -> Iterator[list[Any]]:
+    """The messages as micro-batches of these sizes, and the rest."""
+    at = 0
+    for size in sizes:
+        yield list(messages[at : at + size])
+        at += size
+    yield list(messages[at:])
+
+
+def take(source: Source, at: Path, line: Any = ledger, **more: Any) -> StreamingQuery:
+    """Run the stream over what is there, to its end."""
+    options = {"store": at / "store", "checkpoint": at / "checkpoint", "trigger": "available now", "buckets": 3}
+    query = stream(line, source.df(), **(options | more))
+    try:
+        assert query.awaitTermination(LIMIT_S)
+    finally:
+        query.stop()
+    return query
+
+
+@contextmanager
+def running(source: Source, at: Path, line: Any) -> Iterator[None]:
+    query = stream(line, source.df(), store=at / "store", checkpoint=at / "checkpoint", buckets=2)
+    try:
+        yield
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not done():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.2)
+
+
+def counts(store: Path) -> list[Counts]:
+    opened = Store(store)
+    return [Counts(**opened.manifest(step).counts) for step in opened.steps()]
+
+
+# -- one answer ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=3)
+@given(data=st.data())
+def test_any_cut_and_any_restart_gives_the_answer_of_one_batch(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    at = tmp_path_factory.mktemp("cut")
+    source = Source(spark, at / "messages")
+    sizes = data.draw(st.lists(st.integers(0, 150), min_size=2, max_size=4))
+    restarts = data.draw(st.sets(st.integers(0, len(sizes)), max_size=2)) | {len(sizes)}
+    for number, messages in enumerate(cut(MESSAGES, sizes)):
+        source.put(messages)
+        if number in restarts:
+            take(source, at)
+    once = ledger.replay(MESSAGES)
+    assert_tables(spark, at / "store", once)
+    assert total(counts(at / "store")) == total([once.counts])
+
+
+def test_what_a_batch_and_a_stream_both_see_is_applied_once(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    half = MESSAGES[: len(MESSAGES) // 2]
+    rows = [tuple(message.values()) for message in half]
+    batch(ledger, spark.createDataFrame(rows, DDL), store=tmp_path / "store", buckets=3)
+    source.put(MESSAGES)
+    take(source, tmp_path, buckets=None)
+    assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+
+
+# -- crashes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["before files@2", "before commit@2", "after commit@2"])
+def test_a_driver_is_killed_in_the_middle(spark: SparkSession, source: Source, tmp_path: Path, point: str) -> None:
+    for messages in cut(MESSAGES, [100, 100]):
+        source.put(messages)
+    store, checkpoint = tmp_path / "store", tmp_path / "checkpoint"
+    command = ["run", f"{LEDGER}:ledger", "--from", source.folder, "--store", store, "--buckets", 3, "--stream"]
+    command += ["--trigger", "available now", "--files", 1, "--checkpoint", checkpoint, "--master", "local[2]"]
+    died = run("-m", "inturn.cli", *command, INTURN_KILL_AT=point)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert Store(store).steps() == ([1, 2] if point.startswith("after") else [1])
+    take(source, tmp_path)
+    assert_tables(spark, store, ledger.replay(MESSAGES))
+    assert [each.received for each in counts(store)] == [100, 100, len(MESSAGES) - 200]
+
+
+def test_a_driver_that_wakes_up_late_cannot_commit(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.put(MESSAGES)
+    store = tmp_path / "store"
+    command = ["run", f"{LEDGER}:ledger", "--from", source.folder, "--store", store, "--buckets", 3, "--stream"]
+    command += ["--trigger", "available now", "--checkpoint", tmp_path / "late", "--master", "local[2]"]
+    late = subprocess.Popen(
+        [sys.executable, "-m", "inturn.cli", *map(str, command)],
+        env=environment(INTURN_STOP_AT="before commit"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        until(lambda: psutil.Process(late.pid).status() == psutil.STATUS_STOPPED)
+        take(source, tmp_path)
+        late.send_signal(signal.SIGCONT)
+        said, _ = late.communicate(timeout=LIMIT_S)
+    finally:
+        late.kill()
+    assert late.returncode == 1
+    assert "another writer committed step 1 first" in " ".join(said.split())
+    assert_tables(spark, store, ledger.replay(MESSAGES))
+
+
+def test_a_worker_is_killed_in_the_middle(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    for messages in cut(MESSAGES, [150]):
+        source.put(messages)
+    marker = str(tmp_path / "died")
+
+    def fragile(account: Any, transfer: Any) -> Any:
+        if transfer.account == "acct-7" and not Path(marker).exists():
+            Path(marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return apply(account, transfer)
+
+    with pytest.raises(StreamingQueryException):
+        take(source, tmp_path, pipeline(fragile))
+    assert Path(marker).exists()
+    take(source, tmp_path, pipeline(fragile))
+    assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+
+
+# -- the store and the checkpoint part -------------------------------------------------------------------------
+
+
+def test_a_lost_checkpoint_costs_nothing(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    for messages in cut(MESSAGES, [100]):
+        source.put(messages)
+    take(source, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint")
+    take(source, tmp_path)
+    assert len(Store(tmp_path / "store").steps()) == 4
+    assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+
+
+def test_a_checkpoint_without_its_store_is_refused(source: Source, tmp_path: Path) -> None:
+    for messages in cut(MESSAGES, [100]):
+        source.put(messages)
+    take(source, tmp_path)
+    shutil.move(tmp_path / "store", tmp_path / "away")
+    with pytest.raises(StoreMismatch, match=r"checkpoint has finished micro-batch 1.*store.*none of its micro-batches"):
+        take(source, tmp_path)
+    shutil.rmtree(tmp_path / "store")
+    shutil.move(tmp_path / "away", tmp_path / "store")
+    (tmp_path / "store" / "steps" / "000000000002.json").unlink()  # an older backup
+    with pytest.raises(StoreMismatch, match="only those up to 0"):
+        take(source, tmp_path)
+
+
+def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.put(MESSAGES[:3])
+    take(source, tmp_path)
+    with pytest.raises(InputError, match="of pipeline 'ledger', not 'other'"):
+        take(source, tmp_path, replace(ledger, name="other"), store=tmp_path / "other")
+    writer = source.df().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "theirs"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(LIMIT_S)
+    with pytest.raises(InputError, match="not inturn's"):
+        take(source, tmp_path, checkpoint=tmp_path / "theirs")
+
+
+def test_of_two_streams_on_one_store_the_second_to_commit_fails(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = (Stepper(ledger, tmp_path / "store", buckets=2, alone=True) for _ in range(2))
+    one.step(None, [])
+    steady = two.store.latest
+    two.store.latest = lambda after=None: after  # type: ignore[method-assign]  # it has looked already
+    with pytest.raises(StoreConflict, match="another writer committed step 1 first"):
+        two.step(None, [])
+    two.store.latest = steady  # type: ignore[method-assign]
+    assert two.step(None, []).step == 2
+
+
+# -- time and people -------------------------------------------------------------------------------------------
+
+
+def test_a_wait_ends_on_time_while_no_messages_come(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    line = replace(ledger, on_gap=Wait("3 seconds", then="skip"))
+    source.put([{"account": "a", "revision": 2, "amount": 1}])
+    with running(source, tmp_path, line):
+        until((tmp_path / "store" / "steps" / "000000000002.json").exists)
+    first, second = (Store(tmp_path / "store").manifest(step) for step in (1, 2))
+    assert (second.counts["received"], second.counts["applied"]) == (0, 1)
+    assert 3_000_000 <= second.now_us - first.now_us < 20_000_000
+    assert Inspector(tmp_path / "store").group("a").skipped == [(1, 1)]
+
+
+def test_a_wait_ends_at_the_next_run(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    line = replace(ledger, on_gap=Wait("1 second", then="park"))
+    source.put([{"account": "a", "revision": 2, "amount": 1}])
+    take(source, tmp_path, line)
+    time.sleep(1)
+    take(source, tmp_path, line)
+    assert Inspector(tmp_path / "store").group("a").status == "gap"
+    steps = len(Store(tmp_path / "store").steps())
+    take(source, tmp_path, line)
+    assert len(Store(tmp_path / "store").steps()) == steps, "nothing came and nothing was due"
+
+
+def test_a_running_stream_takes_a_decision_at_once(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.put([{"account": "a", "revision": 1, "amount": -1}, {"account": "a", "revision": 2, "amount": 5}])
+    store = tmp_path / "store"
+    with running(source, tmp_path, ledger):
+        until((store / "steps" / "000000000001.json").exists)
+        inspector = Inspector(store)
+        inspector.store.decide(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
+        until((store / "steps" / "000000000002.json").exists)
+        until(lambda: not inspector.store.files.names("decisions/new"))
+    group = Inspector(store).group("a")
+    assert (group.status, group.reached, group.state["balance"]) == ("open", 2, 36)
+
+
+# -- bad input -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_is_told_before_the_stream_starts(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.put(MESSAGES[:3])
+    at = {"store": tmp_path / "store", "checkpoint": tmp_path / "checkpoint"}
+    with pytest.raises(InputError, match="the input is not a stream"):
+        stream(ledger, spark.createDataFrame([("a", 1, 1)], DDL), **at)
+    with pytest.raises(InputError, match="the input is a stream; a batch"):
+        batch(ledger, source.df(), store=at["store"])
+    with pytest.raises(InputError, match="has no column 'revision'"):
+        stream(ledger, source.df("account string, amount bigint"), **at)
+    with pytest.raises(InputError, match="outputs_format='csv'"):
+        stream(ledger, source.df(), **at, outputs_format="csv")
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot"):
+        stream(ledger, source.df(), store=tmp_path / "file" / "store", checkpoint=at["checkpoint"])
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_column_that_changes_its_type_between_runs_is_refused(source: Source, tmp_path: Path) -> None:
+    source.put(MESSAGES[:3])
+    take(source, tmp_path)
+    with pytest.raises(InputError, match="the column 'revision' is string"):
+        stream(
+            ledger,
+            source.df("account string, revision string, amount bigint"),
+            store=tmp_path / "store",
+            checkpoint=tmp_path / "checkpoint",
+        )
+
+
+def test_another_handler_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Stepper(ledger, tmp_path / "store", buckets=1, alone=True).step(None, [])
+    with caplog.at_level(logging.WARNING, logger="inturn"):
+        settle(ledger, store=tmp_path / "store")
+        assert caplog.text == ""
+        settle(replace(ledger, handler=lambda state, message: (state, [])), store=tmp_path / "store")
+    assert "ledger: the handler is not the one of step 2" in caplog.text
+
+
+# -- the tables ------------------------------------------------------------------------------------------------
+
+
+def test_an_earlier_step_is_read_after_levels_were_merged(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    line = replace(ledger, order=Gapless("revision"))
+    for number in range(1, 12):
+        source.put(
+            [{"account": "a", "revision": number, "amount": 1}, {"account": f"b{number}", "revision": 1, "amount": 1}]
+        )
+    take(source, tmp_path, line)
+    for step in (1, 8, 9, 11):
+        states = {row.group: row.revision for row in read(spark, tmp_path / "store", "states", step=step).collect()}
+        assert states == {"a": step} | {f"b{number}": 1 for number in range(1, step + 1)}
+
+
+def test_the_outputs_are_a_delta_table(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    for messages in cut(MESSAGES, [100, 100]):
+        source.put(messages)
+    take(source, tmp_path, outputs_format="delta")
+    effects = DeltaTable(tmp_path / "store" / "data" / "outputs").to_pyarrow_table().column("effect_id").to_pylist()
+    assert sorted(effects) == sorted(each.effect_id for each in ledger.replay(MESSAGES).outputs)
+
+
+def test_the_hash_of_a_group_is_spark_s(spark: SparkSession) -> None:
+    from inturn.spark.decisions import group_hash
+
+    groups = ["", "a", "acct-1", "é" * 40, "\U0001f600", "x" * 1000]
+    rows = (
+        spark.createDataFrame([(group,) for group in groups], "g string").selectExpr("g", "xxhash64(g) AS h").collect()
+    )
+    assert {row.g: row.h for row in rows} == {group: group_hash(group) for group in groups}
