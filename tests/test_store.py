@@ -5,6 +5,8 @@ of ours that names the file, and what was committed stays as it was.
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
@@ -426,3 +428,34 @@ def test_a_group_is_as_its_newest_step_left_it(tmp_path: Path, row_group_rows: i
         bench.step([row for account in accounts[: 2 * step] for row in rows(*range(1, step + 1), account=account)])
     balances = {name: state.balance for name, state in bench.seen().states.items()}
     assert balances == dict.fromkeys(accounts, 4)
+
+
+# -- a disk that is full ----------------------------------------------------------------------------------------
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_store import Bench, SCHEMA, ledger, rows
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+bench = Bench(ledger, SCHEMA, root=Path(sys.argv[2]))
+bench.step([row for account in map(str, range(400)) for row in rows(2, 4, account=account)])
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 3_000, 20_000])
+def test_a_write_that_fails_keeps_nothing_of_the_step(bench: Bench, tmp_path: Path, limit: int) -> None:
+    """No file may be larger than the limit: the kernel refuses the write as it does on a full disk."""
+    bench.step(rows(1, 3))
+    before = bench.seen()
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, here, str(bench.root), str(limit)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "StoreError: cannot write" in done.stderr, done.stderr
+    assert bench.seen() == before
+    bench.step(rows(2))
+    assert bench.seen().states["a"].balance == 3
+    assert sweep(bench.root, older_than_s=0) != []

@@ -48,13 +48,16 @@ def _main(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where the messages, the store and the pictures go.")] = Path("demo"),
+    crash: Annotated[
+        bool, typer.Option("--crash", help="As a stream whose process is really killed in the middle.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Two weeks of real flights, delivered as a real network would, put in order on Spark."""
     with told():
         from inturn.demo.run import main
 
-        if not main(out, json=as_json).good:
+        if not main(out, json=as_json, crash=crash).good:
             raise typer.Exit(1)
 
 

@@ -31,3 +31,13 @@ def test_the_demo_puts_every_aircraft_right_where_the_last_write_does_not(spark,
     for name in (run.PICTURE, run.PAGE, run.FIRST, run.SECOND, run.STORE):
         assert (tmp_path / "demo" / name).exists()
     assert spark.range(1).count() == 1, "the caller's session is left running"
+
+
+def test_a_demo_that_is_killed_in_the_middle_comes_to_the_same(spark, tmp_path, capsys):
+    run.main(tmp_path / "demo", json=True, spark=spark, crash=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["good"]
+    assert shown["wrong"][INTURN]["aircraft"] == 0
+    assert len(shown["steps"]) == 6
+    assert sum(step["received"] for step in shown["steps"]) == shown["messages"]
+    assert shown["outputs"] == shown["landings"]

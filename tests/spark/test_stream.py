@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs.answers import assert_tables, total
-from programs.connecting import environment, run
+from programs.connecting import environment, run, server
 from programs.ledger import DDL, apply, history, ledger, pipeline
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -134,6 +134,29 @@ def test_what_a_batch_and_a_stream_both_see_is_applied_once(
     source.put(MESSAGES)
     take(source, tmp_path, buckets=None)
     assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+
+
+def test_a_stream_through_connect(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
+    for messages in cut(MESSAGES, [150]):
+        source.put(messages)
+    command = ["run", f"{LEDGER}:ledger", "--from", source.folder, "--store", tmp_path / "store", "--buckets", 3]
+    command += ["--stream", "--trigger", "available now", "--files", 1, "--master", server(), "--json"]
+    done = run("-m", "inturn.cli", *command)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["counts"]["received"] for line in done.stdout.splitlines()] == [150, len(MESSAGES) - 150]
+    assert (tmp_path / "store-checkpoint").exists()
+    assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+
+
+def test_spark_s_pages_name_the_step(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.put(MESSAGES[:3])
+    take(source, tmp_path)
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+    store = spark._jsc.sc().statusStore()  # what the pages are made of
+    jobs = store.jobsList(None)
+    said = {jobs.apply(at).description() for at in range(jobs.size())}
+    assert "inturn ledger: step 1" in {each.get() for each in said if each.isDefined()}
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from rich.table import Table
 from inturn.core.errors import SetupError
 from inturn.demo import delivery, flights, naive, page, picture
 from inturn.demo import result as results
+from inturn.demo.crash import CHECKPOINT, FILES, STREAM, stream
 from inturn.demo.result import DISTINCT, INTURN, NAIVE, REASONS, Result
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def main(
     out: Path = Path("demo"),
     *,
     json: bool = False,
+    crash: bool = False,
     cores: str | int = "*",
     spark: "SparkSession | None" = None,
 ) -> Result:
@@ -48,6 +50,7 @@ def main(
     Args:
         out: the folder to write to; what an earlier demo made there is made anew.
         json: write one JSON document to standard output in place of the tables.
+        crash: deliver as a stream whose driver is killed in the middle and started again.
         cores: how many tasks Spark runs at once; ``"*"`` is one for each core.
         spark: the session to work in, which is left running; without it one is started, and stopped at the end.
 
@@ -71,7 +74,7 @@ def main(
     check()
     prepare(out)
     if spark is not None:
-        result = play(spark, out, part)
+        result = play(spark, out, part, crash=crash)
     else:
         with part("Starting Spark"):
             from inturn.spark.local.session import local_session
@@ -80,7 +83,7 @@ def main(
             os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
             own = local_session("inturn demo", cores=cores)
         try:
-            result = play(own, out, part)
+            result = play(own, out, part, crash=crash)
         finally:
             own.stop()
     with part("Drawing the picture"):
@@ -113,7 +116,7 @@ def prepare(out: Path) -> None:
     Raises:
         SetupError: the folder holds a file of the demo's names that no demo made.
     """
-    made = [path for name in (FIRST, SECOND, STORE, PICTURE, PAGE) if (path := out / name).exists()]
+    made = [path for name in (FIRST, SECOND, STREAM, CHECKPOINT, STORE, PICTURE, PAGE) if (path := out / name).exists()]
     if made and not (out / MARK).exists():
         raise SetupError(f"{made[0]} is there already and no demo made it; give another folder with --out")
     for path in made:
@@ -125,16 +128,16 @@ def prepare(out: Path) -> None:
     (out / MARK).write_text("inturn demo made the files beside this one, and deletes them when it runs again\n")
 
 
-def play(spark: "SparkSession", out: Path, part: "Part") -> Result:
+def play(spark: "SparkSession", out: Path, part: "Part", *, crash: bool = False) -> Result:
     """Deliver, put in order, ask the naive pipelines too, and compare with the truth.
 
     Args:
         spark: the session to work in.
         out: the folder for the messages and the store, empty of both.
         part: a context manager that is entered with the name of each part of the work.
+        crash: deliver as a stream whose driver is killed in the middle and started again.
     """
     import inturn.spark
-    from inturn.demo.pipeline import aircraft
 
     with part("Reading the flights and delivering them badly"):
         legs = flights.read_legs()
@@ -143,13 +146,15 @@ def play(spark: "SparkSession", out: Path, part: "Part") -> Result:
         files = [str(out / FIRST), str(out / SECOND)]
         for rows, file in zip((sent.first, sent.second), files, strict=True):
             delivery.write(rows, Path(file))
-    steps: list[Counts] = []
     store = str(out / STORE)
-    with part("inturn, delivery 1: what lacks a predecessor waits"):
-        steps.append(inturn.spark.batch(aircraft, spark.read.parquet(files[0]), store=store, buckets=BUCKETS).counts)
-        waiting = inturn.spark.read(spark, store, "states").where("status = 'waiting'").count()
-    with part("inturn, delivery 2: what waited is released"):
-        steps.append(inturn.spark.batch(aircraft, spark.read.parquet(files[1]), store=store).counts)
+    if crash:
+        steps = stream(sent, out, store, BUCKETS, part)
+        first = FILES
+    else:
+        steps = _batches(spark, files, store, part)
+        first = 1
+    with part("Reading the tables"):
+        waiting = inturn.spark.read(spark, store, "states", step=first).where("status = 'waiting'").count()
         states = naive.answers(inturn.spark.read(spark, store, "states"), "group")
         outputs = inturn.spark.read(spark, store, "outputs").count()
     with part("The last write wins, with and without copies"):
@@ -177,6 +182,18 @@ def play(spark: "SparkSession", out: Path, part: "Part") -> Result:
         knot=knot,
         examples=results.choose_examples(truth, found, [knot.tail, sent.contradicted]),
     )
+
+
+def _batches(spark: "SparkSession", files: list[str], store: str, part: "Part") -> "list[Counts]":
+    import inturn.spark
+    from inturn.demo.pipeline import aircraft
+
+    says = ("inturn, delivery 1: what lacks a predecessor waits", "inturn, delivery 2: what waited is released")
+    steps = []
+    for name, file in zip(says, files, strict=True):
+        with part(name):
+            steps.append(inturn.spark.batch(aircraft, spark.read.parquet(file), store=store, buckets=BUCKETS).counts)
+    return steps
 
 
 def hints(out: Path) -> list[str]:
@@ -215,9 +232,10 @@ def _show(console: Console, result: Result, out: Path) -> None:
 def _counts_table(result: Result) -> Table:
     names = ("received", "released", "applied", "duplicate", "stale", "held")
     table = _table("received + released = applied + duplicate + stale + held + rejected", *names, "rejected")
+    what = "delivery" if len(result.steps) == 2 else "step"
     for number, counts in enumerate(result.steps, start=1):
         numbers = [*(getattr(counts, name) for name in names), sum(counts.rejected.values())]
-        table.add_row(f"delivery {number}", *(f"{each:,}" for each in numbers))
+        table.add_row(f"{what} {number}", *(f"{each:,}" for each in numbers))
     return table
 
 

@@ -1,5 +1,6 @@
 """One step on Spark: the tables after the last step and new messages in, the tables of this step out."""
 
+import contextlib
 import datetime as dt
 import hashlib
 import inspect
@@ -7,6 +8,7 @@ import logging
 import os
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ from inturn.spark.tables.merge import levels_to_merge
 from inturn.spark.task import RESULT, Plan, Result, Task, run
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("inturn")
 
@@ -281,11 +283,27 @@ class Stepper:
         )
 
 
+@contextlib.contextmanager
+def _described(spark: "SparkSession", text: str) -> Iterator[None]:
+    """What Spark's own pages say of the jobs; through Connect they cannot be told."""
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.job.description", before)
+
+
 def _run(pipeline: Pipeline, df: "DataFrame", plan: Plan, shipped: bytes) -> list[Result]:
     rows, names = divided(pipeline, df, plan.columns, plan.buckets)
     rows = rows.mapInArrow(Task(plan, shipped, names), RESULT)
     try:
-        results = [msgspec.json.decode(row.result, type=Result) for row in rows.collect()]
+        with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
+            results = [msgspec.json.decode(row.result, type=Result) for row in rows.collect()]
     except Exception as error:
         if "No module named 'inturn'" in str(error) or "No module named 'msgspec'" in str(error):
             msg = (
