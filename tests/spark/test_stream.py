@@ -136,6 +136,21 @@ def test_what_a_batch_and_a_stream_both_see_is_applied_once(
     assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
 
 
+def test_a_stream_from_another_kind_of_source(spark: SparkSession, tmp_path: Path) -> None:
+    ticks = spark.readStream.format("rate").option("rowsPerSecond", 30).load()
+    places = ["CAST(value % 3 AS string) AS account", "value DIV 3 + 1 AS revision", "value AS amount"]
+    query = stream(ledger, ticks.selectExpr(*places), store=tmp_path / "store", checkpoint=tmp_path / "checkpoint")
+    try:
+        until(lambda: bool((last := Store(tmp_path / "store").latest()) and last.step >= 3))
+        assert query.exception() is None
+    finally:
+        query.stop()
+    done = total(counts(tmp_path / "store"))
+    assert done["applied"] == done["received"] > 0
+    states = read(spark, tmp_path / "store", "states").collect()
+    assert sum(row.revision for row in states) == done["applied"]
+
+
 def test_a_stream_through_connect(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
     for messages in cut(MESSAGES, [150]):

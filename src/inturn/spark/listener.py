@@ -67,7 +67,8 @@ class StepListener(StreamingQueryListener):
     def __init__(self, store: str | os.PathLike[str], on_step: Callable[[StepSummary], None] | None = None) -> None:
         opened = Store(store)
         self._store, self._on_step = opened.location, on_step
-        self._told = max(opened.steps(), default=0)
+        last = opened.latest()
+        self._told = last.step if last else 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
         """Nothing: Spark waits for this before a query starts."""
@@ -84,11 +85,11 @@ class StepListener(StreamingQueryListener):
         # A Store is opened each time: what it holds open would not survive being pickled.
         try:
             store = Store(self._store)
-            for step in store.steps():
-                if step > self._told:
-                    summary = _summary(store, store.manifest(step))
-                    self._told = step
-                    self._tell(summary)
+            last = store.latest()
+            for step in range(self._told + 1, (last.step if last else 0) + 1):
+                summary = _summary(store, store.manifest(step))
+                self._told = step
+                self._tell(summary)
         except Exception:  # noqa: BLE001 - nothing may be raised into Spark
             _log.warning("the steps of %s cannot be told now", self._store, exc_info=True)
 

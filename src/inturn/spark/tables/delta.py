@@ -49,21 +49,19 @@ def publish(store: Store, pipeline: str) -> int:
         SetupError: if deltalake is not installed.
     """
     _check(store, pipeline)
-    steps = store.steps()
-    if not steps:
+    last = store.latest()
+    if last is None:
         return 0
     application, location = f"inturn:{pipeline}", _location(store)
     with _told(location):
         table = _table(location)
         done = table.transaction_version(application) or 0
-        if done > steps[-1]:
-            msg = f"{location} has the outputs of step {done}, but {store.location} only goes to step {steps[-1]}: is "
+        if done > last.step:
+            msg = f"{location} has the outputs of step {done}, but {store.location} only goes to step {last.step}: is "
             raise StoreMismatch(msg + f"it an older copy? Delete {LOG} in it, and publish again to make the table anew")
-        for step in steps:
-            if step <= done:
-                continue
+        for step in range(done + 1, last.step + 1):
             manifest = store.manifest(step)
-            if manifest.outputs or step == steps[-1]:
+            if manifest.outputs or step == last.step:
                 done = _commit(table, application, store, manifest)
     return done
 
