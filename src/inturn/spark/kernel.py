@@ -21,9 +21,10 @@ from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Status, Timeline, Verdict, timeline
-from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, last_run, sort_keys
+from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec
 from inturn.spark.decisions import Decisions, remade
+from inturn.spark.runs import Runs
 from inturn.spark.tables.levels import Levels, Record
 from inturn.spark.tables.writer import Writer
 
@@ -99,6 +100,7 @@ class Kernel:
         self._decisions = decisions
         self._step, self.now_us, self._final = step, now_us, final
         self.parked = 0
+        self._state_type = pipeline.state if isinstance(pipeline.state, type) else object
         self.journal = Journal()
         self.counts = self.journal.counts
         self._open: Open | None = None
@@ -136,11 +138,11 @@ class Kernel:
             restored=partial(self._restored, chunk) if plain else None,
             turns=np.unique(chunk.turns) if plain else None,
         )
-        begun = zip(chunk.names, firsts.tolist(), strict=True)
-        opened = [self._begin(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
-        if by_revision(self._pipeline):
-            self._forward(chunk, opened)
+        if plain:
+            self._forward(chunk, firsts.tolist(), records)
         else:
+            begun = zip(chunk.names, firsts.tolist(), strict=True)
+            opened = [self._begin(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
             self._row_by_row(chunk, opened)
         # What shares the last hash may still get a message in the next chunk.
         self._visit(records, int(hashes[-1]))
@@ -162,7 +164,7 @@ class Kernel:
                 needed.add(name)
                 continue
             first, end = chunk.starts[places[name]], chunk.starts[places[name] + 1]
-            due = start if record.line.reached is None else record.line.reached + 1
+            due = start if record.reached is None else record.reached + 1
             at = first + np.searchsorted(chunk.turns[first:end], due)
             if at < end and chunk.turns[at] == due:
                 needed.add(name)
@@ -308,34 +310,83 @@ class Kernel:
 
     # -- whole runs of revisions -----------------------------------------------------------------------------
 
-    def _forward(self, chunk: Chunk, opened: list[Open]) -> None:
+    def _forward(self, chunk: Chunk, hashes: list[int], records: dict[str, Record]) -> None:
         """Gapless in one epoch: find with numpy, for each group, the run of rows that follow one another."""
         start = cast("Gapless", self._pipeline.order).start
-        due = np.full(len(opened), start, dtype=np.int64)
-        plain = np.ones(len(opened), dtype=np.bool_)
-        for at, each in enumerate(opened):
-            line = each.timeline
-            if line.reached is not None:
-                due[at] = line.reached + 1
-            if line.held or line.parked or each.stored:
-                plain[at] = False
-        runs = _Runs(chunk, due, plain)
+        due = np.full(len(hashes), start, dtype=np.int64)
+        plain = np.ones(len(hashes), dtype=np.bool_)
+        found: list[Record | None] = []
+        opened: dict[int, Open] = {}
+        for at, name in enumerate(chunk.names):
+            record = records.get(name)
+            found.append(record)
+            # The first may have begun in the chunk before, the last may go on in the next one.
+            if at in {0, len(hashes) - 1} or self._decisions.concern(name) or (record and not record.is_open):
+                each = opened[at] = self._begin(name, hashes[at], records, first=at == 0)
+                reached = each.timeline.reached
+                plain[at] = not (each.timeline.held or each.timeline.parked or each.stored)
+            else:
+                reached = records.pop(name).reached if record else None
+            if reached is not None:
+                due[at] = reached + 1
+        runs = Runs(chunk, due, plain)
         chunk.need(runs.digests_needed())
         marks = runs.marks()
         starts = chunk.starts.tolist()
-        for at, each in enumerate(opened):
-            self._switch(each)
+        for at, name in enumerate(chunk.names):
             begin, end = runs.run_starts[at], runs.run_starts[at + 1]
             first, last = starts[at], starts[at + 1]
+            whole = end - begin == last - first
+            rows, reached = range(first, last), due.item(at) - 1 + last - first
+            if (
+                whole
+                and at not in opened
+                and self._straight(chunk, name, hashes[at], found[at], rows, reached, marks[at])
+            ):
+                continue
+            each = opened.get(at) or self._reopen(name, hashes[at], found[at])
+            self._switch(each)
             each.timeline.epoch = 0
             if each.stored:
                 self._behind(chunk, each, range(first, first + runs.old[at]), range(first + runs.old[at], last))
-            elif end - begin == last - first:
-                self._apply(chunk, each, range(first, last), marks[at])
+            elif whole:
+                self._apply(chunk, each, rows, marks[at])
             else:
                 self._apply_and_rest(
                     chunk, runs, each, first, first + runs.old[at], last, runs.rows[begin:end], marks[at]
                 )
+
+    def _straight(
+        self, chunk: Chunk, name: str, hash_: int, record: Record | None, rows: range, reached: int, marks: bytes
+    ) -> bool:
+        """Take an open group through a run that is all there is of it, without a timeline and a fold of its own.
+
+        Returns:
+            False if anything is not as usual; then nothing has happened, and the group has to be taken the long way.
+        """
+        handler, encode = self._pipeline.handler, self._writer.encode
+        state = record.restore() if record else self._pipeline.state()
+        emitted = []
+        row = rows.start
+        try:
+            for message in chunk.messages[rows.start : rows.stop]:
+                state, outputs = handler(state, message)
+                if outputs:
+                    if outputs.__class__ is not list:
+                        return False
+                    emitted.append((name, chunk.applied(row), encode(outputs)))
+                elif outputs.__class__ is not list:
+                    return False
+                row += 1
+        except Exception:  # noqa: BLE001 - whatever it is, the long way tells it
+            return False
+        if not isinstance(state, self._state_type):
+            return False
+        self.counts.applied += len(rows)
+        self.journal.outputs += emitted
+        memory = (record.memory + marks if record else marks)[-limits.REMEMBERED_REVISIONS * MARK_BYTES :]
+        self._writer.open_group(hash_, name, reached, memory, record.skipped if record else None, state)
+        return True
 
     def _switch(self, each: Open) -> None:
         if self._open is not each:
@@ -381,7 +432,7 @@ class Kernel:
                 self.journal.reject(each.name, chunk.entry(row), "conflict", CONFLICT)
 
     def _apply_and_rest(
-        self, chunk: Chunk, runs: "_Runs", each: Open, first: int, middle: int, last: int, rows: list[int], marks: bytes
+        self, chunk: Chunk, runs: Runs, each: Open, first: int, middle: int, last: int, rows: list[int], marks: bytes
     ) -> None:
         """A group whose rows are not one run: old copies first, then the run, then its copies and what is early."""
         plain = not each.timeline.held and each.timeline.parked is None
@@ -404,47 +455,3 @@ class Kernel:
                 self.counts.duplicate += 1
             else:
                 self.journal.reject(each.name, chunk.entry(row), "conflict", CONFLICT)
-
-
-class _Runs:
-    """For each group of a chunk, the rows that follow one another from the revision whose turn it is."""
-
-    def __init__(self, chunk: Chunk, due: Ints, plain: Flags) -> None:
-        turns, starts = chunk.turns, chunk.starts
-        self._chunk = chunk
-        count = len(turns)
-        lengths = np.diff(starts)
-        group = np.repeat(np.arange(len(lengths)), lengths)
-        first = np.ones(count, dtype=np.bool_)
-        first[1:] = turns[1:] != turns[:-1]
-        first[starts[:-1]] = True
-        winner: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
-        behind = turns < due[group]
-        candidate = first & ~behind & plain[group]
-        rank: Ints = np.cumsum(candidate, dtype=np.int64)
-        rank = rank - (rank[starts[:-1]] - candidate[starts[:-1]])[group]
-        # Unique revisions from the due one on, each less its rank: equal to it as long as nothing is missing.
-        follows = candidate & (turns - rank + 1 == due[group])
-        sizes = np.add.reduceat(follows.astype(np.int64), starts[:-1])
-        ends = np.cumsum(sizes)
-        rows = np.flatnonzero(follows)
-        from_end = np.repeat(ends, sizes) - np.arange(len(rows))
-        self._kept: list[int] = rows[from_end <= limits.REMEMBERED_REVISIONS].tolist()
-        self._kept_ends: list[int] = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS)).tolist()
-        self._beside: Ints = np.flatnonzero(~follows)
-        self.rows: list[int] = rows.tolist()
-        self.run_starts: list[int] = [0, *ends.tolist()]
-        self.old: list[int] = np.add.reduceat(behind.astype(np.int64), starts[:-1]).tolist()
-        self.winner: list[int] = winner.tolist()
-
-    def digests_needed(self) -> list[int]:
-        """The rows whose digests decide something or are to be remembered."""
-        beside = self._beside.tolist()
-        return [*self._kept, *beside, *(self.winner[row] for row in beside)]
-
-    def marks(self) -> list[bytes]:
-        """For each group, the heads of the digests of the last rows of its run."""
-        digest = cast("list[bytes]", self._chunk.digest)
-        packed = b"".join([digest[row][:MARK_BYTES] for row in self._kept])
-        ends = [end * MARK_BYTES for end in self._kept_ends]
-        return [packed[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]

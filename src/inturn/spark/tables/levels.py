@@ -6,8 +6,7 @@ walks all levels side by side and takes the rows of the groups it needs, so what
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,39 +40,91 @@ class Stored:
     deadline_us: int | None
 
 
-@dataclass(slots=True)
+class _Rows:
+    """Rows of groups, as they were read; most of them are asked for little."""
+
+    def __init__(self, rows: pa.RecordBatch, pipeline: Pipeline, codec: StateCodec) -> None:
+        self._array, self._codec, self._order = rows.column("state"), codec, pipeline.order
+        self._states: list[Any] = codec.unpack(self._array)
+        self.columns = {name: values(rows.column(name)) for name in rows.schema.names if name != "state"}
+        self._taken = bytearray(len(rows))
+
+    def state(self, at: int) -> Any:
+        """The state of a row, as often as it is asked: a handler may have spoilt what it was given."""
+        if self._taken[at]:
+            return self._codec.unpack(self._array.slice(at, 1))[0]
+        self._taken[at] = 1
+        return self._states[at]
+
+    def line(self, at: int) -> Timeline:
+        columns, skipped = self.columns, self.columns["skipped"][at]
+        status = columns["status"][at]
+        return timeline(
+            self._order,
+            epoch=columns["epoch"][at],
+            reached=columns["reached"][at],
+            memory=columns["memory"][at],
+            skipped=[(first, last) for first, last in json.loads(skipped)] if skipped else [],
+            parked=None if status in _GOING else Status(status),
+            error=columns["error"][at],
+        )
+
+
 class Record:
     """One group as an earlier step left it.
 
     Attributes:
         hash: of the group's text form.
         group: the text form.
-        line: its timeline, with the messages it holds put back, unless they are only ``stored``.
-        restore: makes its state, as often as it is asked.
+        reached: how far its timeline is.
         held_step: the first step whose held messages of this group still are; None if it holds none.
         stored: what it holds that was not put back.
         taken: for each revision of that, where its digest is.
     """
 
-    hash: int
-    group: str
-    line: Timeline
-    restore: Callable[[], Any]
-    held_step: int | None = None
-    stored: Stored | None = None
-    taken: dict[int, tuple[pa.Array, int]] = field(default_factory=dict)
+    __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step", "reached", "stored", "taken")
 
+    def __init__(self, rows: _Rows, at: int) -> None:
+        columns = rows.columns
+        self._rows, self._at = rows, at
+        self._line: Timeline | None = None
+        self.hash: int = columns["hash"][at]
+        self.group: str = columns["group"][at]
+        self.reached: int | None = columns["reached"][at]
+        self.held_step: int | None = None
+        self.stored: Stored | None = None
+        self.taken: dict[int, tuple[pa.Array, int]] = {}
+        if columns["held"][at]:
+            self.held_step = columns["held_step"][at]
+            self.stored = Stored(columns["held"][at], columns["oldest_us"][at], columns["deadline_us"][at])
 
-class _Restore:
-    """The state of a stored group: decoded once with all others, and again only if a handler spoilt it."""
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds nothing and is not parked."""
+        return bool(self._rows.columns["status"][self._at] == Status.OPEN)
 
-    __slots__ = ("_again", "_first")
+    @property
+    def memory(self) -> bytes:
+        """What its timeline remembers, packed."""
+        packed: bytes = self._rows.columns["memory"][self._at]
+        return packed
 
-    def __init__(self, first: Any, again: Callable[[], Any]) -> None:
-        self._first, self._again = [first], again
+    @property
+    def skipped(self) -> str | None:
+        """What was skipped, as it is stored."""
+        ranges: str | None = self._rows.columns["skipped"][self._at]
+        return ranges
 
-    def __call__(self) -> Any:
-        return self._first.pop() if self._first else self._again()
+    @property
+    def line(self) -> Timeline:
+        """Its timeline, with the messages it holds put back, unless they are only ``stored``."""
+        if self._line is None:
+            self._line = self._rows.line(self._at)
+        return self._line
+
+    def restore(self) -> Any:
+        """Its state, as often as it is asked."""
+        return self._rows.state(self._at)
 
 
 class _Due(Batches):
@@ -165,30 +216,9 @@ class Levels:
         if len(hit):
             records.update(self._records(batch.take(pa.array(hit))))
 
-    def _records(self, rows: pa.RecordBatch) -> Iterator[tuple[str, Record]]:
-        array = rows.column("state")
-        states = self._states.unpack(array)
-        columns = {name: values(rows.column(name)) for name in rows.schema.names if name != "state"}
-        for row, name in enumerate(columns["group"]):
-            status, skipped = columns["status"][row], columns["skipped"][row]
-            line = timeline(
-                self._pipeline.order,
-                epoch=columns["epoch"][row],
-                reached=columns["reached"][row],
-                memory=columns["memory"][row],
-                skipped=[(first, last) for first, last in json.loads(skipped)] if skipped else [],
-                parked=None if status in _GOING else Status(status),
-                error=columns["error"][row],
-            )
-            restore = _Restore(states[row], partial(self._unpack_one, array, row))
-            record = Record(columns["hash"][row], name, line, restore)
-            if columns["held"][row]:
-                record.held_step = columns["held_step"][row]
-                record.stored = Stored(columns["held"][row], columns["oldest_us"][row], columns["deadline_us"][row])
-            yield name, record
-
-    def _unpack_one(self, states: pa.StructArray, row: int) -> Any:
-        return self._states.unpack(states.slice(row, 1))[0]
+    def _records(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Record]]:
+        rows = _Rows(batch, self._pipeline, self._states)
+        return ((name, Record(rows, at)) for at, name in enumerate(rows.columns["group"]))
 
     def _put_back(
         self, records: dict[str, Record], restored: Collection[str], bound: int, turns: Hashes | None

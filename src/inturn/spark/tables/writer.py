@@ -128,6 +128,13 @@ class Writer:
         self._groups.append((*row, skipped, held, held_step if held else None, deadline, oldest, self._step))
         self._new_states.append(group.fold.state)
 
+    def open_group(self, hash_: int, name: str, reached: int, memory: bytes, skipped: str | None, state: Any) -> None:
+        """Keep a group that holds nothing and is not parked, under an order without epochs."""
+        self.touched.append(hash_)
+        row = (hash_, name, 0, reached, "open", None, memory, skipped, 0, None, None, None, self._step)
+        self._groups.append(row)
+        self._new_states.append(state)
+
     def hold(self, hash_: int, group: Group, keys: Iterable[Key]) -> None:
         """Keep these of the messages that a group holds."""
         held = group.timeline.held

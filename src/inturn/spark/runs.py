@@ -1,0 +1,53 @@
+"""Finds with numpy, for all groups of a chunk at once, the rows that follow one another without a hole."""
+
+from typing import cast
+
+import numpy as np
+
+from inturn.core import limits
+from inturn.core.timeline import MARK_BYTES
+from inturn.spark.chunk import Chunk, Flags, Ints
+
+
+class Runs:
+    """For each group of a chunk, the rows that follow one another from the revision whose turn it is."""
+
+    def __init__(self, chunk: Chunk, due: Ints, plain: Flags) -> None:
+        turns, starts = chunk.turns, chunk.starts
+        self._chunk = chunk
+        count = len(turns)
+        lengths = np.diff(starts)
+        group = np.repeat(np.arange(len(lengths)), lengths)
+        first = np.ones(count, dtype=np.bool_)
+        first[1:] = turns[1:] != turns[:-1]
+        first[starts[:-1]] = True
+        winner: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
+        behind = turns < due[group]
+        candidate = first & ~behind & plain[group]
+        rank: Ints = np.cumsum(candidate, dtype=np.int64)
+        rank = rank - (rank[starts[:-1]] - candidate[starts[:-1]])[group]
+        # Unique revisions from the due one on, each less its rank: equal to it as long as nothing is missing.
+        follows = candidate & (turns - rank + 1 == due[group])
+        sizes = np.add.reduceat(follows.astype(np.int64), starts[:-1])
+        ends = np.cumsum(sizes)
+        rows = np.flatnonzero(follows)
+        from_end = np.repeat(ends, sizes) - np.arange(len(rows))
+        self._kept: list[int] = rows[from_end <= limits.REMEMBERED_REVISIONS].tolist()
+        self._kept_ends: list[int] = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS)).tolist()
+        self._beside: Ints = np.flatnonzero(~follows)
+        self.rows: list[int] = rows.tolist()
+        self.run_starts: list[int] = [0, *ends.tolist()]
+        self.old: list[int] = np.add.reduceat(behind.astype(np.int64), starts[:-1]).tolist()
+        self.winner: list[int] = winner.tolist()
+
+    def digests_needed(self) -> list[int]:
+        """The rows whose digests decide something or are to be remembered."""
+        beside = self._beside.tolist()
+        return [*self._kept, *beside, *(self.winner[row] for row in beside)]
+
+    def marks(self) -> list[bytes]:
+        """For each group, the heads of the digests of the last rows of its run."""
+        digest = cast("list[bytes]", self._chunk.digest)
+        packed = b"".join([digest[row][:MARK_BYTES] for row in self._kept])
+        ends = [end * MARK_BYTES for end in self._kept_ends]
+        return [packed[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
