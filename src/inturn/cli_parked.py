@@ -172,10 +172,8 @@ def _verdict(inspector: "Inspector", name: str, wait_s: float) -> str | None:
     """None if no step has taken the decision yet; empty if it was carried out, else why it is void."""
     until = time.monotonic() + wait_s
     while True:
-        last = inspector.store.latest(inspector.last)
-        first = inspector.last.step + 1
-        for step in range(first, (last.step if last else 0) + 1):
-            for taken in inspector.store.manifest(step).decisions:
+        for manifest in inspector.store.after(inspector.last.step):
+            for taken in manifest.decisions:
                 if taken.name == name:
                     return taken.void or ""
         if time.monotonic() >= until:

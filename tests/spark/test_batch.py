@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.answers import assert_tables, total
+from programs.answers import assert_tables
 from programs.ledger import DDL, Transfer, apply, cut, history, ledger, pipeline
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,6 +30,7 @@ from inturn.core.errors import (
 )
 from inturn.core.fold import Counts
 from inturn.spark import batch, read
+from kernel_harness import total
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 

@@ -1,14 +1,10 @@
 """A store on an object store: a server of the S3 protocol on this machine, and workers that write to it."""
 
 import json
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.fs as pafs
 import pytest
 
 from inturn.core.errors import StoreConflict, StoreError
@@ -18,45 +14,6 @@ from inturn.spark.tables.rows import batches_of
 from inturn.spark.tables.storage import storage
 
 PROGRAMS = Path(__file__).with_name("programs")
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-@pytest.fixture
-def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    files, _ = pafs.FileSystem.from_uri("s3://inturn?allow_bucket_creation=true")
-    files.create_dir("inturn")
-    return "s3://inturn"
 
 
 def test_what_is_created_once_is_not_overwritten(bucket: str) -> None:

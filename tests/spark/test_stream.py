@@ -18,7 +18,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs.answers import assert_tables, total
+from programs.answers import assert_tables
 from programs.connecting import environment, run, server
 from programs.ledger import DDL, apply, history, ledger, pipeline
 from pyspark.errors import StreamingQueryException
@@ -33,6 +33,7 @@ from inturn.spark import batch, read, settle, stream
 from inturn.spark.inspect import Inspector
 from inturn.spark.step import Stepper
 from inturn.spark.tables.manifest import Store
+from kernel_harness import total
 
 LEDGER = Path(__file__).with_name("programs") / "ledger.py"
 MESSAGES = history(seed=3)

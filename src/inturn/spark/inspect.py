@@ -95,15 +95,11 @@ class Inspector:
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.store = Store(store)
-        about = self.store.about()
-        if about is None:
-            msg = f"{self.store.location} is not a store"
-            raise StoreError(msg)
+        self.about = self.store.known()
         last = self.store.latest()
         if last is None:
             msg = f"{self.store.location} has no step yet"
             raise StoreError(msg)
-        self.about = about
         self.last: Manifest = last
 
     def parked(self) -> Iterator[Standing]:

@@ -85,10 +85,9 @@ class StepListener(StreamingQueryListener):
         # A Store is opened each time: what it holds open would not survive being pickled.
         try:
             store = Store(self._store)
-            last = store.latest()
-            for step in range(self._told + 1, (last.step if last else 0) + 1):
-                summary = _summary(store, store.manifest(step))
-                self._told = step
+            for manifest in store.after(self._told):
+                summary = _summary(store, manifest)
+                self._told = manifest.step
                 self._tell(summary)
         except Exception:  # noqa: BLE001 - nothing may be raised into Spark
             _log.warning("the steps of %s cannot be told now", self._store, exc_info=True)

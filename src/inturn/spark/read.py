@@ -63,10 +63,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
         msg = f"there is no table {table!r}; expected {', '.join(TABLES)}"
         raise InputError(msg)
     source = Store(store)
-    about = source.about()
-    if about is None:
-        msg = f"{source.location} is not a store; make one with inturn.spark.batch(…, store=…)"
-        raise StoreError(msg)
+    about = source.known()
     steps = [number for number in source.steps() if step is None or number <= step]
     if step is not None and step not in steps:
         source.manifest(step)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inturn.core import errors
-from inturn.core.errors import InputError, InturnError, SetupError, StoreError
+from inturn.core.errors import InputError, InturnError, SetupError
 from inturn.core.fold import Counts
 from inturn.core.order import Timestamp
 from inturn.core.pipeline import Pipeline
@@ -124,9 +124,7 @@ def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetim
         StoreError: if there is no store.
         InturnError: as for :func:`batch`.
     """
-    if Store(store).about() is None:
-        msg = f"{os.fspath(store)} is not a store"
-        raise StoreError(msg)
+    Store(store).known()
     return Stepper(pipeline, store, alone=True).step(None, [], now=now)
 
 
@@ -139,6 +137,9 @@ class Stepper:
         buckets: of a new store.
         outputs_format: ``delta`` also publishes the outputs as a Delta table.
         alone: no Spark will be used, so the pipeline need not travel.
+
+    Attributes:
+        shipped: the pipeline as it travels; empty if it need not.
 
     Raises:
         InturnError: see :func:`batch`.
@@ -159,7 +160,7 @@ class Stepper:
         self.pipeline = pipeline
         self._states = StateCodec(pipeline)
         self._states.pack([pipeline.state()])
-        self._shipped = b"" if alone else ship.dumps(pipeline)
+        self.shipped = b"" if alone else ship.dumps(pipeline)
         self.store = Store(store)
         self._buckets = self.store.open(about(pipeline, buckets), buckets=buckets).buckets
         self.last = self.store.latest()
@@ -206,7 +207,7 @@ class Stepper:
         if tasks is not None:
             plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
         reach("before files")
-        results = self._alone(plan) if df is None else _run(self.pipeline, df, plan, self._shipped)
+        results = self._alone(plan) if df is None else _run(self.pipeline, df, plan, self.shipped)
         counts = _total(results)
         manifest = self._manifest(plan, results, counts, micro_batch, time.monotonic() - began)
         reach("before commit")

@@ -82,7 +82,7 @@ def stream(
     place = _storage_of(checkpoint)
     run = _run_of(place, pipeline)
     _check_not_ahead(place, run, stepper)
-    work = MicroBatches(ship.dumps(pipeline), stepper.store.location, columns, run, outputs_format)
+    work = MicroBatches(stepper, columns, run, outputs_format)
     writer = ticking(df, stepper.store.location).writeStream.foreachBatch(work)
     writer = writer.option("checkpointLocation", place.location).queryName(query_name or pipeline.name)
     if trigger is not None:
@@ -149,17 +149,16 @@ class MicroBatches:
     """What Spark calls with each micro-batch, on the driver, or, through Connect, in a process beside the server.
 
     Args:
-        pipeline: as :func:`inturn.spark.ship.dumps` made it.
-        store: where the store is.
+        stepper: what takes the store forward; made anew where this has travelled to another process.
         columns: those of the message.
         run: the stream's id.
         outputs_format: see :func:`stream`.
     """
 
-    def __init__(self, pipeline: bytes, store: str, columns: list[str], run: str, outputs_format: str) -> None:
-        self._pipeline, self._store, self._columns, self._run = pipeline, store, columns, run
-        self._outputs_format = outputs_format
-        self._stepper: Stepper | None = None
+    def __init__(self, stepper: Stepper, columns: list[str], run: str, outputs_format: str) -> None:
+        self._pipeline, self._store = stepper.shipped, stepper.store.location
+        self._columns, self._run, self._outputs_format = columns, run, outputs_format
+        self._stepper: Stepper | None = stepper
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Take the micro-batch as the next step, unless the store has it already.
@@ -183,5 +182,5 @@ class MicroBatches:
         log.info("%s", report)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is made where it runs."""
+        """Without what is made anew where it runs."""
         return {**vars(self), "_stepper": None}

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import msgspec
 from pyspark.sql import Row, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from inturn.core.fold import Counts
 from inturn.core.replay import Replay
 from inturn.core.timeline import Status
 from inturn.spark import read
@@ -96,18 +94,3 @@ def _content(message: Any) -> str:
     """A message of the ledger as JSON, whatever it is; what only says when it arrived is left out."""
     fields = msgspec.to_builtins(message)
     return json.dumps({name: fields[name] for name in ("account", "revision", "amount")})
-
-
-def total(steps: Iterable[Counts]) -> dict[str, Any]:
-    """The counts that do not depend on the cut: an old copy is a duplicate or stale, what is held is a balance."""
-    counts = Counts()
-    for each in steps:
-        assert each.balanced
-        counts.add(each)
-    return {
-        "received": counts.received,
-        "applied": counts.applied,
-        "copies": counts.duplicate + counts.stale,
-        "held": counts.held - counts.released,
-        "rejected": counts.rejected,
-    }

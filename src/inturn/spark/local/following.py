@@ -8,7 +8,7 @@ from inturn.core.fold import Counts
 from inturn.core.pipeline import Pipeline
 from inturn.spark.step import Report
 from inturn.spark.stream import stream
-from inturn.spark.tables.manifest import Manifest, Store
+from inturn.spark.tables.manifest import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,27 +33,28 @@ def follow(
         InturnError: what the stream ended with.
     """
     target = Store(store)
-    last = target.latest() if target.about() else None
+    last = target.latest()
+    told = last.step if last else 0
     query = stream(pipeline, df, store=store, checkpoint=checkpoint, **options)
     try:
         while query.isActive:
             query.awaitTermination(_LOOK_EVERY_S)
-            last = _tell(pipeline, target, last, tell)
+            told = _tell(pipeline, target, told, tell)
     except KeyboardInterrupt:
         pass
     except Exception as error:
         raise InturnError(_said(error)) from error
     finally:
         query.stop()
-        _tell(pipeline, target, last, tell)
+        _tell(pipeline, target, told, tell)
 
 
-def _tell(pipeline: Pipeline, store: Store, last: Manifest | None, tell: Callable[[Report], None]) -> Manifest | None:
-    latest = store.latest(last)
-    for step in range(last.step + 1 if last else 1, latest.step + 1 if latest else 1):
-        each = store.manifest(step)
+def _tell(pipeline: Pipeline, store: Store, told: int, tell: Callable[[Report], None]) -> int:
+    """Tell of the steps after the one that was told last; returns which is that now."""
+    for each in store.after(told):
         tell(Report(pipeline.name, store.location, each.step, Counts(**each.counts), each.seconds))
-    return latest
+        told = each.step
+    return told
 
 
 def _said(error: Exception) -> str:

@@ -72,10 +72,7 @@ def _check(store: Store, pipeline: str) -> None:
     except ImportError as error:
         msg = "a Delta table needs deltalake; install it with: pip install 'inturn[delta]'"
         raise SetupError(msg) from error
-    known = store.about()
-    if known is None:
-        msg = f"{store.location} is not a store; make one with inturn.spark.batch(…, store=…)"
-        raise StoreError(msg)
+    known = store.known()
     if known.pipeline != pipeline:
         # Another name is another application, and would add every step once more.
         msg = f"{store.location} is the store of pipeline {known.pipeline!r}, not {pipeline!r}; name that one"

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from inturn.core.errors import InputError
@@ -19,7 +18,7 @@ from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import Status, Timeline, timeline
 from inturn.spark.columns.codec import MessageCodec, StateCodec, values
 from inturn.spark.tables.manifest import File, Level
-from inturn.spark.tables.sorted import Batches, Cursor, Hashes
+from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among
 from inturn.spark.tables.storage import Storage
 
 _GOING = (Status.OPEN, Status.WAITING)
@@ -231,7 +230,7 @@ class Levels:
                 asked = hit
                 if turns is not None:
                     places, hashes = batch.column("turn").to_numpy()[hit], batch.column("hash").to_numpy()[hit]
-                    asked = hit[_among(places, turns) | _among(hashes, whole)]
+                    asked = hit[among(places, turns) | among(hashes, whole)]
                 if len(asked):
                     self._give(batch, asked, records, restored)
         for name in restored:
@@ -266,13 +265,6 @@ class Levels:
         rows = zip(*(values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us")), strict=True)
         for at, (epoch, turn, digest, ident, since_us) in enumerate(rows):
             records[at].line.restore(Entry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
-
-
-def _among(values: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
-    """For each value, whether it is one of those that are known, which are sorted."""
-    if not len(known):
-        return np.zeros(len(values), dtype=np.bool_)
-    return np.asarray(known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ there, so of two writers one is told that it lost, and a step that died half-way
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, cast
 
@@ -177,6 +178,18 @@ class Store:
             raise StoreMismatch(msg)
         return cast("About", self._decode(data, About, ABOUT))
 
+    def known(self) -> About:
+        """What the store says of itself; for what reads it or goes on with it.
+
+        Raises:
+            StoreError: if there is no store.
+        """
+        about = self.about()
+        if about is None:
+            msg = f"{self.location} is not a store; make one with inturn.spark.batch(…, store=…)"
+            raise StoreError(msg)
+        return about
+
     def open(self, wanted: About, *, buckets: int | None) -> About:
         """Open the store for a pipeline, making it if it is not there.
 
@@ -239,6 +252,11 @@ class Store:
             if self.files.exists(_manifest_name(last + span)):
                 last += span
         return after if last == known else self.manifest(last)
+
+    def after(self, step: int) -> Iterator[Manifest]:
+        """The manifests of the steps that were committed after a step, in order."""
+        while self.files.exists(_manifest_name(step := step + 1)):
+            yield self.manifest(step)
 
     def commit(self, manifest: Manifest) -> None:
         """Make a step exist, if it does not yet.

@@ -109,11 +109,17 @@ class Cursor:
             batches.step()
 
 
+def among(values: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
+    """For each value, whether it is one of those that are known, which are sorted."""
+    if not len(known):
+        return np.zeros(len(values), dtype=np.bool_)
+    return np.asarray(known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values)
+
+
 def _hits(rows: Hashes, wanted: Hashes) -> Hashes:
     """The places in ``rows`` of the values in ``wanted``; both are sorted, ``wanted`` has each value once."""
     if len(wanted) * 8 > len(rows):
-        at = np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)
-        return np.flatnonzero(wanted[at] == rows)
+        return np.flatnonzero(among(rows, wanted))
     begin, end = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
     sizes = end - begin
     # Two groups may share a hash: a range for each value, one after the other.

@@ -110,13 +110,9 @@ class Directory(Storage):
 
     def create(self, name: str, data: bytes) -> None:
         target = self._root / name
-        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         with self.told("write", name):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            draft = _drafted(target, data)
             try:
                 # A link to a finished file either succeeds or finds one there: nobody sees a half-written one.
                 os.link(draft, target)
@@ -132,12 +128,8 @@ class Directory(Storage):
 
     def replace(self, name: str, data: bytes) -> None:
         target = self._root / name
-        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         with self.told("write", name):
-            with draft.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            draft = _drafted(target, data)
             draft.replace(target)
             _fsync(target.parent)
 
@@ -272,6 +264,16 @@ def storage(location: str | os.PathLike[str]) -> Storage:
         known = "a path that all workers share, or s3:// or gs://"
         raise StoreError(f"{msg}{url.scheme}: is not known to do; use {known}")
     return Directory(Path(unquote(url.path) if url.scheme else text).absolute())
+
+
+def _drafted(target: Path, data: bytes) -> Path:
+    """A finished file beside the one that it is to become."""
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    with draft.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return draft
 
 
 def _fsync(path: Path) -> None:

@@ -3,7 +3,7 @@
 import os
 import time
 
-from inturn.core.errors import InputError, StoreError
+from inturn.core.errors import InputError
 from inturn.spark.tables.manifest import Store
 
 
@@ -20,7 +20,8 @@ def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> lis
     Raises:
         StoreError: if the store cannot be read.
     """
-    target = _opened(store)
+    target = Store(store)
+    target.known()
     named: set[str] = set()
     for step in target.steps():
         manifest = target.manifest(step)
@@ -59,17 +60,10 @@ def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s
     if keep_steps < 1:
         msg = f"keep_steps={keep_steps}; expected at least 1: the next step needs the last one"
         raise InputError(msg)
-    target = _opened(store)
+    target = Store(store)
+    target.known()
     for step in target.steps()[:-keep_steps]:
         manifest = target.manifest(step)
         if not manifest.vacuumed:
             target.vacuum(manifest)
     return sweep(store, older_than_s=older_than_s)
-
-
-def _opened(store: str | os.PathLike[str]) -> Store:
-    target = Store(store)
-    if target.about() is None:
-        msg = f"{target.location} is not a store"
-        raise StoreError(msg)
-    return target
