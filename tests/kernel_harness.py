@@ -154,11 +154,11 @@ class Bench:
         names = [name for name in table.column_names if name not in (HASH, GROUP)]
         if self.pipeline.fields is not None:
             names = [name for name in names if name in (*self.pipeline.fields, self.pipeline.arrival)]
-        plan = stepper._plan(None, names, now, final)
+        plan = stepper._plan(None, now, final)
         with self.bounds.applied():
             merging = levels_to_merge(plan.levels)
         group = GROUP if GROUP in table.column_names else self.pipeline.group
-        plan = msgspec.structs.replace(plan, merge=merging, group=group)
+        plan = msgspec.structs.replace(plan, columns=names, merge=merging, group=group)
         plan = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)  # as it travels
         rows = table.select([*names, *(name for name in (GROUP, HASH) if name in table.column_names)])
         with self.bounds.applied(), pytest.MonkeyPatch.context() as patch:

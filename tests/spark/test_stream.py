@@ -275,13 +275,13 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, source: S
 
 def test_of_two_streams_on_one_store_the_second_to_commit_fails(spark: SparkSession, tmp_path: Path) -> None:
     one, two = (Stepper(ledger, tmp_path / "store", buckets=2, alone=True) for _ in range(2))
-    one.step(None, [])
+    one.step()
     steady = two.store.latest
     two.store.latest = lambda after=None: after  # type: ignore[method-assign]  # it has looked already
     with pytest.raises(StoreConflict, match="another writer committed step 1 first"):
-        two.step(None, [])
+        two.step()
     two.store.latest = steady  # type: ignore[method-assign]
-    assert two.step(None, []).step == 2
+    assert two.step().step == 2
 
 
 # -- time and people -------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def test_a_wait_ends_at_the_next_run(spark: SparkSession, source: Source, tmp_pa
 def test_a_running_stream_takes_a_decision_at_once(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     source.put([{"account": "a", "revision": 1, "amount": -1}, {"account": "a", "revision": 2, "amount": 5}])
     store = tmp_path / "store"
-    with running(source, tmp_path, ledger):
+    with running(source, tmp_path, replace(ledger, on_gap=Wait("1 day", then="skip"))):
         until((store / "steps" / "000000000001.json").exists)
         inspector = Inspector(store)
         inspector.store.decide(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
@@ -321,6 +321,43 @@ def test_a_running_stream_takes_a_decision_at_once(spark: SparkSession, source: 
         until(lambda: not inspector.store.files.names("decisions/new"))
     group = Inspector(store).group("a")
     assert (group.status, group.reached, group.state["balance"]) == ("open", 2, 36)
+
+
+def test_without_a_time_a_decision_is_taken_with_the_next_messages(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    source.put([{"account": "a", "revision": 1, "amount": -1}])
+    take(source, tmp_path)
+    inspector = Inspector(tmp_path / "store")
+    inspector.store.decide(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
+    take(source, tmp_path)
+    assert len(counts(tmp_path / "store")) == 1
+    source.put([{"account": "b", "revision": 1, "amount": 1}])
+    take(source, tmp_path)
+    assert counts(tmp_path / "store")[1].applied == 2
+
+
+def test_a_gap_policy_that_gains_a_time_goes_on_with_its_checkpoint(
+    spark: SparkSession, source: Source, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.put([{"account": "b", "revision": 1, "amount": 1}])
+    take(source, tmp_path)
+    assert not caplog.messages
+    timed = replace(ledger, on_gap=Wait("1 second", then="skip"))
+    source.put([{"account": "a", "revision": 2, "amount": 1}])
+    take(source, tmp_path, timed)
+    assert any("had no time when the checkpoint" in message for message in caplog.messages)
+    time.sleep(1)
+    source.put([{"account": "b", "revision": 2, "amount": 1}])
+    take(source, tmp_path, timed)
+    assert Inspector(tmp_path / "store").group("a").skipped == [(1, 1)]
+
+
+def test_the_user_s_session_is_left_as_it_is(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    before = spark.conf.getAll
+    source.put(MESSAGES[:3])
+    take(source, tmp_path)
+    assert spark.conf.getAll == before
 
 
 # -- bad input -------------------------------------------------------------------------------------------------
@@ -356,7 +393,7 @@ def test_a_column_that_changes_its_type_between_runs_is_refused(source: Source, 
 
 
 def test_another_handler_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Stepper(ledger, tmp_path / "store", buckets=1, alone=True).step(None, [])
+    Stepper(ledger, tmp_path / "store", buckets=1, alone=True).step()
     with caplog.at_level(logging.WARNING, logger="inturn"):
         settle(ledger, store=tmp_path / "store")
         assert caplog.text == ""

@@ -1,6 +1,7 @@
 """Check a DataFrame against a pipeline, and bring its rows to the task that owns their group."""
 
 import datetime as dt
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -93,33 +94,54 @@ def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
         raise InputError(msg)
 
 
-def divided(pipeline: Pipeline, df: "DataFrame", columns: list[str], buckets: int) -> "tuple[DataFrame, list[str]]":
-    """The rows with their group's text and hash, each in the partition of its bucket, and the names of the columns.
+@dataclass(frozen=True)
+class Intake:
+    """How the rows of a DataFrame come to the task that owns their group.
 
-    The hash is Spark's ``xxhash64`` of the group's text; a bucket is an equal part of its range. Rows without a group
-    are spread by their other columns, since nobody needs them together.
+    Attributes:
+        columns: those of the message.
+        group: the column with the group's text: the group's own where it is text already.
+        read: what is read for each column that a task gets, as SQL, by the column's name; the group's hash is the
+            last.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    group = F.col(_quoted(pipeline.group)).cast("string")
-    others = [F.col(_quoted(name)) for name in columns if name != pipeline.group and _hashable(df, name)]
-    alone = F.xxhash64(*others) if others else F.lit(0).cast("bigint")
-    read = {name: F.col(_quoted(name)) for name in columns}
-    if CORRUPT in df.columns:
-        read[CORRUPT] = F.col(CORRUPT)
-    if group_column(pipeline, df) == GROUP:
-        read[GROUP] = group
-    read[HASH] = F.when(group.isNull(), alone).otherwise(F.xxhash64(group))
-    # By number: mapInArrow takes a dot in a name for a path.
-    hashed = df.select(*(column.alias(f"c{number}") for number, column in enumerate(read.values())))
-    high = F.shiftright(F.col(f"c{len(read) - 1}"), 32) + F.lit(1 << 31)
-    bucket = F.shiftright(high * F.lit(buckets), 32).cast("int")
-    return hashed.repartitionById(buckets, bucket), list(read)
+    columns: list[str]
+    group: str
+    read: dict[str, str]
 
+    @classmethod
+    def of(cls, pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> "Intake":
+        """Check a DataFrame against a pipeline.
 
-def group_column(pipeline: Pipeline, df: "DataFrame") -> str:
-    """The column with the group's text: the group's own where it is text already."""
-    return pipeline.group if df.schema[pipeline.group].dataType.simpleString() == "string" else GROUP
+        The hash is Spark's ``xxhash64`` of the group's text. Rows without a group are spread by their other columns,
+        since nobody needs them together.
+
+        Raises:
+            InputError: see :func:`columns_of`.
+        """
+        columns = columns_of(pipeline, df, streaming=streaming)
+        is_text = df.schema[pipeline.group].dataType.simpleString() == "string"
+        group = _quoted(pipeline.group) if is_text else f"CAST({_quoted(pipeline.group)} AS string)"
+        others = [_quoted(name) for name in columns if name != pipeline.group and _hashable(df, name)]
+        alone = f"xxhash64({', '.join(others)})" if others else "0L"
+        read = {name: _quoted(name) for name in columns}
+        if CORRUPT in df.columns:
+            read[CORRUPT] = CORRUPT
+        if not is_text:
+            read[GROUP] = group
+        read[HASH] = f"CASE WHEN {group} IS NULL THEN {alone} ELSE xxhash64({group}) END"
+        return cls(columns, pipeline.group if is_text else GROUP, read)
+
+    def numbered(self, df: "DataFrame") -> "DataFrame":
+        """The columns that a task gets. They have only numbers: mapInArrow takes a dot in a name for a path."""
+        return df.selectExpr(*(f"{column} AS c{number}" for number, column in enumerate(self.read.values())))
+
+    def divided(self, numbered: "DataFrame", buckets: int) -> "DataFrame":
+        """The rows, each in the partition of its bucket; the buckets are equal parts of the hash's range."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        high = f"(shiftright(c{len(self.read) - 1}, 32) + {1 << 31}L)"
+        return numbered.repartitionById(buckets, F.expr(f"CAST(shiftright({high} * {buckets}, 32) AS int)"))
 
 
 def _hashable(df: "DataFrame", name: str) -> bool:

@@ -24,7 +24,7 @@ from inturn.spark import ship
 from inturn.spark.chunk import GROUP
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.faults import reach
-from inturn.spark.intake import columns_of, divided, group_column
+from inturn.spark.intake import Intake
 from inturn.spark.tables.manifest import File, Level, Manifest, Store, Taken, about
 from inturn.spark.tables.merge import levels_to_merge
 from inturn.spark.task import RESULT, Plan, Result, Task, run
@@ -106,10 +106,9 @@ def batch(
     if final and not isinstance(pipeline.order, Timestamp):
         msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
         raise InputError(msg)
-    columns = columns_of(pipeline, df)
-    return Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format).step(
-        df, columns, now=now, final=final
-    )
+    intake = Intake.of(pipeline, df)
+    stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
+    return stepper.step(intake.numbered(df), intake, now=now, final=final)
 
 
 def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetime | None = None) -> Report:
@@ -125,7 +124,7 @@ def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetim
         InturnError: as for :func:`batch`.
     """
     Store(store).known()
-    return Stepper(pipeline, store, alone=True).step(None, [], now=now)
+    return Stepper(pipeline, store, alone=True).step(now=now)
 
 
 class Stepper:
@@ -183,8 +182,8 @@ class Stepper:
 
     def step(
         self,
-        df: "DataFrame | None",
-        columns: list[str],
+        df: "DataFrame | None" = None,
+        intake: Intake | None = None,
         *,
         now: dt.datetime | None = None,
         final: bool = False,
@@ -194,8 +193,8 @@ class Stepper:
         """Take the messages of a DataFrame, or none, as the next step.
 
         Args:
-            df: the messages; None works in this process.
-            columns: those of the message, as ``columns_of`` found them.
+            df: the messages, with numbered columns; without them the step works in this process.
+            intake: how they come to the tasks.
             now: the time of the step; default is the clock, but not before the step before.
             final: see :func:`batch`.
             micro_batch: the run of the stream and the number of the micro-batch that this is.
@@ -203,11 +202,14 @@ class Stepper:
         """
         began = time.monotonic()
         last = self.refresh()
-        plan = self._plan(df, columns, now, final)
+        plan = self._plan(intake, now, final)
         if tasks is not None:
             plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
         reach("before files")
-        results = self._alone(plan) if df is None else _run(self.pipeline, df, plan, self.shipped)
+        if df is None or intake is None:
+            results = self._alone(plan)
+        else:
+            results = _run(self.pipeline, df, intake, plan, self.shipped)
         counts = _total(results)
         manifest = self._manifest(plan, results, counts, micro_batch, time.monotonic() - began)
         reach("before commit")
@@ -220,7 +222,7 @@ class Stepper:
             log.warning("%s: the handler is not the one of step %d", self.pipeline.name, last.step)
         return Report(self.pipeline.name, self.store.location, plan.step, counts, time.monotonic() - began)
 
-    def _plan(self, df: "DataFrame | None", columns: list[str], now: dt.datetime | None, final: bool) -> Plan:  # noqa: FBT001 - private
+    def _plan(self, intake: Intake | None, now: dt.datetime | None, final: bool) -> Plan:  # noqa: FBT001 - private
         last = self.last
         now_us = instant_us(now or dt.datetime.now(dt.UTC))
         if now is None and last is not None:
@@ -232,16 +234,14 @@ class Stepper:
             final=final,
             buckets=self._buckets,
             attempt=uuid.uuid4().hex[:12],
-            columns=columns,
+            columns=intake.columns if intake else list(self.pipeline.fields or self.pipeline.key_fields),
             levels=last.levels if last else [],
-            merge=levels_to_merge(last.levels) if last and df is not None else 0,
+            merge=levels_to_merge(last.levels) if last and intake else 0,
             decisions=self.store.decisions(last),
-            group=GROUP if df is None else group_column(self.pipeline, df),
+            group=intake.group if intake else GROUP,
         )
 
     def _alone(self, plan: Plan) -> list[Result]:
-        columns = self.pipeline.fields or self.pipeline.key_fields
-        plan = msgspec.structs.replace(plan, columns=list(columns))
         return [run(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
 
     def _manifest(
@@ -299,9 +299,8 @@ def _described(spark: "SparkSession", text: str) -> Iterator[None]:
         context.setLocalProperty("spark.job.description", before)
 
 
-def _run(pipeline: Pipeline, df: "DataFrame", plan: Plan, shipped: bytes) -> list[Result]:
-    rows, names = divided(pipeline, df, plan.columns, plan.buckets)
-    rows = rows.mapInArrow(Task(plan, shipped, names), RESULT)
+def _run(pipeline: Pipeline, df: "DataFrame", intake: Intake, plan: Plan, shipped: bytes) -> list[Result]:
+    rows = intake.divided(df, plan.buckets).mapInArrow(Task(plan, shipped, list(intake.read)), RESULT)
     try:
         with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
             results = [msgspec.json.decode(row.result, type=Result) for row in rows.collect()]

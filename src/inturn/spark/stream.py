@@ -13,7 +13,7 @@ import msgspec
 from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.core.pipeline import Pipeline
 from inturn.spark import ship
-from inturn.spark.intake import columns_of
+from inturn.spark.intake import Intake
 from inturn.spark.step import Stepper, log
 from inturn.spark.tables.manifest import Manifest
 from inturn.spark.tables.storage import Storage, storage
@@ -33,10 +33,12 @@ class _Note(msgspec.Struct, frozen=True):
     Attributes:
         run: the stream's id, by which stores know it; a checkpoint that is made anew has a new one.
         pipeline: whose it is.
+        ticks: whether our source of ticks is one of the query's sources, whose number Spark does not let change.
     """
 
     run: str
     pipeline: str
+    ticks: bool = True
 
 
 def stream(
@@ -52,8 +54,9 @@ def stream(
 ) -> "StreamingQuery":
     """Take a streaming DataFrame of messages step by step; exactly once, whatever crashes.
 
-    The store may be one that a batch has filled, and both may go on with it: what both see is applied once. Waits
-    with a time end on time also while no messages come, and decisions are taken at once.
+    The store may be one that a batch has filled, and both may go on with it: what both see is applied once. If the gap
+    policy has a time, waits end on time also while no messages come, and decisions are taken at once; else decisions
+    are taken with the next messages.
 
     Args:
         pipeline: the definition.
@@ -77,13 +80,14 @@ def stream(
         StateError: if the state type no longer fits the store.
         SetupError: if the pipeline cannot be sent to the workers, or a package is missing.
     """
-    columns = columns_of(pipeline, df, streaming=True)
+    intake = Intake.of(pipeline, df, streaming=True)
     stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
     place = _storage_of(checkpoint)
-    run = _run_of(place, pipeline)
-    _check_not_ahead(place, run, stepper)
-    work = MicroBatches(stepper, columns, run, outputs_format)
-    writer = ticking(df, stepper.store.location).writeStream.foreachBatch(work)
+    note = _note_of(place, pipeline)
+    _check_not_ahead(place, note.run, stepper)
+    work = MicroBatches(stepper, intake, note.run, outputs_format)
+    ticked = ticking(df, stepper.store.location) if note.ticks else df
+    writer = intake.numbered(ticked).writeStream.foreachBatch(work)
     writer = writer.option("checkpointLocation", place.location).queryName(query_name or pipeline.name)
     if trigger is not None:
         writer = writer.trigger(**_trigger(trigger))
@@ -104,20 +108,24 @@ def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
         raise InputError(msg) from error
 
 
-def _run_of(checkpoint: Storage, pipeline: Pipeline) -> str:
-    """The id of the stream that a checkpoint belongs to; made with the checkpoint."""
+def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
+    """What we know of the stream that a checkpoint belongs to; made with the checkpoint."""
+    timed = pipeline.gap_timeout_us is not None
     data = checkpoint.read(_NOTE)
     if data is None:
         if checkpoint.names("offsets"):
             msg = f"{checkpoint.location} is the checkpoint of a query that is not inturn's; name a new one"
             raise InputError(msg)
-        checkpoint.create(_NOTE, msgspec.json.encode(_Note(uuid.uuid4().hex, pipeline.name)))
+        checkpoint.create(_NOTE, msgspec.json.encode(_Note(uuid.uuid4().hex, pipeline.name, timed)))
         data = checkpoint.read(_NOTE) or b""
     note = msgspec.json.decode(data, type=_Note)
     if note.pipeline != pipeline.name:
         msg = f"{checkpoint.location} is the checkpoint of pipeline {note.pipeline!r}, not {pipeline.name!r}"
         raise InputError(msg + "; name one of its own")
-    return note.run
+    if timed and not note.ticks:
+        msg = "%s: the gap policy had no time when the checkpoint %s was made: waits end when messages come, not before"
+        log.warning(msg, pipeline.name, checkpoint.location)
+    return note
 
 
 def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
@@ -141,6 +149,16 @@ def _cores(df: "DataFrame") -> int | None:
     return context.defaultParallelism if context else None
 
 
+def _plan_once(df: "DataFrame") -> None:
+    """Spare Spark to plan a step again when its shuffle is done: nothing about it is left open.
+
+    A query has a session of its own, so nobody else is touched. Through Connect it cannot be told.
+    """
+    spark = df.sparkSession
+    if hasattr(spark, "sparkContext"):
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
 def _known(last: Manifest | None, run: str) -> int:
     return last.batches.get(run, -1) if last else -1
 
@@ -150,14 +168,14 @@ class MicroBatches:
 
     Args:
         stepper: what takes the store forward; made anew where this has travelled to another process.
-        columns: those of the message.
+        intake: how the messages come to the tasks.
         run: the stream's id.
         outputs_format: see :func:`stream`.
     """
 
-    def __init__(self, stepper: Stepper, columns: list[str], run: str, outputs_format: str) -> None:
+    def __init__(self, stepper: Stepper, intake: Intake, run: str, outputs_format: str) -> None:
         self._pipeline, self._store = stepper.shipped, stepper.store.location
-        self._columns, self._run, self._outputs_format = columns, run, outputs_format
+        self._intake, self._run, self._outputs_format = intake, run, outputs_format
         self._stepper: Stepper | None = stepper
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
@@ -178,7 +196,8 @@ class MicroBatches:
         if batch_id > known + 1:
             msg = f"micro-batch {batch_id} comes, but the store {self._store} knows only those up to {known}"
             raise StoreMismatch(msg + "; it was replaced while the stream ran")
-        report = stepper.step(df, self._columns, micro_batch=(self._run, batch_id), tasks=_cores(df))
+        _plan_once(df)
+        report = stepper.step(df, self._intake, micro_batch=(self._run, batch_id), tasks=_cores(df))
         log.info("%s", report)
 
     def __getstate__(self) -> dict[str, Any]:

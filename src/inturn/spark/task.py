@@ -108,7 +108,9 @@ class Task:
         gc.set_threshold(200_000, 50, 100)  # many small objects live as long as their chunk: look rarely
         named = (batch.rename_columns(self._names) for batch in batches)
         try:
-            result = run(plan, ship.loads(self._pipeline), partition, f"{plan.attempt}-{attempt}", named)
+            pipeline = ship.loads(self._pipeline)
+            _spare_modules()
+            result = run(plan, pipeline, partition, f"{plan.attempt}-{attempt}", named)
         except errors.InturnError as error:
             for _ in batches:  # the rest of the input, so that Spark's writer does not see a broken pipe
                 pass
@@ -116,6 +118,15 @@ class Task:
         finally:
             gc.set_threshold(*thresholds)
         yield pa.RecordBatch.from_pydict({"result": [msgspec.json.encode(result).decode()]})
+
+
+def _spare_modules() -> None:
+    """Keep what is loaded out of garbage collections: Spark asks for a full one after every task of a worker.
+
+    That takes longer than a small task, only to find that modules are no garbage.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
 def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> Result:
