@@ -55,7 +55,8 @@ class Chunk:
         columns: the same as Python values, by field.
         messages: one per row, as the handler gets it.
         hashes: of each row's group.
-        names: the group of each run of rows.
+        groups: the group of each run of rows.
+        names: the same as Python values.
         starts: where each group's rows begin, and the number of rows at the end.
         turns: each row's place in its group's order.
         epochs: each row's epoch.
@@ -69,6 +70,7 @@ class Chunk:
     columns: dict[str, list[Any]]
     messages: list[Any]
     hashes: Ints
+    groups: pa.Array
     names: list[str]
     starts: Ints
     turns: Ints
@@ -86,6 +88,7 @@ class Chunk:
         groups = table[group].combine_chunks()
         change = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).to_numpy(zero_copy_only=False)
         starts = np.concatenate([[0], np.flatnonzero(change) + 1])
+        firsts = groups.take(pa.array(starts))
         return cls(
             pipeline=pipeline,
             codec=codec,
@@ -93,7 +96,8 @@ class Chunk:
             columns=columns,
             messages=codec.build(columns),
             hashes=hashes,
-            names=groups.take(pa.array(starts)).to_pylist(),
+            groups=firsts,
+            names=firsts.to_pylist(),
             starts=np.append(starts, len(table)),
             turns=numbers(table[pipeline.turn]) if pipeline.turn else np.zeros(len(table), np.int64),
             epochs=numbers(table[pipeline.epoch]) if pipeline.epoch else None,

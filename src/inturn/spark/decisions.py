@@ -1,10 +1,11 @@
 """What people decided, as a task takes it: each decision when its group is opened, before the group's messages."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
@@ -46,6 +47,12 @@ class Decisions:
     def concern(self, group: str) -> bool:
         """Whether there is one about a group."""
         return group in self._by_group
+
+    def concerning(self, groups: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """For each group, whether there is one about it."""
+        if not self._by_group:
+            return np.zeros(len(groups), dtype=np.bool_)
+        return np.array([group in self._by_group for group in groups], dtype=np.bool_)
 
     def about(self, group: str) -> list[tuple[str, Decision]]:
         """The decisions about one group, which are then no longer there."""

@@ -21,11 +21,12 @@ from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Status, Timeline, Verdict, timeline
-from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
+from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec
 from inturn.spark.decisions import Decisions, remade
 from inturn.spark.runs import Runs
-from inturn.spark.tables.levels import Levels, Record
+from inturn.spark.straight import go_straight
+from inturn.spark.tables.levels import Found, Levels, Record
 from inturn.spark.tables.writer import Writer
 
 _PARKED = (Status.GAP, Status.FAILED)
@@ -100,7 +101,6 @@ class Kernel:
         self._decisions = decisions
         self._step, self.now_us, self._final = step, now_us, final
         self.parked = 0
-        self._state_type = pipeline.state if isinstance(pipeline.state, type) else object
         self.journal = Journal()
         self.counts = self.journal.counts
         self._open: Open | None = None
@@ -121,7 +121,7 @@ class Kernel:
         if self._pending:
             self._take(self._pending[0])
         self._close()
-        self._visit(self._levels.take(np.empty(0, np.int64)), None)
+        self._visit(self._levels.take(self._levels.find(np.empty(0, np.int64))), None)
         self._flush()
 
     def _take(self, table: pa.Table) -> None:
@@ -131,16 +131,11 @@ class Kernel:
         chunk = Chunk.of(self._pipeline, self._codec, valid, columns, self._group)
         firsts = chunk.hashes[chunk.starts[:-1]]
         hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
-        plain = by_revision(self._pipeline)
-        records = self._levels.take(
-            hashes,
-            int(hashes[-1]),
-            restored=partial(self._restored, chunk) if plain else None,
-            turns=np.unique(chunk.turns) if plain else None,
-        )
-        if plain:
-            self._forward(chunk, firsts.tolist(), records)
+        found = self._levels.find(hashes, int(hashes[-1]))
+        if by_revision(self._pipeline):
+            records = self._forward(chunk, found)
         else:
+            records = self._levels.take(found)
             begun = zip(chunk.names, firsts.tolist(), strict=True)
             opened = [self._begin(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
             self._row_by_row(chunk, opened)
@@ -148,10 +143,16 @@ class Kernel:
         self._visit(records, int(hashes[-1]))
         self._flush()
 
-    def _restored(self, chunk: Chunk, holding: dict[str, Record]) -> set[str]:
-        """Which groups need what they hold: something that comes, a decision or the time may release it."""
+    def _restored(self, chunk: Chunk, groups: Ints, holding: dict[str, Record]) -> set[str]:
+        """Which groups need what they hold: something that comes, a decision or the time may release it.
+
+        Args:
+            chunk: the rows.
+            groups: the places in the chunk where those that hold may be.
+            holding: the groups that hold messages.
+        """
         start = cast("Gapless", self._pipeline.order).start
-        places = {name: at for at, name in enumerate(chunk.names)}
+        places = {chunk.names[at]: at for at in groups.tolist()}
         last = chunk.names[-1]  # it may go on in the next chunk
         needed = {last} & holding.keys()
         for name, record in holding.items():
@@ -310,83 +311,78 @@ class Kernel:
 
     # -- whole runs of revisions -----------------------------------------------------------------------------
 
-    def _forward(self, chunk: Chunk, hashes: list[int], records: dict[str, Record]) -> None:
-        """Gapless in one epoch: find with numpy, for each group, the run of rows that follow one another."""
-        start = cast("Gapless", self._pipeline.order).start
-        due = np.full(len(hashes), start, dtype=np.int64)
-        plain = np.ones(len(hashes), dtype=np.bool_)
-        found: list[Record | None] = []
+    def _forward(self, chunk: Chunk, found: Found) -> dict[str, Record]:
+        """Gapless in one epoch: find with numpy, for each group, the run of rows that follow one another.
+
+        Returns:
+            The groups of earlier steps that no row is of.
+        """
+        before = cast("Gapless", self._pipeline.order).start - 1
+        hashes = chunk.hashes[chunk.starts[:-1]]
+        rows = found.rows_of(chunk.names)
+        # A group that is new to the store has the row -1, and with it what is appended here.
+        due = np.append(found.reached(before), before)[rows] + 1
+        # The first may have begun in the chunk before, the last may go on in the next one.
+        plain = np.append(found.is_open(), True)[rows] & (hashes != hashes[0]) & (hashes != hashes[-1])
+        plain &= ~self._decisions.concerning(chunk.names)
+        may_go_straight = plain.copy()
+
+        others, to_open = np.ones(len(found), dtype=np.bool_), np.flatnonzero(~plain)
+        others[rows[plain & (rows >= 0)]] = False
+        restored = partial(self._restored, chunk, to_open)
+        records = self._levels.take(found, np.flatnonzero(others), restored=restored, turns=chunk.turns)
         opened: dict[int, Open] = {}
-        for at, name in enumerate(chunk.names):
-            record = records.get(name)
-            found.append(record)
-            # The first may have begun in the chunk before, the last may go on in the next one.
-            if at in {0, len(hashes) - 1} or self._decisions.concern(name) or (record and not record.is_open):
-                each = opened[at] = self._begin(name, hashes[at], records, first=at == 0)
-                reached = each.timeline.reached
-                plain[at] = not (each.timeline.held or each.timeline.parked or each.stored)
-            else:
-                reached = records.pop(name).reached if record else None
-            if reached is not None:
-                due[at] = reached + 1
+        for at in to_open.tolist():
+            each = opened[at] = self._begin(chunk.names[at], hashes.item(at), records, first=at == 0)
+            line = each.timeline
+            plain[at] = not (line.held or line.parked or each.stored)
+            due[at] = (before if line.reached is None else line.reached) + 1
+
         runs = Runs(chunk, due, plain)
         chunk.need(runs.digests_needed())
         marks = runs.marks()
-        starts = chunk.starts.tolist()
-        for at, name in enumerate(chunk.names):
-            begin, end = runs.run_starts[at], runs.run_starts[at + 1]
-            first, last = starts[at], starts[at + 1]
-            whole = end - begin == last - first
-            rows, reached = range(first, last), due.item(at) - 1 + last - first
-            if (
-                whole
-                and at not in opened
-                and self._straight(chunk, name, hashes[at], found[at], rows, reached, marks[at])
-            ):
-                continue
-            each = opened.get(at) or self._reopen(name, hashes[at], found[at])
-            self._switch(each)
-            each.timeline.epoch = 0
-            if each.stored:
-                self._behind(chunk, each, range(first, first + runs.old[at]), range(first + runs.old[at], last))
-            elif whole:
-                self._apply(chunk, each, rows, marks[at])
-            else:
-                self._apply_and_rest(
-                    chunk, runs, each, first, first + runs.old[at], last, runs.rows[begin:end], marks[at]
-                )
+        long = ~(may_go_straight & runs.whole)
+        long[self._straight(chunk, np.flatnonzero(~long), found, rows, hashes, due, marks)] = True
+
+        known = np.flatnonzero(long & may_go_straight & (rows >= 0))
+        by_row = np.argsort(rows[known])
+        reopened = dict(zip(known[by_row].tolist(), found.records(rows[known][by_row]), strict=True))
+        for at in np.flatnonzero(long).tolist():
+            each = opened.get(at) or self._reopen(chunk.names[at], hashes.item(at), reopened.get(at))
+            self._long_way(chunk, runs, at, each, marks[at])
+        return records
 
     def _straight(
-        self, chunk: Chunk, name: str, hash_: int, record: Record | None, rows: range, reached: int, marks: bytes
-    ) -> bool:
-        """Take an open group through a run that is all there is of it, without a timeline and a fold of its own.
+        self, chunk: Chunk, groups: Ints, found: Found, rows: Ints, hashes: Ints, due: Ints, marks: list[bytes]
+    ) -> list[int]:
+        """Take groups whose run is all there is of them; returns those that have to go the long way."""
+        done = go_straight(self._pipeline, self._writer.encode, chunk, groups, found.states(rows[groups]))
+        if done.taken:
+            taken = np.array(done.taken)
+            counts = chunk.starts[taken + 1] - chunk.starts[taken]
+            keep = limits.REMEMBERED_REVISIONS * MARK_BYTES
+            known = zip(found.memory(rows[taken]), done.taken, strict=True)
+            memory = [(remembered + marks[at])[-keep:] for remembered, at in known]
+            skipped, reached = found.skipped(rows[taken]), due[taken] + counts - 1
+            names = chunk.groups.take(pa.array(taken))
+            self._writer.open_groups(hashes[taken], names, reached, memory, skipped, done.states)
+            self.counts.applied += int(counts.sum())
+            self.journal.outputs += done.outputs
+        return done.left
 
-        Returns:
-            False if anything is not as usual; then nothing has happened, and the group has to be taken the long way.
-        """
-        handler, encode = self._pipeline.handler, self._writer.encode
-        state = record.restore() if record else self._pipeline.state()
-        emitted = []
-        row = rows.start
-        try:
-            for message in chunk.messages[rows.start : rows.stop]:
-                state, outputs = handler(state, message)
-                if outputs:
-                    if outputs.__class__ is not list:
-                        return False
-                    emitted.append((name, chunk.applied(row), encode(outputs)))
-                elif outputs.__class__ is not list:
-                    return False
-                row += 1
-        except Exception:  # noqa: BLE001 - whatever it is, the long way tells it
-            return False
-        if not isinstance(state, self._state_type):
-            return False
-        self.counts.applied += len(rows)
-        self.journal.outputs += emitted
-        memory = (record.memory + marks if record else marks)[-limits.REMEMBERED_REVISIONS * MARK_BYTES :]
-        self._writer.open_group(hash_, name, reached, memory, record.skipped if record else None, state)
-        return True
+    def _long_way(self, chunk: Chunk, runs: Runs, at: int, each: Open, marks: bytes) -> None:
+        """Take one group, whatever there is of it."""
+        first, last = chunk.starts.item(at), chunk.starts.item(at + 1)
+        middle = first + runs.old[at]
+        self._switch(each)
+        each.timeline.epoch = 0
+        if each.stored:
+            self._behind(chunk, each, range(first, middle), range(middle, last))
+        elif runs.whole[at]:
+            self._apply(chunk, each, range(first, last), marks)
+        else:
+            rows = runs.rows[runs.run_starts[at] : runs.run_starts[at + 1]]
+            self._apply_and_rest(chunk, runs, each, first, middle, last, rows, marks)
 
     def _switch(self, each: Open) -> None:
         if self._open is not each:

@@ -10,7 +10,20 @@ from inturn.spark.chunk import Chunk, Flags, Ints
 
 
 class Runs:
-    """For each group of a chunk, the rows that follow one another from the revision whose turn it is."""
+    """For each group of a chunk, the rows that follow one another from the revision whose turn it is.
+
+    Args:
+        chunk: the rows.
+        due: for each group, the revision whose turn it is.
+        plain: for each group, whether it holds nothing and is not parked; else it has no run.
+
+    Attributes:
+        rows: of all runs.
+        run_starts: where in ``rows`` each group's run begins, and their number.
+        whole: for each group, whether its run is all there is of it.
+        old: for each group, how many rows come before the revision whose turn it is.
+        winner: for each row, the first of its group and revision.
+    """
 
     def __init__(self, chunk: Chunk, due: Ints, plain: Flags) -> None:
         turns, starts = chunk.turns, chunk.starts
@@ -36,6 +49,7 @@ class Runs:
         self._kept_ends: list[int] = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS)).tolist()
         self._beside: Ints = np.flatnonzero(~follows)
         self.rows: list[int] = rows.tolist()
+        self.whole: Flags = sizes == lengths
         self.run_starts: list[int] = [0, *ends.tolist()]
         self.old: list[int] = np.add.reduceat(behind.astype(np.int64), starts[:-1]).tolist()
         self.winner: list[int] = winner.tolist()

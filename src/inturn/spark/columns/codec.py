@@ -34,6 +34,8 @@ _COLUMNS: dict[Any, pa.DataType] = {
     dt.date: pa.date32(),
     dt.datetime: pa.timestamp("us", tz="UTC"),
 }
+_EXACT = (bool, int, str, bytes)
+"""Types whose values always come back as they are, if they are of the type itself."""
 _FEW = 32
 """For fewer rows than this Arrow's own overhead is greater than what it saves."""
 _ARROW_KINDS: dict[Any, Callable[[pa.DataType], bool]] = {
@@ -316,7 +318,9 @@ class _Column:
 
     def pack(self, column: Sequence[Any]) -> pa.Array:
         array = self._array(column)
-        if self.field.type is float:
+        if self.field.type in _EXACT and set(map(type, column)) <= {self.field.type, types.NoneType}:
+            same = True
+        elif self.field.type is float:
             same = all(value is None or isinstance(value, float | int) for value in column)  # a NaN equals nothing
         else:
             same = self._form == "json" or self._comes_back(array, column)

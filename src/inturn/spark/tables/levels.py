@@ -7,10 +7,13 @@ walks all levels side by side and takes the rows of the groups it needs, so what
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress, count
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from inturn.core.errors import InputError
 from inturn.core.message import Entry
@@ -98,23 +101,6 @@ class Record:
             self.stored = Stored(columns["held"][at], columns["oldest_us"][at], columns["deadline_us"][at])
 
     @property
-    def is_open(self) -> bool:
-        """Whether it holds nothing and is not parked."""
-        return bool(self._rows.columns["status"][self._at] == Status.OPEN)
-
-    @property
-    def memory(self) -> bytes:
-        """What its timeline remembers, packed."""
-        packed: bytes = self._rows.columns["memory"][self._at]
-        return packed
-
-    @property
-    def skipped(self) -> str | None:
-        """What was skipped, as it is stored."""
-        ranges: str | None = self._rows.columns["skipped"][self._at]
-        return ranges
-
-    @property
     def line(self) -> Timeline:
         """Its timeline, with the messages it holds put back, unless they are only ``stored``."""
         if self._line is None:
@@ -124,6 +110,81 @@ class Record:
     def restore(self) -> Any:
         """Its state, as often as it is asked."""
         return self._rows.state(self._at)
+
+
+class Found:
+    """Groups as earlier steps left them, in columns: a row for each.
+
+    Args:
+        pipeline: whose they are.
+        states: reads the states.
+        bound: the greatest hash that was looked at.
+    """
+
+    def __init__(self, pipeline: Pipeline, states: StateCodec, bound: int) -> None:
+        self.bound = bound
+        self._pipeline, self._states = pipeline, states
+        self._parts: list[pa.RecordBatch] = []
+        self._rows: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, batch: pa.RecordBatch, hit: Hashes) -> None:
+        """Add these rows of a batch, but for groups that are known: what came before is newer."""
+        names = batch.column("group").take(pa.array(hit)).to_pylist()
+        if self._rows:
+            new = [name not in self._rows for name in names]
+            names, hit = list(compress(names, new)), hit[new]
+        if names:
+            self._rows.update(zip(names, count(len(self._rows)), strict=False))
+            self._parts.append(batch.take(pa.array(hit)))
+
+    def rows_of(self, names: Sequence[str]) -> Hashes:
+        """The row of each of these groups; -1 if it is not there."""
+        return np.array([self._rows.get(name, -1) for name in names], dtype=np.int64)
+
+    def is_open(self) -> npt.NDArray[np.bool_]:
+        """For each row, whether the group holds nothing and is not parked."""
+        return self._numbers([pc.equal(part.column("status"), Status.OPEN) for part in self._parts], np.bool_)
+
+    def reached(self, before: int) -> Hashes:
+        """For each row, how far its timeline is; ``before`` if it has not begun."""
+        return self._numbers([pc.fill_null(part.column("reached"), before) for part in self._parts], np.int64)
+
+    def memory(self, rows: Hashes) -> list[bytes]:
+        """What the timelines of these rows remember, packed; nothing for the row -1."""
+        packed: list[bytes] = pc.fill_null(self._column("memory", pa.binary(), rows), b"").to_pylist()
+        return packed
+
+    def skipped(self, rows: Hashes) -> pa.Array:
+        """What was skipped, as it is stored; null for the row -1."""
+        return self._column("skipped", pa.string(), rows)
+
+    def states(self, rows: Hashes) -> list[Any]:
+        """The states of these rows; the first state for the row -1."""
+        known = [state for part in self._parts for state in self._states.unpack(part.column("state"))]
+        make = self._pipeline.state
+        return [known[row] if row >= 0 else make() for row in rows.tolist()]
+
+    def records(self, rows: Hashes) -> list["Record"]:
+        """These rows, sorted, one by one."""
+        found = []
+        begin = 0
+        for part in self._parts:
+            first, last = np.searchsorted(rows, (begin, begin + len(part)))
+            if last > first:
+                taken = _Rows(part.take(pa.array(rows[first:last] - begin)), self._pipeline, self._states)
+                found += [Record(taken, at) for at in range(last - first)]
+            begin += len(part)
+        return found
+
+    def _column(self, name: str, kind: pa.DataType, rows: Hashes) -> pa.Array:
+        parts = [pa.array([], kind), *(part.column(name) for part in self._parts)]
+        return pa.concat_arrays(parts).take(pa.array(rows, mask=rows < 0))
+
+    def _numbers(self, parts: list[pa.Array], kind: type[np.generic]) -> npt.NDArray[Any]:
+        return np.concatenate([np.empty(0, kind), *(part.to_numpy(zero_copy_only=False) for part in parts)])
 
 
 class _Due(Batches):
@@ -171,59 +232,60 @@ class Levels:
         self._also = also
         self._pipeline, self._states, self._due_us = pipeline, states, due_us
         self._bound, self._high = low - 1, high
-        self._found: dict[str, Record] = {}
+        self._left: dict[str, Record] = {}
 
-    def take(
-        self,
-        hashes: Hashes,
-        upto: int | None = None,
-        *,
-        restored: Callable[[dict[str, Record]], set[str]] | None = None,
-        turns: Hashes | None = None,
-    ) -> dict[str, Record]:
+    def find(self, hashes: Hashes, upto: int | None = None) -> Found:
         """The groups with one of ``hashes`` (sorted, unique) or due, up to ``upto`` and behind the call before.
-
-        The caller takes out of the dictionary what it has dealt with; what it left comes again with the next call.
 
         Args:
             hashes: the groups that are wanted.
             upto: the greatest hash to look at; None for the end of the slice.
-            restored: says, for the groups that hold messages, which of them need them back; the others are told only
-                which places are taken. None restores all.
-            turns: the places that are asked for, sorted and unique.
         """
         bound = self._high if upto is None else upto
         due = [found for cursor in self._due for found in cursor.hashes(bound, self._due_us)]
         due.append(self._also[(self._also > self._bound) & (self._also <= bound)])
         wanted = np.unique(np.concatenate([hashes, *due])) if any(map(len, due)) else hashes
         wanted = wanted[wanted > self._bound]
+        found = Found(self._pipeline, self._states, bound)
         if len(wanted):
-            new: dict[str, Record] = {}
             for cursor in reversed(self._groups):  # the newest says how a group stands
                 for batch, hit in cursor.find(wanted, bound):
-                    self._add(batch, hit, new)
-            holding = {name: record for name, record in new.items() if record.held_step is not None}
-            self._put_back(holding, restored(holding) if restored else holding.keys(), bound, turns)
-            self._found.update(new)
+                    found.add(batch, hit)
         self._bound = max(self._bound, bound)
-        return self._found
+        return found
 
-    def _add(self, batch: pa.RecordBatch, hit: Hashes, records: dict[str, Record]) -> None:
-        if records:
-            names = batch.column("group").take(pa.array(hit)).to_pylist()
-            hit = hit[[name not in records for name in names]]
-        if len(hit):
-            records.update(self._records(batch.take(pa.array(hit))))
+    def take(
+        self,
+        found: Found,
+        rows: Hashes | None = None,
+        *,
+        restored: Callable[[dict[str, Record]], set[str]] | None = None,
+        turns: Hashes | None = None,
+    ) -> dict[str, Record]:
+        """Some of the groups that were found, with the messages they hold.
 
-    def _records(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Record]]:
-        rows = _Rows(batch, self._pipeline, self._states)
-        return ((name, Record(rows, at)) for at, name in enumerate(rows.columns["group"]))
+        The caller takes out of the dictionary what it has dealt with; what it left comes again with the next call.
+
+        Args:
+            found: what :meth:`find` found last.
+            rows: which of them, sorted; None for all.
+            restored: says, for the groups that hold messages, which of them need them back; the others are told only
+                which places are taken. None restores all.
+            turns: the places that are asked for.
+        """
+        records = found.records(np.arange(len(found)) if rows is None else rows)
+        holding = {record.group: record for record in records if record.held_step is not None}
+        if holding:
+            self._put_back(holding, restored(holding) if restored else holding.keys(), found.bound, turns)
+        self._left.update((record.group, record) for record in records)
+        return self._left
 
     def _put_back(
         self, records: dict[str, Record], restored: Collection[str], bound: int, turns: Hashes | None
     ) -> None:
         """Give groups the messages they hold, or only say which places are taken; what is older is dead."""
         holding = np.array(sorted({record.hash for record in records.values()}), dtype=np.int64)
+        turns = np.unique(turns) if turns is not None else None
         whole = np.array(sorted({records[name].hash for name in restored}), dtype=np.int64)
         for cursor in self._held:
             for batch, hit in cursor.find(holding, bound):

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from inturn.core.errors import HandlerError
@@ -92,6 +94,7 @@ class Writer:
         }
         self._step, self._pipeline, self._states = step, pipeline, states
         self.touched: list[int] = []
+        self._open_groups: list[pa.Table] = []
         self._groups: list[tuple[Any, ...]] = []
         self._new_states: list[Any] = []
         self._held: list[tuple[int, str, Entry]] = []
@@ -128,12 +131,29 @@ class Writer:
         self._groups.append((*row, skipped, held, held_step if held else None, deadline, oldest, self._step))
         self._new_states.append(group.fold.state)
 
-    def open_group(self, hash_: int, name: str, reached: int, memory: bytes, skipped: str | None, state: Any) -> None:
-        """Keep a group that holds nothing and is not parked, under an order without epochs."""
-        self.touched.append(hash_)
-        row = (hash_, name, 0, reached, "open", None, memory, skipped, 0, None, None, None, self._step)
-        self._groups.append(row)
-        self._new_states.append(state)
+    def open_groups(
+        self,
+        hashes: npt.NDArray[np.int64],
+        names: pa.Array,
+        reached: npt.NDArray[np.int64],
+        memory: Sequence[bytes],
+        skipped: pa.Array,
+        states: Sequence[Any],
+    ) -> None:
+        """Keep groups that hold nothing and are not parked, under an order without epochs; a column for each."""
+        self.touched += hashes.tolist()
+        same = {"epoch": 0, "status": Status.OPEN, "held": 0, "step": self._step}
+        given = {
+            "hash": pa.array(hashes),
+            "group": names,
+            "reached": pa.array(reached),
+            "memory": pa.array(memory, pa.binary()),
+            "skipped": skipped,
+            **{name: pa.repeat(pa.scalar(value, _GROUPS[name]), len(names)) for name, value in same.items()},
+        }
+        columns = [given[name] if name in given else pa.nulls(len(names), kind) for name, kind in _GROUPS.items()]
+        table = pa.Table.from_arrays(columns, names=list(_GROUPS))
+        self._open_groups.append(table.append_column("state", self._states.pack(states)))
 
     def hold(self, hash_: int, group: Group, keys: Iterable[Key]) -> None:
         """Keep these of the messages that a group holds."""
@@ -142,12 +162,13 @@ class Writer:
 
     def flush(self) -> None:
         """Write the groups and held messages that were kept, sorted by hash."""
+        groups, self._open_groups = self._open_groups, []
         if self._groups:
-            order = sorted(range(len(self._groups)), key=lambda at: self._groups[at][:2])
-            table = _table(_GROUPS, [self._groups[at] for at in order])
-            states = self._states.pack([self._new_states[at] for at in order])
-            self._out["groups"].write(table.append_column("state", states))
+            groups.append(_table(_GROUPS, self._groups).append_column("state", self._states.pack(self._new_states)))
             self._groups, self._new_states = [], []
+        if groups:
+            table = pa.concat_tables(groups).combine_chunks()
+            self._out["groups"].write(table.take(pa.array(np.argsort(table["hash"].to_numpy(), kind="stable"))))
         if self._held:
             self._held.sort(key=lambda row: row[:2])
             for rows in _by_schema(self._held):
