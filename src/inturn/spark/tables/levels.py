@@ -355,21 +355,21 @@ def waits(
         touched: the hashes of the groups that the step wrote.
         ours: the files that it wrote them to.
     """
-    mine = np.unique(np.array(touched, dtype=np.int64))
+    mine = np.sort(np.array(touched, dtype=np.int64))
     oldest = [file.oldest_us for file in ours if file.oldest_us is not None]
     due = [file.due_us for file in ours if file.due_us is not None]
     for number, level in enumerate(levels):
         waiting = [file for file in level.groups if file.oldest_us is not None]
         for batch in Batches(store, waiting, low, high).upto(high):
-            rows = batch.select(["hash", "oldest_us", "deadline_us"]).filter(batch.column("oldest_us").is_valid())
-            hashes = rows.column("hash").to_numpy()
-            alive = (hashes >= low) & (hashes <= high) & ~np.isin(hashes, mine)
+            hashes = batch.column("hash").to_numpy()
+            alive = batch.column("oldest_us").is_valid().to_numpy(zero_copy_only=False)
+            alive = np.flatnonzero(alive & (hashes >= low) & (hashes <= high))
+            alive = alive[~among(hashes[alive], mine)]
             for newer in levels[number + 1 :]:  # what a newer level says of a group goes before
-                if alive.any():
-                    cursor = Cursor(store, newer.groups, low, high)
-                    for part in cursor.take(np.unique(hashes[alive]), high):
-                        alive &= ~np.isin(hashes, part.column("hash").to_numpy())
-            still = rows.filter(pa.array(alive))
+                if len(alive):
+                    for part, hit in Cursor(store, newer.groups, low, high).find(hashes[alive], high):
+                        alive = alive[~among(hashes[alive], part.column("hash").to_numpy()[hit])]
+            still = batch.select(["oldest_us", "deadline_us"]).take(pa.array(alive))
             oldest += still.column("oldest_us").to_pylist()
             due += still.column("deadline_us").drop_null().to_pylist()
     return Waits(min(oldest, default=None), min(due, default=None))
