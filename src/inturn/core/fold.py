@@ -89,6 +89,16 @@ class Journal:
         self.counts.reject(reason)
         self.rejected.append((group, entry, reason, detail))
 
+    def turn_away(self, group: str, entry: Entry, verdict: Verdict) -> None:
+        """Count a message that is not taken in, or record it as rejected, as the verdict says."""
+        match verdict:
+            case Verdict.DUPLICATE:
+                self.counts.duplicate += 1
+            case Verdict.STALE:
+                self.counts.stale += 1
+            case _:
+                self.reject(group, entry, verdict.value, _DETAILS[verdict])
+
 
 class Fold:
     """One group's state, going forward message by message.
@@ -255,7 +265,6 @@ class Group:
         elif timeline.renews(entry):
             self._renew(entry.epoch)
         verdict = timeline.judge(entry)
-        counts = self.journal.counts
         match verdict:
             case Verdict.APPLY:
                 timeline.see(entry)
@@ -265,12 +274,8 @@ class Group:
                 timeline.see(entry)
                 timeline.hold(entry, self.now_us)
                 self._drain()
-            case Verdict.DUPLICATE:
-                counts.duplicate += 1
-            case Verdict.STALE:
-                counts.stale += 1
             case _:
-                self.journal.reject(self.name, entry, verdict.value, _DETAILS[verdict])
+                self.journal.turn_away(self.name, entry, verdict)
         return verdict
 
     def decide(self, decision: Decision, remake: Remake) -> str | None:

@@ -21,13 +21,13 @@ from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Status, Timeline, Verdict, timeline
-from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, Ints, by_revision, last_run, sort_keys
+from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec
 from inturn.spark.decisions import Decisions, remade
 from inturn.spark.runs import Runs
-from inturn.spark.straight import go_straight
+from inturn.spark.straight import Straight
 from inturn.spark.tables.levels import Found, Levels, Record
-from inturn.spark.tables.writer import Writer
+from inturn.spark.tables.writer import NEVER_US, Writer
 
 _PARKED = (Status.GAP, Status.FAILED)
 _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
@@ -36,7 +36,7 @@ _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
 class Open(Group):
     """A group whose rows are being read, and what the store had of it."""
 
-    __slots__ = ("changed", "decided", "hash", "held_step", "parked_before", "stored", "taken")
+    __slots__ = ("changed", "decided", "hash", "held_step", "parked_before")
 
     def __init__(
         self, hash_: int, record: Record | None, name: str, line: Timeline, fold: Fold, kernel: "Kernel"
@@ -44,8 +44,6 @@ class Open(Group):
         super().__init__(name, line, fold, kernel.journal, kernel.now_us)
         self.hash = hash_
         self.held_step = record.held_step if record else None
-        self.stored = record.stored if record else None
-        self.taken = record.taken if record else {}
         self.changed = record is None
         self.decided = False
         self.parked_before = line.parked in _PARKED
@@ -57,16 +55,6 @@ class Open(Group):
         if verdict in _CHANGES or self.timeline.epoch != epoch:
             self.changed = True
         return verdict
-
-    def digest_held(self, turn: int) -> bytes | None:
-        """The digest of the message that is held at a revision, if one is."""
-        new = self.timeline.held.get((0, turn))
-        if new is not None:
-            return new.digest
-        if turn not in self.taken:
-            return None
-        digests, at = self.taken[turn]
-        return cast("bytes", digests[at].as_py())
 
 
 class Kernel:
@@ -142,34 +130,6 @@ class Kernel:
         # What shares the last hash may still get a message in the next chunk.
         self._visit(records, int(hashes[-1]))
         self._flush()
-
-    def _restored(self, chunk: Chunk, groups: Ints, holding: dict[str, Record]) -> set[str]:
-        """Which groups need what they hold: something that comes, a decision or the time may release it.
-
-        Args:
-            chunk: the rows.
-            groups: the places in the chunk where those that hold may be.
-            holding: the groups that hold messages.
-        """
-        start = cast("Gapless", self._pipeline.order).start
-        places = {chunk.names[at]: at for at in groups.tolist()}
-        last = chunk.names[-1]  # it may go on in the next chunk
-        needed = {last} & holding.keys()
-        for name, record in holding.items():
-            deadline = record.stored.deadline_us if record.stored else None
-            if (
-                name not in places
-                or self._decisions.concern(name)
-                or (deadline is not None and deadline <= self.now_us)
-            ):
-                needed.add(name)
-                continue
-            first, end = chunk.starts[places[name]], chunk.starts[places[name] + 1]
-            due = start if record.reached is None else record.reached + 1
-            at = first + np.searchsorted(chunk.turns[first:end], due)
-            if at < end and chunk.turns[at] == due:
-                needed.add(name)
-        return needed
 
     # -- what cannot be placed -------------------------------------------------------------------------------
 
@@ -248,7 +208,7 @@ class Kernel:
             else:
                 self._writer.hold(opened.hash, opened, line.held.keys() - opened.held_before)
         if opened.changed or len(line.skipped) != skipped or line.parked is not parked:
-            self._writer.group(opened.hash, opened, opened.held_step, opened.stored)
+            self._writer.group(opened.hash, opened, opened.held_step)
 
     def _flush(self) -> None:
         self._writer.outputs(self.journal.outputs)
@@ -321,68 +281,49 @@ class Kernel:
         hashes = chunk.hashes[chunk.starts[:-1]]
         rows = found.rows_of(chunk.names)
         # A group that is new to the store has the row -1, and with it what is appended here.
-        due = np.append(found.reached(before), before)[rows] + 1
+        due = np.append(found.numbers("reached", None, before), before)[rows] + 1
+        is_open = np.append(found.status(Status.OPEN), True)[rows]
+        holds_on = np.append(found.status(Status.WAITING), False)[rows]
+        holds_on &= np.append(found.numbers("deadline_us", None, NEVER_US), NEVER_US)[rows] > self.now_us
+        holds_on &= ~np.logical_or.reduceat(chunk.turns == np.repeat(due, np.diff(chunk.starts)), chunk.starts[:-1])
         # The first may have begun in the chunk before, the last may go on in the next one.
-        plain = np.append(found.is_open(), True)[rows] & (hashes != hashes[0]) & (hashes != hashes[-1])
-        plain &= ~self._decisions.concerning(chunk.names)
-        may_go_straight = plain.copy()
+        straight = (is_open | holds_on) & (hashes != hashes[0]) & (hashes != hashes[-1])
+        straight &= ~self._decisions.concerning(chunk.names)
 
-        others, to_open = np.ones(len(found), dtype=np.bool_), np.flatnonzero(~plain)
-        others[rows[plain & (rows >= 0)]] = False
-        restored = partial(self._restored, chunk, to_open)
-        records = self._levels.take(found, np.flatnonzero(others), restored=restored, turns=chunk.turns)
+        others = np.ones(len(found), dtype=np.bool_)
+        others[rows[straight & (rows >= 0)]] = False
+        holding = np.sort(rows[straight & holds_on])
+        records = self._levels.take(found, np.flatnonzero(others), holding=holding, turns=chunk.turns)
+        plain = straight.copy()
         opened: dict[int, Open] = {}
-        for at in to_open.tolist():
+        for at in np.flatnonzero(~straight).tolist():
             each = opened[at] = self._begin(chunk.names[at], hashes.item(at), records, first=at == 0)
             line = each.timeline
-            plain[at] = not (line.held or line.parked or each.stored)
+            plain[at] = not (line.held or line.parked)
             due[at] = (before if line.reached is None else line.reached) + 1
 
         runs = Runs(chunk, due, plain)
         chunk.need(runs.digests_needed())
-        marks = runs.marks()
-        long = ~(may_go_straight & runs.whole)
-        long[self._straight(chunk, np.flatnonzero(~long), found, rows, hashes, due, marks)] = True
-
-        known = np.flatnonzero(long & may_go_straight & (rows >= 0))
-        by_row = np.argsort(rows[known])
-        reopened = dict(zip(known[by_row].tolist(), found.records(rows[known][by_row]), strict=True))
-        for at in np.flatnonzero(long).tolist():
-            each = opened.get(at) or self._reopen(chunk.names[at], hashes.item(at), reopened.get(at))
-            self._long_way(chunk, runs, at, each, marks[at])
+        columns = Straight(chunk, runs, due, found, rows, step=self._step, now_us=self.now_us)
+        left = np.array(columns.take(np.flatnonzero(straight), self._pipeline, self._writer, self.journal), np.int64)
+        left = left[np.argsort(rows[left])]
+        again = iter(found.records(rows[left][rows[left] >= 0]))
+        for at in left.tolist():
+            opened[at] = self._reopen(chunk.names[at], hashes.item(at), next(again) if rows[at] >= 0 else None)
+        for at in sorted(opened):
+            self._long_way(chunk, runs, at, opened[at])
         return records
 
-    def _straight(
-        self, chunk: Chunk, groups: Ints, found: Found, rows: Ints, hashes: Ints, due: Ints, marks: list[bytes]
-    ) -> list[int]:
-        """Take groups whose run is all there is of them; returns those that have to go the long way."""
-        done = go_straight(self._pipeline, self._writer.encode, chunk, groups, found.states(rows[groups]))
-        if done.taken:
-            taken = np.array(done.taken)
-            counts = chunk.starts[taken + 1] - chunk.starts[taken]
-            keep = limits.REMEMBERED_REVISIONS * MARK_BYTES
-            known = zip(found.memory(rows[taken]), done.taken, strict=True)
-            memory = [(remembered + marks[at])[-keep:] for remembered, at in known]
-            skipped, reached = found.skipped(rows[taken]), due[taken] + counts - 1
-            names = chunk.groups.take(pa.array(taken))
-            self._writer.open_groups(hashes[taken], names, reached, memory, skipped, done.states)
-            self.counts.applied += int(counts.sum())
-            self.journal.outputs += done.outputs
-        return done.left
-
-    def _long_way(self, chunk: Chunk, runs: Runs, at: int, each: Open, marks: bytes) -> None:
+    def _long_way(self, chunk: Chunk, runs: Runs, at: int, each: Open) -> None:
         """Take one group, whatever there is of it."""
         first, last = chunk.starts.item(at), chunk.starts.item(at + 1)
-        middle = first + runs.old[at]
         self._switch(each)
         each.timeline.epoch = 0
-        if each.stored:
-            self._behind(chunk, each, range(first, middle), range(middle, last))
-        elif runs.whole[at]:
-            self._apply(chunk, each, range(first, last), marks)
+        if runs.whole[at]:
+            self._apply(chunk, each, range(first, last), runs.marks[at])
         else:
             rows = runs.rows[runs.run_starts[at] : runs.run_starts[at + 1]]
-            self._apply_and_rest(chunk, runs, each, first, middle, last, rows, marks)
+            self._apply_and_rest(chunk, runs, each, first, first + runs.old[at], last, rows, runs.marks[at])
 
     def _switch(self, each: Open) -> None:
         if self._open is not each:
@@ -413,19 +354,6 @@ class Kernel:
                 for row in rows[applied + 1 :]:
                     each.offer(chunk.entry(row))
         return applied
-
-    def _behind(self, chunk: Chunk, each: Open, old: range, ahead: range) -> None:
-        """A group that goes on holding: nothing that came is due, so what it holds need not be looked at."""
-        for row in old:
-            each.offer(chunk.entry(row))
-        for row in ahead:
-            held = each.digest_held(chunk.turns.item(row))
-            if held is None:
-                each.timeline.hold(chunk.entry(row), self.now_us)
-            elif held == chunk.digest_of(row):
-                self.counts.duplicate += 1
-            else:
-                self.journal.reject(each.name, chunk.entry(row), "conflict", CONFLICT)
 
     def _apply_and_rest(
         self, chunk: Chunk, runs: Runs, each: Open, first: int, middle: int, last: int, rows: list[int], marks: bytes

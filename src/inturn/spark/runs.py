@@ -1,5 +1,6 @@
 """Finds with numpy, for all groups of a chunk at once, the rows that follow one another without a hole."""
 
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -18,7 +19,10 @@ class Runs:
         plain: for each group, whether it holds nothing and is not parked; else it has no run.
 
     Attributes:
+        group: of each row.
         rows: of all runs.
+        beside: the rows that are in no run.
+        sizes: for each group, how many rows its run has.
         run_starts: where in ``rows`` each group's run begins, and their number.
         whole: for each group, whether its run is all there is of it.
         old: for each group, how many rows come before the revision whose turn it is.
@@ -47,7 +51,9 @@ class Runs:
         from_end = np.repeat(ends, sizes) - np.arange(len(rows))
         self._kept: list[int] = rows[from_end <= limits.REMEMBERED_REVISIONS].tolist()
         self._kept_ends: list[int] = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS)).tolist()
-        self._beside: Ints = np.flatnonzero(~follows)
+        self.group: Ints = group
+        self.beside: Ints = np.flatnonzero(~follows)
+        self.sizes: Ints = sizes
         self.rows: list[int] = rows.tolist()
         self.whole: Flags = sizes == lengths
         self.run_starts: list[int] = [0, *ends.tolist()]
@@ -56,9 +62,10 @@ class Runs:
 
     def digests_needed(self) -> list[int]:
         """The rows whose digests decide something or are to be remembered."""
-        beside = self._beside.tolist()
+        beside = self.beside.tolist()
         return [*self._kept, *beside, *(self.winner[row] for row in beside)]
 
+    @cached_property
     def marks(self) -> list[bytes]:
         """For each group, the heads of the digests of the last rows of its run."""
         digest = cast("list[bytes]", self._chunk.digest)

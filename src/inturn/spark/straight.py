@@ -1,71 +1,198 @@
-"""Open groups through runs that are all there is of them: one loop for all, without a timeline and a fold for each.
+"""Groups of a chunk whose rows columns alone can place: no timeline, no fold and no held message is made for them.
 
-Most groups of most chunks are taken here. Whatever is not as usual is left to the kernel's long way, as if nothing
-had happened.
+These are, under ``Gapless`` in one epoch, the groups that hold nothing and those that go on holding because nothing
+that came is due. Most groups of most chunks are. Where a handler does anything but return (state, outputs), its group
+is left to the kernel's long way, as if nothing had happened.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core import limits
+from inturn.core.fold import CONFLICT, Journal
 from inturn.core.message import Entry
 from inturn.core.pipeline import Pipeline
-from inturn.spark.chunk import Chunk, Ints
+from inturn.core.timeline import MARK_BYTES, Status, timeline
+from inturn.spark.chunk import Chunk, Flags, Ints
+from inturn.spark.runs import Runs
+from inturn.spark.tables.levels import Found, ranges_of
+from inturn.spark.tables.writer import Writer
+
+if TYPE_CHECKING:
+    from inturn.core.order import Gapless
+
+
+_UNUSUAL = object()
+"""In place of a state: the long way has to look at what the handler did."""
 
 
 @dataclass(slots=True)
-class Straight:
-    """What came of it.
+class Applied:
+    """What the handler made of the runs of some groups.
 
     Attributes:
-        taken: the groups that were taken, by their places in the chunk.
+        groups: those for which it did, by their places in the chunk.
         states: theirs.
         left: the groups for the long way.
         outputs: group, message and its outputs, for each message that had some.
     """
 
-    taken: list[int] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     outputs: list[tuple[str, Entry, Sequence[Any]]] = field(default_factory=list)
 
 
-def go_straight(
-    pipeline: Pipeline,
-    encode: Callable[[Sequence[Any]], Sequence[Any]],
-    chunk: Chunk,
-    groups: Ints,
-    states: Iterable[Any],
-) -> Straight:
-    """Apply all rows of some groups of a chunk.
+class Straight:
+    """The groups of one chunk that are placed by columns.
 
     Args:
-        pipeline: the definition.
-        encode: what is kept of a message's outputs.
         chunk: the rows.
-        groups: the places of the groups in the chunk.
-        states: their states, which the handler may change.
+        runs: for each group, the rows that follow one another from the revision whose turn it is.
+        due: for each group, that revision.
+        found: the groups as earlier steps left them.
+        rows: for each group, its row there; -1 if it is new.
+        step: the step's number.
+        now_us: the step's time.
     """
-    handler, messages = pipeline.handler, chunk.messages
-    state_type = pipeline.state if isinstance(pipeline.state, type) else object
-    done = Straight()
-    firsts, ends = chunk.starts[groups].tolist(), chunk.starts[groups + 1].tolist()
-    for at, first, end, before in zip(groups.tolist(), firsts, ends, states, strict=True):
-        state, row, known = before, first, len(done.outputs)
-        try:
-            for message in messages[first:end]:
-                state, outputs = handler(state, message)
-                if outputs.__class__ is not list:
-                    break
-                if outputs:
-                    done.outputs.append((chunk.names[at], chunk.applied(row), encode(outputs)))
-                row += 1
-        except Exception:  # noqa: BLE001 - whatever it is, the long way tells it
-            row = first
-        if row == end and isinstance(state, state_type):
-            done.taken.append(at)
-            done.states.append(state)
-        else:
-            done.left.append(at)
-            del done.outputs[known:]
-    return done
+
+    def __init__(
+        self, chunk: Chunk, runs: Runs, due: Ints, found: Found, rows: Ints, *, step: int, now_us: int
+    ) -> None:
+        self._chunk, self._runs, self._due, self._found, self._rows = chunk, runs, due, found, rows
+        self._step, self._now_us = step, now_us
+
+    def take(self, groups: Ints, pipeline: Pipeline, writer: Writer, journal: Journal) -> list[int]:
+        """Take these groups of the chunk, by their places.
+
+        Returns:
+            Those that have to go the long way.
+        """
+        done = self._apply(groups, pipeline, writer.encode)
+        taken = np.array(done.groups, dtype=np.int64)
+        sizes = self._runs.sizes[taken]
+        early = self._place_others(taken, pipeline, journal)
+        new = np.bincount(self._runs.group[early], minlength=len(self._rows))[taken]
+        journal.counts.applied += int(sizes.sum())
+        journal.counts.held += len(early)
+        journal.outputs += done.outputs
+        changed = np.flatnonzero(sizes + new)
+        self._keep(taken[changed], new[changed], [done.states[at] for at in changed.tolist()], pipeline, writer)
+        self._hold(early, writer)
+        return done.left
+
+    def _apply(self, groups: Ints, pipeline: Pipeline, encode: Callable[[Sequence[Any]], Sequence[Any]]) -> Applied:
+        """Apply the runs of these groups; the tight loop of most chunks."""
+        handler, chunk, runs = pipeline.handler, self._chunk, self._runs
+        messages, rows, starts = chunk.messages, runs.rows, runs.run_starts
+        state_type = pipeline.state if isinstance(pipeline.state, type) else object
+        done = Applied()
+        for at, before in zip(groups.tolist(), self._found.states(self._rows[groups]), strict=True):
+            state, known = before, len(done.outputs)
+            try:
+                for row in rows[starts[at] : starts[at + 1]]:
+                    state, outputs = handler(state, messages[row])
+                    if outputs.__class__ is not list:
+                        state = _UNUSUAL
+                        break
+                    if outputs:
+                        done.outputs.append((chunk.names[at], chunk.applied(row), encode(outputs)))
+            except Exception:  # noqa: BLE001 - whatever it is, the long way tells it
+                state = _UNUSUAL
+            if state is _UNUSUAL or not isinstance(state, state_type):
+                done.left.append(at)
+                del done.outputs[known:]
+            else:
+                done.groups.append(at)
+                done.states.append(state)
+        return done
+
+    def _place_others(self, taken: Ints, pipeline: Pipeline, journal: Journal) -> Ints:
+        """Place the rows of these groups that are in no run; returns those that are new and have to wait."""
+        chunk, runs, places = self._chunk, self._runs, self._found.places
+        ours = np.zeros(len(self._rows), dtype=np.bool_)
+        ours[taken] = True
+        others = runs.beside[ours[runs.group[runs.beside]]]
+        is_old: Flags = chunk.turns[others] < self._due[runs.group[others]]
+        for row in others[is_old].tolist():
+            self._place_old(row, pipeline, journal)
+        early = []
+        for row in others[~is_old].tolist():
+            winner, name = runs.winner[row], chunk.names[runs.group[row]]
+            known = chunk.digest_of(winner) if winner != row else None
+            held = places.get((name, chunk.turns.item(row))) if places else None
+            if held is not None:
+                digests, number = held
+                known = digests[number].as_py()
+            if known is None:
+                early.append(row)
+            elif known == chunk.digest_of(row):
+                journal.counts.duplicate += 1
+            else:
+                journal.reject(name, chunk.entry(row), "conflict", CONFLICT)
+        return np.array(early, dtype=np.int64)
+
+    def _place_old(self, row: int, pipeline: Pipeline, journal: Journal) -> None:
+        """A row from before the revision whose turn it is: the timeline says what it is."""
+        at = self._runs.group.item(row)
+        entry, stored = self._chunk.entry(row), self._rows[at : at + 1]
+        line = timeline(
+            pipeline.order,
+            epoch=0,
+            reached=self._due.item(at) - 1,
+            memory=self._found.memory(stored)[0],
+            skipped=ranges_of(self._found.column("skipped", stored)[0].as_py()),
+        )
+        journal.turn_away(self._chunk.names[at], entry, line.judge(entry))
+
+    def _keep(self, groups: Ints, new: Ints, states: Sequence[Any], pipeline: Pipeline, writer: Writer) -> None:
+        """Write these groups, of which each got further or holds ``new`` messages more."""
+        if not len(groups):
+            return
+        chunk, found, rows = self._chunk, self._found, self._rows[groups]
+        keep = limits.REMEMBERED_REVISIONS * MARK_BYTES
+        marks = self._runs.marks
+        memory = [(known + marks[at])[-keep:] for known, at in zip(found.memory(rows), groups.tolist(), strict=True)]
+        reached = self._due[groups] - 1 + self._runs.sizes[groups]
+        held = found.numbers("held", rows, 0)
+        opens, first = held + new == 0, cast("Gapless", pipeline.order).start
+        deadline = found.column("deadline_us", rows)
+        if pipeline.gap_timeout_us is not None:
+            mine = pa.scalar(self._now_us + pipeline.gap_timeout_us)
+            deadline = pc.if_else(pa.array(held > 0), deadline, mine)
+        columns = {
+            "hash": pa.array(chunk.hashes[chunk.starts[groups]]),
+            "group": chunk.groups.take(pa.array(groups)),
+            "epoch": pa.repeat(0, len(groups)),
+            "reached": pa.array(reached, mask=reached < first),
+            "status": pc.if_else(pa.array(opens), Status.OPEN, Status.WAITING),
+            "memory": pa.array(memory, pa.binary()),
+            "skipped": found.column("skipped", rows),
+            "held": pa.array(held + new),
+            "held_step": pa.array(found.numbers("held_step", rows, self._step), mask=opens),
+            "deadline_us": pc.if_else(pa.array(opens), None, deadline),
+            "oldest_us": pa.array(found.numbers("oldest_us", rows, self._now_us), mask=opens),
+        }
+        writer.groups(columns, states)
+
+    def _hold(self, rows: Ints, writer: Writer) -> None:
+        """Write messages that have to wait."""
+        if not len(rows):
+            return
+        chunk = self._chunk
+        columns = {
+            "hash": pa.array(chunk.hashes[rows]),
+            "group": chunk.groups.take(pa.array(self._runs.group[rows])),
+            "epoch": pa.repeat(0, len(rows)),
+            "turn": pa.array(chunk.turns[rows]),
+            "digest": pa.array([chunk.digest_of(row) for row in rows.tolist()], pa.binary()),
+            "since_us": pa.repeat(self._now_us, len(rows)),
+        }
+        if chunk.ids is not None:
+            columns["id"] = pa.array([chunk.ids[row] for row in rows.tolist()], pa.string())
+        writer.hold_rows(columns, chunk.content.take(pa.array(rows)))

@@ -5,7 +5,7 @@ walks all levels side by side and takes the rows of the groups it needs, so what
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, count
 from typing import Any
@@ -24,22 +24,13 @@ from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among
 from inturn.spark.tables.storage import Storage
 
+_NONE: Hashes = np.empty(0, np.int64)
 _GOING = (Status.OPEN, Status.WAITING)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Held messages that stay in the store, since nothing that came could release them.
-
-    Attributes:
-        count: how many.
-        oldest_us: since when the one that waits longest waits.
-        deadline_us: when the group's wait is over.
-    """
-
-    count: int
-    oldest_us: int | None
-    deadline_us: int | None
+def ranges_of(stored: str | None) -> list[tuple[int, int]]:
+    """The ranges of revisions that were skipped, as they are stored."""
+    return [(first, last) for first, last in json.loads(stored)] if stored else []
 
 
 class _Rows:
@@ -59,14 +50,14 @@ class _Rows:
         return self._states[at]
 
     def line(self, at: int) -> Timeline:
-        columns, skipped = self.columns, self.columns["skipped"][at]
+        columns = self.columns
         status = columns["status"][at]
         return timeline(
             self._order,
             epoch=columns["epoch"][at],
             reached=columns["reached"][at],
             memory=columns["memory"][at],
-            skipped=[(first, last) for first, last in json.loads(skipped)] if skipped else [],
+            skipped=ranges_of(columns["skipped"][at]),
             parked=None if status in _GOING else Status(status),
             error=columns["error"][at],
         )
@@ -80,11 +71,9 @@ class Record:
         group: the text form.
         reached: how far its timeline is.
         held_step: the first step whose held messages of this group still are; None if it holds none.
-        stored: what it holds that was not put back.
-        taken: for each revision of that, where its digest is.
     """
 
-    __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step", "reached", "stored", "taken")
+    __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step", "reached")
 
     def __init__(self, rows: _Rows, at: int) -> None:
         columns = rows.columns
@@ -93,16 +82,11 @@ class Record:
         self.hash: int = columns["hash"][at]
         self.group: str = columns["group"][at]
         self.reached: int | None = columns["reached"][at]
-        self.held_step: int | None = None
-        self.stored: Stored | None = None
-        self.taken: dict[int, tuple[pa.Array, int]] = {}
-        if columns["held"][at]:
-            self.held_step = columns["held_step"][at]
-            self.stored = Stored(columns["held"][at], columns["oldest_us"][at], columns["deadline_us"][at])
+        self.held_step: int | None = columns["held_step"][at] if columns["held"][at] else None
 
     @property
     def line(self) -> Timeline:
-        """Its timeline, with the messages it holds put back, unless they are only ``stored``."""
+        """Its timeline, with the messages it holds put back."""
         if self._line is None:
             self._line = self._rows.line(self._at)
         return self._line
@@ -112,6 +96,9 @@ class Record:
         return self._rows.state(self._at)
 
 
+_KINDS = {"group": pa.string(), "memory": pa.binary(), "skipped": pa.string()}
+
+
 class Found:
     """Groups as earlier steps left them, in columns: a row for each.
 
@@ -119,10 +106,15 @@ class Found:
         pipeline: whose they are.
         states: reads the states.
         bound: the greatest hash that was looked at.
+
+    Attributes:
+        places: for those of the groups that go on holding, by group and revision, where the digest of what they hold
+            there is; as far as it was asked for.
     """
 
     def __init__(self, pipeline: Pipeline, states: StateCodec, bound: int) -> None:
         self.bound = bound
+        self.places: dict[tuple[str, int], tuple[pa.Array, int]] = {}
         self._pipeline, self._states = pipeline, states
         self._parts: list[pa.RecordBatch] = []
         self._rows: dict[str, int] = {}
@@ -144,22 +136,25 @@ class Found:
         """The row of each of these groups; -1 if it is not there."""
         return np.array([self._rows.get(name, -1) for name in names], dtype=np.int64)
 
-    def is_open(self) -> npt.NDArray[np.bool_]:
-        """For each row, whether the group holds nothing and is not parked."""
-        return self._numbers([pc.equal(part.column("status"), Status.OPEN) for part in self._parts], np.bool_)
+    def status(self, status: Status) -> npt.NDArray[np.bool_]:
+        """For each row, whether the group has this status."""
+        flags = [pc.equal(part.column("status"), status).to_numpy(zero_copy_only=False) for part in self._parts]
+        return np.concatenate([np.empty(0, np.bool_), *flags])
 
-    def reached(self, before: int) -> Hashes:
-        """For each row, how far its timeline is; ``before`` if it has not begun."""
-        return self._numbers([pc.fill_null(part.column("reached"), before) for part in self._parts], np.int64)
+    def column(self, name: str, rows: Hashes | None = None) -> pa.Array:
+        """A column of these rows, or of all; null for the row -1."""
+        empty = pa.array([], _KINDS.get(name, pa.int64()))
+        whole = pa.concat_arrays([empty, *(part.column(name) for part in self._parts)])
+        return whole if rows is None else whole.take(pa.array(rows, mask=rows < 0))
+
+    def numbers(self, name: str, rows: Hashes | None, absent: int) -> Hashes:
+        """A column of integers of these rows, or of all; ``absent`` for null and the row -1."""
+        return np.asarray(pc.fill_null(self.column(name, rows), absent).to_numpy())
 
     def memory(self, rows: Hashes) -> list[bytes]:
         """What the timelines of these rows remember, packed; nothing for the row -1."""
-        packed: list[bytes] = pc.fill_null(self._column("memory", pa.binary(), rows), b"").to_pylist()
+        packed: list[bytes] = pc.fill_null(self.column("memory", rows), b"").to_pylist()
         return packed
-
-    def skipped(self, rows: Hashes) -> pa.Array:
-        """What was skipped, as it is stored; null for the row -1."""
-        return self._column("skipped", pa.string(), rows)
 
     def states(self, rows: Hashes) -> list[Any]:
         """The states of these rows; the first state for the row -1."""
@@ -178,13 +173,6 @@ class Found:
                 found += [Record(taken, at) for at in range(last - first)]
             begin += len(part)
         return found
-
-    def _column(self, name: str, kind: pa.DataType, rows: Hashes) -> pa.Array:
-        parts = [pa.array([], kind), *(part.column(name) for part in self._parts)]
-        return pa.concat_arrays(parts).take(pa.array(rows, mask=rows < 0))
-
-    def _numbers(self, parts: list[pa.Array], kind: type[np.generic]) -> npt.NDArray[Any]:
-        return np.concatenate([np.empty(0, kind), *(part.to_numpy(zero_copy_only=False) for part in parts)])
 
 
 class _Due(Batches):
@@ -255,12 +243,7 @@ class Levels:
         return found
 
     def take(
-        self,
-        found: Found,
-        rows: Hashes | None = None,
-        *,
-        restored: Callable[[dict[str, Record]], set[str]] | None = None,
-        turns: Hashes | None = None,
+        self, found: Found, rows: Hashes | None = None, *, holding: Hashes = _NONE, turns: Hashes = _NONE
     ) -> dict[str, Record]:
         """Some of the groups that were found, with the messages they hold.
 
@@ -269,48 +252,51 @@ class Levels:
         Args:
             found: what :meth:`find` found last.
             rows: which of them, sorted; None for all.
-            restored: says, for the groups that hold messages, which of them need them back; the others are told only
-                which places are taken. None restores all.
+            holding: others that go on holding what they hold; only asked for the places that are taken.
             turns: the places that are asked for.
         """
         records = found.records(np.arange(len(found)) if rows is None else rows)
-        holding = {record.group: record for record in records if record.held_step is not None}
-        if holding:
-            self._put_back(holding, restored(holding) if restored else holding.keys(), found.bound, turns)
+        restored = {record.group: record for record in records if record.held_step is not None}
+        since = {name: record.held_step for name, record in restored.items()}
+        if len(holding):
+            names, steps = (found.column(name, holding).to_pylist() for name in ("group", "held_step"))
+            since.update(zip(names, steps, strict=True))
+        if since:
+            hashes = np.array([record.hash for record in restored.values()], dtype=np.int64)
+            whole = np.unique(hashes)
+            wanted = np.unique(np.concatenate([hashes, found.numbers("hash", holding, 0)]))
+            asked = np.unique(turns) if len(holding) else None
+            for cursor in self._held:
+                for batch, hit in cursor.find(wanted, found.bound):
+                    looked = hit
+                    if asked is not None:
+                        turn, hash_ = batch.column("turn").to_numpy()[hit], batch.column("hash").to_numpy()[hit]
+                        looked = hit[among(turn, asked) | among(hash_, whole)]
+                    self._give(batch, looked, found, restored, since)
         self._left.update((record.group, record) for record in records)
         return self._left
 
-    def _put_back(
-        self, records: dict[str, Record], restored: Collection[str], bound: int, turns: Hashes | None
+    def _give(
+        self,
+        batch: pa.RecordBatch,
+        hit: Hashes,
+        found: Found,
+        restored: dict[str, Record],
+        since: Mapping[str, int | None],
     ) -> None:
-        """Give groups the messages they hold, or only say which places are taken; what is older is dead."""
-        holding = np.array(sorted({record.hash for record in records.values()}), dtype=np.int64)
-        turns = np.unique(turns) if turns is not None else None
-        whole = np.array(sorted({records[name].hash for name in restored}), dtype=np.int64)
-        for cursor in self._held:
-            for batch, hit in cursor.find(holding, bound):
-                asked = hit
-                if turns is not None:
-                    places, hashes = batch.column("turn").to_numpy()[hit], batch.column("hash").to_numpy()[hit]
-                    asked = hit[among(places, turns) | among(hashes, whole)]
-                if len(asked):
-                    self._give(batch, asked, records, restored)
-        for name in restored:
-            records[name].stored = None
-
-    def _give(self, batch: pa.RecordBatch, hit: Hashes, records: dict[str, Record], restored: Collection[str]) -> None:
+        """Give groups the messages they hold, or note which places are taken; what is older is dead."""
         rows = pa.array(hit)
         names, steps = (batch.column(name).take(rows).to_pylist() for name in ("group", "step"))
         back: list[tuple[int, Record]] = []
         digests, turns = batch.column("digest"), batch.column("turn").to_numpy()
         for at, name, step in zip(hit.tolist(), names, steps, strict=True):
-            record = records.get(name)
-            if record is None or record.held_step is None or step < record.held_step:
+            first = since.get(name)
+            if first is None or step < first:
                 continue
             if name in restored:
-                back.append((at, record))
+                back.append((at, restored[name]))
             else:
-                record.taken[turns.item(at)] = (digests, at)
+                found.places[name, turns.item(at)] = (digests, at)
         if back:
             self._restore(batch.take(pa.array([at for at, _ in back])), [record for _, record in back])
 

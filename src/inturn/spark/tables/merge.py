@@ -4,7 +4,7 @@ Which levels, follows from their sizes alone: a row is written again only when a
 it, so over its life about as often as the store doubled. That is how log-structured merge trees are kept.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from inturn.core import limits
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.tables.manifest import File, Level
-from inturn.spark.tables.out import ArrowOut
+from inturn.spark.tables.out import ArrowOut, alike, by_hash
 from inturn.spark.tables.sorted import PAST, Batches
 from inturn.spark.tables.storage import Storage
 
@@ -56,8 +56,8 @@ def merge(
         newest = _newest(pa.concat_tables([_stored_now(part, states) for part in parts]))
         groups.write(newest)
         alive = _holding(newest)
-        for rows in _alike(_live(part, alive) for walk in waiting for part in walk.upto(bound)):
-            held.write(_by_hash(rows))
+        for rows in alike(_live(part, alive) for walk in waiting for part in walk.upto(bound)):
+            held.write(by_hash(rows))
 
 
 class _Walk:
@@ -102,7 +102,7 @@ def _stored_now(rows: pa.RecordBatch, states: StateCodec) -> pa.Table:
 
 def _newest(table: pa.Table) -> pa.Table:
     """Of each group the first row, sorted by hash; the newest rows come first."""
-    table = _by_hash(table)
+    table = by_hash(table)
     hashes, groups = table["hash"].to_numpy(), table["group"].combine_chunks()
     first = np.concatenate([[True], hashes[1:] != hashes[:-1]])
     begins: npt.NDArray[np.int64] = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
@@ -111,12 +111,6 @@ def _newest(table: pa.Table) -> pa.Table:
     for row in np.flatnonzero(other).tolist():  # another group with this hash: rare
         keep[row] = groups[row] not in groups.slice(begins[row], row - begins[row])
     return table.filter(pa.array(keep))
-
-
-def _by_hash(table: pa.Table) -> pa.Table:
-    """The rows sorted by hash; those of one hash stay in their order."""
-    table = table.combine_chunks()
-    return table.take(pa.array(np.argsort(table["hash"].to_numpy(), kind="stable")))
 
 
 def _holding(groups: pa.Table) -> dict[str, int]:
@@ -130,16 +124,3 @@ def _live(rows: pa.RecordBatch, alive: dict[str, int]) -> pa.Table:
     named = zip(rows.column("group").to_pylist(), rows.column("step").to_pylist(), strict=True)
     dead = 2**63
     return pa.Table.from_batches([rows]).filter(pa.array([alive.get(group, dead) <= step for group, step in named]))
-
-
-def _alike(tables: Iterable[pa.Table]) -> list[pa.Table]:
-    """The tables put together, one for each set of columns."""
-    alike: list[list[pa.Table]] = []
-    for table in tables:
-        for found in alike:
-            if found[0].schema.equals(table.schema):
-                found.append(table.cast(found[0].schema))
-                break
-        else:
-            alike.append([table])
-    return [pa.concat_tables(each) for each in alike]

@@ -5,8 +5,10 @@ step, which wants a few rows of many at once: Arrow files, sorted by hash and re
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -127,3 +129,22 @@ class _Part:
         low = self._firsts[0] if self._firsts else 0
         due, oldest = (min(found, default=None) for found in (self._due, self._since))
         return File(self.path, self._written, low, self._high, due, oldest, self._firsts)
+
+
+def by_hash(table: pa.Table) -> pa.Table:
+    """The rows sorted by hash; those of one hash stay in their order."""
+    table = table.combine_chunks()
+    return table.take(pa.array(np.argsort(table["hash"].to_numpy(), kind="stable")))
+
+
+def alike(tables: Iterable[pa.Table]) -> list[pa.Table]:
+    """The tables put together, one for each set of columns."""
+    alike: list[list[pa.Table]] = []
+    for table in tables:
+        for found in alike:
+            if found[0].schema.equals(table.schema):
+                found.append(table.cast(found[0].schema))
+                break
+        else:
+            alike.append([table])
+    return [pa.concat_tables(each) for each in alike]

@@ -1,12 +1,10 @@
 """What one task decided, as rows of files under a name of its own attempt, so that no two tasks ever collide."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from inturn.core.errors import HandlerError
@@ -15,11 +13,10 @@ from inturn.core.message import Entry, canonical, effect_id
 from inturn.core.order import Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import place_of
-from inturn.core.timeline import GaplessTimeline, Key, Status
+from inturn.core.timeline import GaplessTimeline, Key
 from inturn.spark.columns.codec import StateCodec
-from inturn.spark.tables.levels import Stored
 from inturn.spark.tables.manifest import File
-from inturn.spark.tables.out import ArrowOut, Out, ParquetOut
+from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash
 from inturn.spark.tables.storage import Storage
 
 NEVER_US = 2**62
@@ -94,21 +91,21 @@ class Writer:
         }
         self._step, self._pipeline, self._states = step, pipeline, states
         self.touched: list[int] = []
-        self._open_groups: list[pa.Table] = []
+        self._tables: list[pa.Table] = []
         self._groups: list[tuple[Any, ...]] = []
         self._new_states: list[Any] = []
-        self._held: list[tuple[int, str, Entry]] = []
+        self._held: dict[int, tuple[pa.Table, list[tuple[int, str, Entry]], list[int]]] = {}
+        self._held_tables: list[pa.Table] = []
         self._timed = pipeline.gap_timeout_us
         self._releases = isinstance(pipeline.order, Timestamp)
 
-    def group(self, hash_: int, group: Group, held_step: int | None, stored: Stored | None) -> None:
+    def group(self, hash_: int, group: Group, held_step: int | None) -> None:
         """Keep a group as it is now.
 
         Args:
             hash_: of the group's text form.
             group: the group.
             held_step: the first step whose held messages of this group still are.
-            stored: what it holds that was left in the store.
         """
         line = group.timeline
         self.touched.append(hash_)
@@ -121,63 +118,47 @@ class Writer:
                 deadline = NEVER_US
         if held:
             oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None)
-        status = line.status
-        if stored is not None:
-            held, oldest, deadline = held + stored.count, stored.oldest_us, stored.deadline_us
-            status = line.parked or Status.WAITING
         if line.skipped:
             skipped = json.dumps(line.skipped)
-        row = (hash_, group.name, line.epoch, line.reached, status, line.error, line.memory)
+        row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
         self._groups.append((*row, skipped, held, held_step if held else None, deadline, oldest, self._step))
         self._new_states.append(group.fold.state)
 
-    def open_groups(
-        self,
-        hashes: npt.NDArray[np.int64],
-        names: pa.Array,
-        reached: npt.NDArray[np.int64],
-        memory: Sequence[bytes],
-        skipped: pa.Array,
-        states: Sequence[Any],
-    ) -> None:
-        """Keep groups that hold nothing and are not parked, under an order without epochs; a column for each."""
-        self.touched += hashes.tolist()
-        same = {"epoch": 0, "status": Status.OPEN, "held": 0, "step": self._step}
-        given = {
-            "hash": pa.array(hashes),
-            "group": names,
-            "reached": pa.array(reached),
-            "memory": pa.array(memory, pa.binary()),
-            "skipped": skipped,
-            **{name: pa.repeat(pa.scalar(value, _GROUPS[name]), len(names)) for name, value in same.items()},
-        }
-        columns = [given[name] if name in given else pa.nulls(len(names), kind) for name, kind in _GROUPS.items()]
-        table = pa.Table.from_arrays(columns, names=list(_GROUPS))
-        self._open_groups.append(table.append_column("state", self._states.pack(states)))
+    def groups(self, columns: Mapping[str, pa.Array], states: Sequence[Any]) -> None:
+        """Keep groups as they are now, given as columns; what is not given is null."""
+        self.touched += columns["hash"].to_pylist()
+        self._tables.append(_filled(_GROUPS, columns, self._step).append_column("state", self._states.pack(states)))
 
     def hold(self, hash_: int, group: Group, keys: Iterable[Key]) -> None:
         """Keep these of the messages that a group holds."""
         held = group.timeline.held
-        self._held.extend((hash_, group.name, held[key]) for key in sorted(keys))
+        for key in sorted(keys):
+            content, row = held[key].ref
+            _, taken, rows = self._held.setdefault(id(content), (content, [], []))
+            taken.append((hash_, group.name, held[key]))
+            rows.append(row)
+
+    def hold_rows(self, columns: Mapping[str, pa.Array], content: pa.Table) -> None:
+        """Keep messages that have to wait, given as columns; what is not given is null."""
+        messages = content.combine_chunks().to_struct_array()
+        self._held_tables.append(_filled(_HELD, columns, self._step).append_column("message", messages))
 
     def flush(self) -> None:
         """Write the groups and held messages that were kept, sorted by hash."""
-        groups, self._open_groups = self._open_groups, []
+        groups, self._tables = self._tables, []
         if self._groups:
             groups.append(_table(_GROUPS, self._groups).append_column("state", self._states.pack(self._new_states)))
             self._groups, self._new_states = [], []
         if groups:
-            table = pa.concat_tables(groups).combine_chunks()
-            self._out["groups"].write(table.take(pa.array(np.argsort(table["hash"].to_numpy(), kind="stable"))))
-        if self._held:
-            self._held.sort(key=lambda row: row[:2])
-            for rows in _by_schema(self._held):
-                place = [
-                    (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in rows
-                ]
-                messages = _gather([entry.ref for _, _, entry in rows]).to_struct_array()
-                self._out["held"].write(_table(_HELD, place).append_column("message", messages))
-            self._held = []
+            self._out["groups"].write(by_hash(pa.concat_tables(groups)))
+        waiting, self._held_tables = self._held_tables, []
+        for content, taken, rows in self._held.values():
+            place = [(hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in taken]
+            messages = content.take(pa.array(rows)).combine_chunks().to_struct_array()
+            waiting.append(_table(_HELD, place).append_column("message", messages))
+        self._held = {}
+        for table in alike(waiting):
+            self._out["held"].write(by_hash(table))
 
     def outputs(self, emitted: Sequence[tuple[str, Entry, Sequence[Any]]]) -> None:
         """Write outputs, as :meth:`encode` made them, with their effect ids."""
@@ -232,19 +213,12 @@ class Writer:
             raise HandlerError(msg) from error
 
 
-def _by_schema(held: Sequence[tuple[int, str, Entry]]) -> list[list[tuple[int, str, Entry]]]:
-    """The held messages by the columns that they came with, which may have changed since."""
-    kinds: dict[int, int] = {}
-    alike: list[list[tuple[int, str, Entry]]] = []
-    for row in held:
-        content = row[2].ref[0]
-        if id(content) not in kinds:
-            same = (at for at, rows in enumerate(alike) if rows[0][2].ref[0].schema.equals(content.schema))
-            kinds[id(content)] = next(same, len(alike))
-            if kinds[id(content)] == len(alike):
-                alike.append([])
-        alike[kinds[id(content)]].append(row)
-    return alike
+def _filled(kinds: dict[str, pa.DataType], columns: Mapping[str, pa.Array], step: int) -> pa.Table:
+    """A table of these columns, and of nulls for those that are not given."""
+    rows = len(columns["hash"])
+    given = {**columns, "step": pa.repeat(step, rows)}
+    arrays = [given[name].cast(kind) if name in given else pa.nulls(rows, kind) for name, kind in kinds.items()]
+    return pa.Table.from_arrays(arrays, names=list(kinds))
 
 
 def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
@@ -267,26 +241,3 @@ def _contents(refs: Sequence[tuple[pa.Table, int]]) -> list[dict[str, Any]]:
         for row, content in zip(wanted, tables[key].take(pa.array(list(wanted))).to_pylist(), strict=True)
     }
     return [read[id(table), row] for table, row in refs]
-
-
-def _gather(refs: Sequence[tuple[pa.Table, int]]) -> pa.Table:
-    """The rows that entries refer to, in that order, from however many tables."""
-    tables: dict[int, pa.Table] = {}
-    wanted: dict[int, list[int]] = {}
-    for table, row in refs:
-        tables[id(table)] = table
-        wanted.setdefault(id(table), []).append(row)
-    parts = {key: tables[key].take(pa.array(rows)) for key, rows in wanted.items()}
-    if len(parts) == 1:
-        return next(iter(parts.values())).combine_chunks()
-    starts: dict[int, int] = {}
-    total = 0
-    for key, part in parts.items():
-        starts[key] = total
-        total += len(part)
-    order = []
-    for table, _ in refs:
-        order.append(starts[id(table)])
-        starts[id(table)] += 1
-    whole = pa.concat_tables(list(parts.values()), promote_options="permissive")
-    return whole.take(pa.array(order)).combine_chunks()
