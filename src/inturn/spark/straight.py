@@ -119,8 +119,7 @@ class Straight:
         ours[taken] = True
         others = runs.beside[ours[runs.group[runs.beside]]]
         is_old: Flags = chunk.turns[others] < self._due[runs.group[others]]
-        for row in others[is_old].tolist():
-            self._place_old(row, pipeline, journal)
+        self._place_old(others[is_old], pipeline, journal)
         early = []
         for row in others[~is_old].tolist():
             winner, name = runs.winner[row], chunk.names[runs.group[row]]
@@ -137,18 +136,17 @@ class Straight:
                 journal.reject(name, chunk.entry(row), "conflict", CONFLICT)
         return np.array(early, dtype=np.int64)
 
-    def _place_old(self, row: int, pipeline: Pipeline, journal: Journal) -> None:
-        """A row from before the revision whose turn it is: the timeline says what it is."""
-        at = self._runs.group.item(row)
-        entry, stored = self._chunk.entry(row), self._rows[at : at + 1]
-        line = timeline(
-            pipeline.order,
-            epoch=0,
-            reached=self._due.item(at) - 1,
-            memory=self._found.memory(stored)[0],
-            skipped=ranges_of(self._found.column("skipped", stored)[0].as_py()),
-        )
-        journal.turn_away(self._chunk.names[at], entry, line.judge(entry))
+    def _place_old(self, old: Ints, pipeline: Pipeline, journal: Journal) -> None:
+        """Rows from before the revision whose turn it is: the timeline says what they are."""
+        if not len(old):
+            return
+        groups = self._runs.group[old]
+        stored = self._rows[groups]
+        memory, skipped = self._found.memory(stored), self._found.column("skipped", stored).to_pylist()
+        for row, at, packed, ranges in zip(old.tolist(), groups.tolist(), memory, skipped, strict=True):
+            reached, entry = self._due.item(at) - 1, self._chunk.entry(row)
+            line = timeline(pipeline.order, epoch=0, reached=reached, memory=packed, skipped=ranges_of(ranges))
+            journal.turn_away(self._chunk.names[at], entry, line.judge(entry))
 
     def _keep(self, groups: Ints, new: Ints, states: Sequence[Any], pipeline: Pipeline, writer: Writer) -> None:
         """Write these groups, of which each got further or holds ``new`` messages more."""
