@@ -1,5 +1,6 @@
 """One task: the rows of one slice of the groups in, files out; what it wrote goes back to the driver as one row."""
 
+import functools
 import gc
 from collections.abc import Iterable, Iterator
 
@@ -108,25 +109,25 @@ class Task:
         gc.set_threshold(200_000, 50, 100)  # many small objects live as long as their chunk: look rarely
         named = (batch.rename_columns(self._names) for batch in batches)
         try:
-            pipeline = ship.loads(self._pipeline)
-            _spare_modules()
-            result = run(plan, pipeline, partition, f"{plan.attempt}-{attempt}", named)
+            result = run(plan, ship.loads(self._pipeline), partition, f"{plan.attempt}-{attempt}", named)
         except errors.InturnError as error:
             for _ in batches:  # the rest of the input, so that Spark's writer does not see a broken pipe
                 pass
             result = Result(Counts(), {}, error=(type(error).__name__, str(error)))
         finally:
             gc.set_threshold(*thresholds)
+        _spare_modules()
         yield pa.RecordBatch.from_pydict({"result": [msgspec.json.encode(result).decode()]})
 
 
+@functools.cache
 def _spare_modules() -> None:
     """Keep what is loaded out of garbage collections: Spark asks for a full one after every task of a worker.
 
-    That takes longer than a small task, only to find that modules are no garbage.
+    That takes longer than a small task, only to find that modules are no garbage. Once in a worker is enough.
     """
-    if not gc.get_freeze_count():
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
 
 
 def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> Result:
