@@ -279,7 +279,7 @@ class Kernel:
         """
         before = cast("Gapless", self._pipeline.order).start - 1
         hashes = chunk.hashes[chunk.starts[:-1]]
-        rows = found.rows_of(chunk.names)
+        rows = found.rows_of(hashes, chunk.groups)
         # A group that is new to the store has the row -1, and with it what is appended here.
         due = np.append(found.numbers("reached", None, before), before)[rows] + 1
         is_open = np.append(found.status(Status.OPEN), True)[rows]
@@ -320,10 +320,10 @@ class Kernel:
         self._switch(each)
         each.timeline.epoch = 0
         if runs.whole[at]:
-            self._apply(chunk, each, range(first, last), runs.marks[at])
+            self._apply(chunk, each, range(first, last), runs.marks[at].as_py())
         else:
             rows = runs.rows[runs.run_starts[at] : runs.run_starts[at + 1]]
-            self._apply_and_rest(chunk, runs, each, first, first + runs.old[at], last, rows, runs.marks[at])
+            self._apply_and_rest(chunk, runs, each, first, first + runs.old[at], last, rows, runs.marks[at].as_py())
 
     def _switch(self, each: Open) -> None:
         if self._open is not each:

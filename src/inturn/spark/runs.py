@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import cast
 
 import numpy as np
+import pyarrow as pa
 
 from inturn.core import limits
 from inturn.core.timeline import MARK_BYTES
@@ -50,7 +51,7 @@ class Runs:
         rows = np.flatnonzero(follows)
         from_end = np.repeat(ends, sizes) - np.arange(len(rows))
         self._kept: list[int] = rows[from_end <= limits.REMEMBERED_REVISIONS].tolist()
-        self._kept_ends: list[int] = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS)).tolist()
+        self._kept_ends: Ints = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS))
         self.group: Ints = group
         self.beside: Ints = np.flatnonzero(~follows)
         self.sizes: Ints = sizes
@@ -66,9 +67,9 @@ class Runs:
         return [*self._kept, *beside, *(self.winner[row] for row in beside)]
 
     @cached_property
-    def marks(self) -> list[bytes]:
+    def marks(self) -> pa.Array:
         """For each group, the heads of the digests of the last rows of its run."""
         digest = cast("list[bytes]", self._chunk.digest)
         packed = b"".join([digest[row][:MARK_BYTES] for row in self._kept])
-        ends = [end * MARK_BYTES for end in self._kept_ends]
-        return [packed[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+        ends = np.append(0, self._kept_ends * MARK_BYTES).astype(np.int32)
+        return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(packed)])

@@ -142,7 +142,9 @@ class Straight:
             return
         groups = self._runs.group[old]
         stored = self._rows[groups]
-        memory, skipped = self._found.memory(stored), self._found.column("skipped", stored).to_pylist()
+        memory, skipped = (
+            column.to_pylist() for column in (self._found.memory(stored), self._found.column("skipped", stored))
+        )
         for row, at, packed, ranges in zip(old.tolist(), groups.tolist(), memory, skipped, strict=True):
             reached, entry = self._due.item(at) - 1, self._chunk.entry(row)
             line = timeline(pipeline.order, epoch=0, reached=reached, memory=packed, skipped=ranges_of(ranges))
@@ -153,9 +155,11 @@ class Straight:
         if not len(groups):
             return
         chunk, found, rows = self._chunk, self._found, self._rows[groups]
+        marks = self._runs.marks.take(pa.array(groups))
+        memory = pc.binary_join_element_wise(found.memory(rows), marks, b"")
         keep = limits.REMEMBERED_REVISIONS * MARK_BYTES
-        marks = self._runs.marks
-        memory = [(known + marks[at])[-keep:] for known, at in zip(found.memory(rows), groups.tolist(), strict=True)]
+        if pc.max(pc.binary_length(memory)).as_py() > keep:
+            memory = pc.binary_slice(memory, -keep)
         reached = self._due[groups] - 1 + self._runs.sizes[groups]
         held = found.numbers("held", rows, 0)
         opens, first = held + new == 0, cast("Gapless", pipeline.order).start
@@ -169,7 +173,7 @@ class Straight:
             "epoch": pa.repeat(0, len(groups)),
             "reached": pa.array(reached, mask=reached < first),
             "status": pc.if_else(pa.array(opens), Status.OPEN, Status.WAITING),
-            "memory": pa.array(memory, pa.binary()),
+            "memory": memory,
             "skipped": found.column("skipped", rows),
             "held": pa.array(held + new),
             "held_step": pa.array(found.numbers("held_step", rows, self._step), mask=opens),

@@ -7,7 +7,6 @@ walks all levels side by side and takes the rows of the groups it needs, so what
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, count
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from inturn.core.message import Entry
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import Status, Timeline, timeline
 from inturn.spark.columns.codec import MessageCodec, StateCodec, values
+from inturn.spark.tables.index import Index
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among
 from inturn.spark.tables.storage import Storage
@@ -105,6 +105,7 @@ class Found:
     Args:
         pipeline: whose they are.
         states: reads the states.
+        wanted: the hashes that are looked for, sorted and unique.
         bound: the greatest hash that was looked at.
 
     Attributes:
@@ -112,29 +113,26 @@ class Found:
             there is; as far as it was asked for.
     """
 
-    def __init__(self, pipeline: Pipeline, states: StateCodec, bound: int) -> None:
+    def __init__(self, pipeline: Pipeline, states: StateCodec, wanted: Hashes, bound: int) -> None:
         self.bound = bound
         self.places: dict[tuple[str, int], tuple[pa.Array, int]] = {}
         self._pipeline, self._states = pipeline, states
         self._parts: list[pa.RecordBatch] = []
-        self._rows: dict[str, int] = {}
+        self._index = Index(wanted)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._index)
 
     def add(self, batch: pa.RecordBatch, hit: Hashes) -> None:
         """Add these rows of a batch, but for groups that are known: what came before is newer."""
-        names = batch.column("group").take(pa.array(hit)).to_pylist()
-        if self._rows:
-            new = [name not in self._rows for name in names]
-            names, hit = list(compress(names, new)), hit[new]
-        if names:
-            self._rows.update(zip(names, count(len(self._rows)), strict=False))
-            self._parts.append(batch.take(pa.array(hit)))
+        hashes = batch.column("hash").to_numpy()[hit]
+        new = self._index.add(hashes, batch.column("group").take(pa.array(hit)))
+        if len(new):
+            self._parts.append(batch.take(pa.array(hit[new])))
 
-    def rows_of(self, names: Sequence[str]) -> Hashes:
+    def rows_of(self, hashes: Hashes, names: pa.Array) -> Hashes:
         """The row of each of these groups; -1 if it is not there."""
-        return np.array([self._rows.get(name, -1) for name in names], dtype=np.int64)
+        return self._index.rows_of(hashes, names)
 
     def status(self, status: Status) -> npt.NDArray[np.bool_]:
         """For each row, whether the group has this status."""
@@ -151,10 +149,9 @@ class Found:
         """A column of integers of these rows, or of all; ``absent`` for null and the row -1."""
         return np.asarray(pc.fill_null(self.column(name, rows), absent).to_numpy())
 
-    def memory(self, rows: Hashes) -> list[bytes]:
+    def memory(self, rows: Hashes) -> pa.Array:
         """What the timelines of these rows remember, packed; nothing for the row -1."""
-        packed: list[bytes] = pc.fill_null(self.column("memory", rows), b"").to_pylist()
-        return packed
+        return pc.fill_null(self.column("memory", rows), b"")
 
     def states(self, rows: Hashes) -> list[Any]:
         """The states of these rows; the first state for the row -1."""
@@ -234,7 +231,7 @@ class Levels:
         due.append(self._also[(self._also > self._bound) & (self._also <= bound)])
         wanted = np.unique(np.concatenate([hashes, *due])) if any(map(len, due)) else hashes
         wanted = wanted[wanted > self._bound]
-        found = Found(self._pipeline, self._states, bound)
+        found = Found(self._pipeline, self._states, wanted, bound)
         if len(wanted):
             for cursor in reversed(self._groups):  # the newest says how a group stands
                 for batch, hit in cursor.find(wanted, bound):
