@@ -17,8 +17,9 @@ from typing import Any
 from inturn import Gapless, Pipeline, Wait
 from inturn.core.decision import Action, Decision
 from inturn.core.fold import Fold, Group, Journal
+from inturn.core.grades import GaplessTimeline, timeline
 from inturn.core.message import Entry
-from inturn.core.timeline import TABLE, GaplessTimeline, Place, Status, Verdict, timeline
+from inturn.core.timeline import TABLE, Place, Status, Verdict
 
 PAGE = Path(__file__).with_name("design.md")
 BEGIN, END = "<!-- timeline: begin -->", "<!-- timeline: end -->"

@@ -14,10 +14,11 @@ from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp, Wait
 from inturn.core.decision import Action, Decision
 from inturn.core.errors import GapError, InputError
 from inturn.core.fold import Fold, Group, Journal
+from inturn.core.grades import GaplessTimeline
 from inturn.core.message import Entry
 from inturn.core.order import Order
 from inturn.core.replay import Replay
-from inturn.core.timeline import GaplessTimeline, Status
+from inturn.core.timeline import Status
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 FOREVER: Order = Gapless("r")

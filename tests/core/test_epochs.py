@@ -6,10 +6,11 @@ import pytest
 from reference import BAD, Message, arrive, cut, pipeline, steps
 
 from inturn import Gapless, Monotone, Wait
+from inturn.core.grades import timeline
 from inturn.core.message import Entry
 from inturn.core.order import Order
 from inturn.core.replay import instant_us
-from inturn.core.timeline import Place, Status, timeline
+from inturn.core.timeline import Place, Status
 
 GAPLESS = Gapless("r", epoch="e")
 MONOTONE = Monotone("r", epoch="e")

@@ -26,8 +26,8 @@ from reference import (
 
 from inturn import Gapless
 from inturn.core.fold import Fold, Group, Journal
+from inturn.core.grades import timeline
 from inturn.core.message import Entry, digest
-from inturn.core.timeline import timeline
 
 ORDER = Gapless("r")
 

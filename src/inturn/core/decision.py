@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inturn.core.errors import InputError
+from inturn.core.grades import GaplessTimeline
 from inturn.core.message import Entry
-from inturn.core.timeline import GaplessTimeline, Status, Timeline
+from inturn.core.timeline import Status, Timeline
 
 if TYPE_CHECKING:
     from inturn.core.fold import Group

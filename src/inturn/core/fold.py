@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from inturn.core import limits
 from inturn.core.decision import Decision, Remake, decide
 from inturn.core.errors import GapError, HandlerError, Retryable
+from inturn.core.grades import GaplessTimeline, TimestampTimeline
 from inturn.core.message import Entry
-from inturn.core.timeline import GaplessTimeline, Status, Timeline, TimestampTimeline, Verdict
+from inturn.core.timeline import Status, Timeline, Verdict
 
 if TYPE_CHECKING:
     from inturn.core.pipeline import Pipeline

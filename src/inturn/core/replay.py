@@ -11,10 +11,11 @@ from typing import Any
 from inturn.core.decision import Decision, placing
 from inturn.core.errors import InputError, InvalidMessage
 from inturn.core.fold import Counts, Fold, Group, Journal
+from inturn.core.grades import timeline
 from inturn.core.message import Entry, digest, effect_id, group_text
 from inturn.core.order import Arrival, Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import Timeline, timeline
+from inturn.core.timeline import Timeline
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)

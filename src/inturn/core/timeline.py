@@ -1,31 +1,21 @@
 """The rules of one timeline: given where a group stands, what is a message to it?
 
 The rule is a table, :data:`TABLE`: (status of the group, place of the message) to verdict. A grade of order
-decides only the place. Everything else in inturn, the Spark kernel among it, is held to this file by property
-tests. No clock, no I/O: a runner tells the time and keeps the messages.
+decides only the place, in :mod:`inturn.core.grades`. Everything else in inturn, the Spark kernel among it, is held to
+these files by property tests. No clock, no I/O: a runner tells the time and keeps the messages.
 """
 
-import hashlib
-import heapq
-import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import accumulate
-from typing import Any, ClassVar
 
 from inturn.core import limits
 from inturn.core.message import Entry
-from inturn.core.order import Arrival, Gapless, Monotone, Order, Timestamp
+from inturn.core.order import Order
 
 Key = tuple[int | str, ...]
 MARK_BYTES = 8
 """Of a remembered message the first 8 bytes of its digest are kept."""
-ID_BYTES = 16
-"""Of a remembered id the first 16 bytes of its SHA-256 are kept."""
-RECORD = struct.Struct(f">{ID_BYTES}s{MARK_BYTES}sq")
-"""One remembered message: id or number, digest, turn."""
 
 
 class Status(StrEnum):
@@ -84,7 +74,7 @@ TABLE: dict[Status, dict[Place, Verdict]] = {
     Status.GIVEN_UP: {Place.NEXT: Verdict.GIVEN_UP, Place.AHEAD: Verdict.GIVEN_UP, **_KNOWN},
 }
 
-_STOPPED = (Status.FAILED, Status.GIVEN_UP)
+STOPPED = (Status.FAILED, Status.GIVEN_UP)
 """No message moves such a group."""
 
 
@@ -127,7 +117,7 @@ class Timeline(ABC):
 
     def renews(self, entry: Entry) -> bool:
         """Whether the message's higher epoch starts the timeline again; a failed group waits for a decision first."""
-        return self.parked not in _STOPPED and self.epoch is not None and entry.epoch > self.epoch
+        return self.parked not in STOPPED and self.epoch is not None and entry.epoch > self.epoch
 
     def renew(self, epoch: int) -> list[Entry]:
         """Start again in ``epoch``; returns what was held of the epochs before: too late to be applied."""
@@ -192,277 +182,3 @@ class Timeline(ABC):
     @abstractmethod
     def settle(self) -> None:
         """The step ends: forget what is beyond the limits."""
-
-
-class GaplessTimeline(Timeline):
-    """``memory`` is 8 bytes for each of the last revisions up to ``reached``, zeros where one was skipped."""
-
-    __slots__ = ()
-    order: Gapless
-    _BLANK: ClassVar = bytes(MARK_BYTES)
-
-    def next(self) -> int:
-        """The revision whose turn it is."""
-        return self.order.start if self.reached is None else self.reached + 1
-
-    def key(self, entry: Entry) -> Key:
-        return (entry.epoch, entry.turn)
-
-    def place(self, entry: Entry) -> Place:
-        held = self.held.get((entry.epoch, entry.turn))
-        if held is not None:
-            return Place.COPY if held.digest == entry.digest else Place.OTHER
-        if entry.epoch != (self.epoch or 0):
-            return Place.FORGOTTEN if entry.epoch < (self.epoch or 0) else Place.AHEAD
-        distance = entry.turn - self.next()
-        if distance >= 0:
-            return Place.NEXT if distance == 0 else Place.AHEAD
-        if any(first <= entry.turn <= last for first, last in self.skipped):
-            return Place.SKIPPED
-        at = len(self.memory) + distance * MARK_BYTES
-        if at < 0:
-            return Place.FORGOTTEN
-        return Place.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Place.OTHER
-
-    def ready(self) -> Entry | None:
-        if self.parked in _STOPPED or not self.held:
-            return None
-        return self.held.pop((self.epoch or 0, self.next()), None)
-
-    def applied(self, entry: Entry) -> None:
-        self.advance(1, entry.digest[:MARK_BYTES])
-        if self.parked is Status.GAP:
-            self.parked = self.error = None
-
-    def advance(self, count: int, marks: bytes) -> None:
-        """``count`` revisions in a row were applied; ``marks`` are the digests' heads of the last of them."""
-        self.reached = self.next() - 1 + count
-        self.memory = self.memory + marks if len(marks) == count * MARK_BYTES else marks
-
-    def settle(self) -> None:
-        self.memory = self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :]
-
-    def since_us(self) -> int | None:
-        """Since when the group waits for its predecessor; None if it does not wait or is parked."""
-        times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
-        return min(times) if times and self.parked is None else None
-
-    def gaps(self) -> list[tuple[int, int, int]]:
-        """The gaps in front of and between held messages: first and last missing revision, waited since (µs)."""
-        keys = sorted(self.held)
-        since = [self.held[key].since_us or 0 for key in keys]
-        oldest = list(accumulate(reversed(since), min))[::-1]
-        found, missing = [], self.next()
-        for key, waited in zip(keys, oldest, strict=True):
-            turn = self.held[key].turn
-            if turn > missing:
-                found.append((missing, turn - 1, waited))
-            missing = turn + 1
-        return found
-
-    def skip(self, first: int, last: int) -> None:
-        """Go past the missing revisions ``first`` to ``last``; what of them comes after all is rejected as skipped."""
-        self.skipped.append((first, last))
-        self.reached = last
-        # Beyond the limit the blanks would push everything remembered out anyway.
-        blanks = min(last - first + 1, limits.REMEMBERED_REVISIONS)
-        self.memory = (self.memory if blanks == last - first + 1 else b"") + self._BLANK * blanks
-
-
-class KeyedTimeline(Timeline):
-    """Remembers what was applied by key: ``memory`` is :data:`RECORD` for each message, oldest first."""
-
-    __slots__ = ("_heap", "_known", "_waiting")
-
-    def __post_init__(self) -> None:
-        self._known = {mark: (known, turn) for mark, known, turn in RECORD.iter_unpack(self.memory)}
-        self._waiting: dict[bytes, Entry] = {}
-        self._heap: list[Key] = []
-
-    def mark(self, entry: Entry) -> bytes:
-        """The 16 bytes by which the message is known again."""
-        return hashlib.sha256((entry.id or "").encode("utf-8", "surrogatepass")).digest()[:ID_BYTES]
-
-    def recall(self, entry: Entry) -> Place | None:
-        """Whether a message of this identity was applied or is held, and with the same content."""
-        mark = self.mark(entry)
-        if mark in self._known:
-            same = self._known[mark][0] == entry.digest[:MARK_BYTES]
-        elif mark in self._waiting:
-            same = self._waiting[mark].digest == entry.digest
-        else:
-            return None
-        return Place.COPY if same else Place.OTHER
-
-    def restore(self, entry: Entry) -> None:
-        self.held[self.key(entry)] = self._waiting[self.mark(entry)] = entry
-        heapq.heappush(self._heap, self.key(entry))
-
-    def take(self, entry: Entry) -> None:
-        super().take(entry)
-        del self._waiting[self.mark(entry)]
-        self._heap.remove(self.key(entry))
-        heapq.heapify(self._heap)
-
-    def give_up(self, error: str) -> list[Entry]:
-        self._waiting, self._heap = {}, []
-        return super().give_up(error)
-
-    def applied(self, entry: Entry) -> None:
-        self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.turn)
-
-    def renew(self, epoch: int) -> list[Entry]:
-        lost = super().renew(epoch)
-        kept = list(self.held.values())
-        self.held, self._known, self._waiting, self._heap = {}, {}, {}, []
-        for entry in kept:
-            self.restore(entry)
-        return lost
-
-    def settle(self) -> None:
-        self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
-
-    def pop(self) -> Entry:
-        """Take out the first held message."""
-        entry = self.held.pop(heapq.heappop(self._heap))
-        del self._waiting[self.mark(entry)]
-        return entry
-
-
-class MonotoneTimeline(KeyedTimeline):
-    """``reached`` is the greatest number seen, applied or held: what lies below it is old."""
-
-    __slots__ = ()
-
-    def mark(self, entry: Entry) -> bytes:
-        return self._mark(entry.epoch, entry.turn)
-
-    @staticmethod
-    def _mark(epoch: int, turn: int) -> bytes:
-        return struct.pack(">qq", epoch, turn)
-
-    def key(self, entry: Entry) -> Key:
-        return (entry.epoch, entry.turn)
-
-    def place(self, entry: Entry) -> Place:
-        if entry.epoch < (self.epoch or 0):
-            return Place.FORGOTTEN
-        if entry.epoch > (self.epoch or 0):
-            held = self.held.get(self.key(entry))
-            return Place.AHEAD if held is None else Place.COPY if held.digest == entry.digest else Place.OTHER
-        if self.reached is None or entry.turn > self.reached:
-            return Place.NEXT
-        return self.recall(entry) or Place.FORGOTTEN
-
-    def see(self, entry: Entry) -> None:
-        if entry.epoch == (self.epoch or 0):
-            self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
-
-    def renew(self, epoch: int) -> list[Entry]:
-        lost = super().renew(epoch)
-        for entry in self.held.values():
-            self.see(entry)
-        return lost
-
-    def applied(self, entry: Entry) -> None:
-        super().applied(entry)
-        self._forget()
-
-    def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
-        """Numbers with their digests, rising from ``reached``, were applied."""
-        for turn, digest in entries:
-            self._known[self._mark(self.epoch or 0, turn)] = (digest[:MARK_BYTES], turn)
-            self._forget()
-            self.reached = turn
-
-    def _forget(self) -> None:
-        """At once, not at the end of the step: where the steps are cut must not decide what is a conflict."""
-        if len(self._known) > limits.REMEMBERED_REVISIONS:
-            del self._known[next(iter(self._known))]
-
-    def ready(self) -> Entry | None:
-        # What a failed group held of a later epoch has to wait until that begins.
-        if self.parked or not self.held or self._heap[0][0] != (self.epoch or 0):
-            return None
-        return self.pop()
-
-
-class TimestampTimeline(KeyedTimeline):
-    """``reached`` is the greatest time seen, in microseconds; the watermark is that less the lateness.
-
-    Closing the input moves both on by the lateness.
-    """
-
-    __slots__ = ()
-    order: Timestamp
-
-    def close(self) -> None:
-        """The input is complete: bring the watermark to the greatest time, so that nothing held waits any longer."""
-        if self.reached is not None and self.held and not self.parked:
-            greatest = max(entry.turn for entry in self.held.values())
-            self.reached = max(self.reached, greatest + self.order.lateness_us)
-
-    def watermark(self) -> int | None:
-        """Below this time, in microseconds, a message is late; None before the first message."""
-        return None if self.reached is None else self.reached - self.order.lateness_us
-
-    def key(self, entry: Entry) -> Key:
-        return (entry.turn, entry.id or "")
-
-    def place(self, entry: Entry) -> Place:
-        known = self.recall(entry)
-        if known is not None:
-            return known
-        watermark = self.watermark()
-        return Place.LATE if watermark is not None and entry.turn < watermark else Place.AHEAD
-
-    def see(self, entry: Entry) -> None:
-        self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
-
-    def ready(self) -> Entry | None:
-        if self.parked or not self.held:
-            return None
-        watermark = self.watermark()
-        turn = self._heap[0][0]
-        return self.pop() if watermark is not None and isinstance(turn, int) and turn <= watermark else None
-
-    def applied(self, entry: Entry) -> None:
-        super().applied(entry)
-        # At the watermark itself a copy would still be accepted, so only what lies below it may be forgotten.
-        watermark = self.watermark()
-        while len(self._known) > limits.REMEMBERED_IDS:
-            oldest = next(iter(self._known))
-            if watermark is None or self._known[oldest][1] >= watermark:
-                break
-            del self._known[oldest]
-
-
-class ArrivalTimeline(KeyedTimeline):
-    """``reached`` counts the arrivals; every id is remembered: no position could refuse an old copy."""
-
-    __slots__ = ()
-
-    def key(self, entry: Entry) -> Key:
-        return (entry.turn,)
-
-    def place(self, entry: Entry) -> Place:
-        return self.recall(entry) or Place.NEXT
-
-    def see(self, entry: Entry) -> None:
-        self.reached = entry.turn = (self.reached or 0) + 1
-
-    def ready(self) -> Entry | None:
-        return None if self.parked or not self.held else self.pop()
-
-
-_KINDS: dict[type, type[Timeline]] = {
-    Gapless: GaplessTimeline,
-    Monotone: MonotoneTimeline,
-    Timestamp: TimestampTimeline,
-    Arrival: ArrivalTimeline,
-}
-
-
-def timeline(order: Order, **place: Any) -> Timeline:
-    """The timeline of a group under this grade of order; ``place`` holds what was stored of it before."""
-    return _KINDS[type(order)](order=order, **place)

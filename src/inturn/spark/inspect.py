@@ -60,7 +60,7 @@ class Standing:
         group: its text form.
         status: ``open``, ``waiting``, ``gap``, ``failed`` or ``given up``.
         epoch: the current epoch.
-        reached: how far it is; see ``core/timeline.py``.
+        reached: how far it is; see ``core/grades.py``.
         error: why it is parked, in words, with the handler's traceback.
         skipped: the skipped ranges of revisions.
         held: how many messages it holds.

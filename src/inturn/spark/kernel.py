@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
 from inturn.core.fold import CONFLICT, Fold, Group, Journal
+from inturn.core.grades import MonotoneTimeline, timeline
 from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import MARK_BYTES, MonotoneTimeline, Status, Timeline, Verdict, timeline
+from inturn.core.timeline import MARK_BYTES, Status, Timeline, Verdict
 from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec
 from inturn.spark.decisions import Decisions, remade

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from inturn.core import limits
 from inturn.core.fold import CONFLICT, Journal
+from inturn.core.grades import timeline
 from inturn.core.message import Entry
 from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import MARK_BYTES, Status, timeline
+from inturn.core.timeline import MARK_BYTES, Status
 from inturn.spark.chunk import Chunk, Flags, Ints
 from inturn.spark.runs import Runs
 from inturn.spark.tables.levels import Found, ranges_of

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core.errors import InputError
+from inturn.core.grades import timeline
 from inturn.core.message import Entry
 from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import Status, Timeline, timeline
+from inturn.core.timeline import Status, Timeline
 from inturn.spark.columns.codec import MessageCodec, StateCodec, values
 from inturn.spark.tables.index import Index
 from inturn.spark.tables.manifest import File, Level

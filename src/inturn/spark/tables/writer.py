@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from inturn.core.errors import HandlerError
 from inturn.core.fold import Group
+from inturn.core.grades import GaplessTimeline
 from inturn.core.message import Entry, canonical, effect_id
 from inturn.core.order import Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import place_of
-from inturn.core.timeline import GaplessTimeline, Key
+from inturn.core.timeline import Key
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash
