@@ -8,6 +8,7 @@ import datetime as dt
 import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -428,7 +429,7 @@ def test_a_wait_ends_beside_the_messages_of_others(
             assert bench.seen() == expected(before)
 
 
-def test_a_file_says_when_its_first_wait_ends() -> None:
+def test_a_file_says_since_when_its_groups_wait() -> None:
     pipeline = Pipeline(
         name="waits", group="account", order=Gapless("revision"), handler=balance, on_gap=Wait("5 minutes")
     )
@@ -438,8 +439,26 @@ def test_a_file_says_when_its_first_wait_ends() -> None:
         bench.step([row], now=DAWN + MINUTE)
         bench.step([row | {"revision": 3}, row | {"account": "b", "revision": 3}], now=DAWN + 2 * MINUTE)
         last = bench.store.manifest(3)
-        ends = instant_us(DAWN + 6 * MINUTE)
-        assert [file.due_us for level in last.levels for file in level.groups] == [None, ends, ends]
+        since = instant_us(DAWN + MINUTE)
+        assert [file.waiting_us for level in last.levels for file in level.groups] == [None, since, since]
+
+
+@pytest.mark.parametrize("then", ["skip", "park"])
+@pytest.mark.parametrize("before", [None, Wait("1 day", then="skip")], ids=str)
+def test_a_changed_wait_holds_for_those_who_wait_already(before: Wait | None, then: Any, tmp_path: Path) -> None:
+    first = Pipeline(name="waits", group="account", order=Gapless("revision"), handler=balance, on_gap=before)
+    after = replace(first, on_gap=Wait("5 minutes", then=then))
+    rows = [{"account": "a", "revision": revision, "amount": 1} for revision in (2, 4)]
+    with Bench(first, _schema(first), root=tmp_path / "store") as bench:
+        counts = bench.step(rows, now=DAWN)
+    replayed = first.replay(rows, now=DAWN)
+    assert counts == replayed.counts
+    with Bench(after, _schema(after), root=tmp_path / "store") as bench:
+        for minutes in (4, 6):
+            replayed = after.replay([], now=DAWN + minutes * MINUTE, after=replayed)
+            assert bench.step([], now=DAWN + minutes * MINUTE) == replayed.counts
+            assert bench.seen() == expected(replayed)
+        assert len(bench.seen().states["a"].get("seen", [])) == (2 if then == "skip" else 0)
 
 
 # -- a state that a failing handler has changed -------------------------------------------------------------------

@@ -110,7 +110,8 @@ class Inspector:
                 rows = batch.filter(pa.array(standing))
                 if len(rows):
                     alive = self._alive(rows, number)
-                    yield from (each for each in map(_standing, rows.to_pylist()) if each.group in alive)
+                    standings = (_standing(row, self.last.wait_us) for row in rows.to_pylist())
+                    yield from (each for each in standings if each.group in alive)
 
     def _alive(self, rows: pa.RecordBatch, number: int) -> set[str]:
         """Those of the groups of which no newer level says anything."""
@@ -131,7 +132,7 @@ class Inspector:
         if row is None:
             msg = f"{self.store.location} has no group {name!r}"
             raise InputError(msg)
-        return _standing(row)
+        return _standing(row, self.last.wait_us)
 
     def held(self, name: str) -> list[Waiting]:
         """The messages that a group holds, in the order in which they would be applied."""
@@ -280,7 +281,7 @@ def _stands(store: Inspector, group: Standing, held: list[Waiting], now: dt.date
     return f"{name} is given up: what comes for it is rejected. {group.error or ''}".rstrip()
 
 
-def _standing(row: dict[str, Any]) -> Standing:
+def _standing(row: dict[str, Any], wait_us: int | None) -> Standing:
     return Standing(
         group=row["group"],
         status=row["status"],
@@ -290,7 +291,7 @@ def _standing(row: dict[str, Any]) -> Standing:
         skipped=[(first, last) for first, last in json.loads(row["skipped"] or "[]")],
         held=row["held"],
         oldest=_time(row["oldest_us"]) if row["oldest_us"] is not None else None,
-        deadline=_time(row["deadline_us"]) if row["deadline_us"] is not None and row["deadline_us"] < 2**60 else None,
+        deadline=_time(row["waiting_us"] + wait_us) if wait_us is not None and row["waiting_us"] is not None else None,
         step=row["step"],
         state=row["state"],
     )

@@ -27,8 +27,8 @@ from inturn.spark.columns.codec import MessageCodec
 from inturn.spark.decisions import Decisions, remade
 from inturn.spark.runs import Runs
 from inturn.spark.straight import Straight
-from inturn.spark.tables.levels import Found, Levels, Record
-from inturn.spark.tables.writer import NEVER_US, Writer
+from inturn.spark.tables.levels import ALL_US, Found, Levels, Record
+from inturn.spark.tables.writer import Writer
 
 _PARKED = (Status.GAP, Status.FAILED)
 _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
@@ -285,7 +285,7 @@ class Kernel:
         due = np.append(found.numbers("reached", None, before), before)[rows] + 1
         is_open = np.append(found.status(Status.OPEN), True)[rows]
         holds_on = np.append(found.status(Status.WAITING), False)[rows]
-        holds_on &= np.append(found.numbers("deadline_us", None, NEVER_US), NEVER_US)[rows] > self.now_us
+        holds_on &= np.append(found.numbers("waiting_us", None, ALL_US), ALL_US)[rows] > self._levels.since_us
         holds_on &= ~np.logical_or.reduceat(chunk.turns == np.repeat(due, np.diff(chunk.starts)), chunk.starts[:-1])
         # The first may have begun in the chunk before, the last may go on in the next one.
         straight = (is_open | holds_on) & (hashes != hashes[0]) & (hashes != hashes[-1])

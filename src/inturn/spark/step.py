@@ -277,10 +277,11 @@ class Stepper:
             held=(last.held if last else 0) + counts.held - counts.released,
             parked=(last.parked if last else 0) + sum(result.parked for result in results),
             oldest_us=min((each.oldest_us for each in results if each.oldest_us is not None), default=None),
-            due_us=min((each.due_us for each in results if each.due_us is not None), default=None),
+            waiting_us=min((each.waiting_us for each in results if each.waiting_us is not None), default=None),
             batches={**(last.batches if last else {}), **dict([micro_batch] if micro_batch else [])},
             decisions=[Taken(name, verdicts.get(name, "there is no such group")) for name in plan.decisions],
             policy=self.pipeline.gap_policy.then if self.pipeline.gap_timeout_us is not None else "",
+            wait_us=self.pipeline.gap_timeout_us,
         )
 
 

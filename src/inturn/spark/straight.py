@@ -164,10 +164,7 @@ class Straight:
         reached = self._due[groups] - 1 + self._runs.sizes[groups]
         held = found.numbers("held", rows, 0)
         opens, first = held + new == 0, cast("Gapless", pipeline.order).start
-        deadline = found.column("deadline_us", rows)
-        if pipeline.gap_timeout_us is not None:
-            mine = pa.scalar(self._now_us + pipeline.gap_timeout_us)
-            deadline = pc.if_else(pa.array(held > 0), deadline, mine)
+        since = pa.array(found.numbers("oldest_us", rows, self._now_us), mask=opens)
         columns = {
             "hash": pa.array(chunk.hashes[chunk.starts[groups]]),
             "group": chunk.groups.take(pa.array(groups)),
@@ -178,8 +175,8 @@ class Straight:
             "skipped": found.column("skipped", rows),
             "held": pa.array(held + new),
             "held_step": pa.array(found.numbers("held_step", rows, self._step), mask=opens),
-            "deadline_us": pc.if_else(pa.array(opens), None, deadline),
-            "oldest_us": pa.array(found.numbers("oldest_us", rows, self._now_us), mask=opens),
+            "waiting_us": since,
+            "oldest_us": since,
         }
         writer.groups(columns, states)
 

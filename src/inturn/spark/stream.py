@@ -86,7 +86,7 @@ def stream(
     note = _note_of(place, pipeline)
     _check_not_ahead(place, note.run, stepper)
     work = MicroBatches(stepper, intake, note.run, outputs_format)
-    ticked = ticking(df, stepper.store.location) if note.ticks else df
+    ticked = ticking(df, stepper.store.location, pipeline.gap_timeout_us) if note.ticks else df
     writer = intake.numbered(ticked).writeStream.foreachBatch(work)
     writer = writer.option("checkpointLocation", place.location).queryName(query_name or pipeline.name)
     if trigger is not None:

@@ -18,11 +18,11 @@ from inturn.spark.columns.sort import assert_sorted, sorted_chunks
 from inturn.spark.decisions import Decisions, group_hash
 from inturn.spark.faults import reach
 from inturn.spark.kernel import Kernel
-from inturn.spark.tables.levels import Levels, waits
+from inturn.spark.tables.levels import ALL_US, NONE_US, Levels, waits
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.merge import merge
 from inturn.spark.tables.storage import storage
-from inturn.spark.tables.writer import NEVER_US, Writer
+from inturn.spark.tables.writer import Writer
 
 RESULT = "result string"
 """What a task returns: one row with the JSON of a :class:`Result`."""
@@ -67,7 +67,7 @@ class Result(msgspec.Struct):
         verdicts: of each decision about its groups whether it is void, and why.
         parked: how many more groups are parked than before.
         oldest_us: since when the message that waits longest waits.
-        due_us: when the first wait with a time is over.
+        waiting_us: the same in groups that are not parked.
         error: the name of an error of ours and its text; the step then fails with it.
     """
 
@@ -76,7 +76,7 @@ class Result(msgspec.Struct):
     verdicts: dict[str, str | None] = {}
     parked: int = 0
     oldest_us: int | None = None
-    due_us: int | None = None
+    waiting_us: int | None = None
     error: tuple[str, str] | None = None
 
 
@@ -137,9 +137,10 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     states = StateCodec(pipeline)
     name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
     writer = Writer(files, name, plan.step, pipeline, states)
-    due_us = NEVER_US if plan.final else plan.now_us
+    wait_us = pipeline.gap_timeout_us
+    since_us = ALL_US if plan.final else NONE_US if wait_us is None else plan.now_us - wait_us
     decisions = Decisions({n: each for n, each in plan.decisions.items() if low <= group_hash(each.group) <= high})
-    levels = Levels(files, plan.levels, low, high, due_us, decisions.hashes, pipeline, states)
+    levels = Levels(files, plan.levels, low, high, since_us, decisions.hashes, pipeline, states)
     codec = MessageCodec(pipeline, plan.columns)
     kernel = Kernel(
         pipeline,
@@ -165,7 +166,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
         merged = merge(files, plan.levels[-plan.merge :], low, high, states, name)
         written |= dict(zip(("merged_groups", "merged_held"), merged, strict=True))
     waiting = waits(files, plan.levels, low, high, writer.touched, written["groups"])
-    return Result(kernel.counts, written, decisions.verdicts, kernel.parked, waiting.oldest_us, waiting.due_us)
+    return Result(kernel.counts, written, decisions.verdicts, kernel.parked, waiting.oldest_us, waiting.waiting_us)
 
 
 def _check_slice(chunk: pa.Table, low: int, high: int) -> None:

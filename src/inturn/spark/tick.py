@@ -21,16 +21,28 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 1.0
 
 
-def ticking(df: "DataFrame", store: str) -> "DataFrame":
-    """The same stream, which also has a micro-batch, without rows, when the store at a place has something to do."""
+def ticking(df: "DataFrame", store: str, wait_us: int | None) -> "DataFrame":
+    """The same stream, which also has a micro-batch, without rows, when the store at a place has something to do.
+
+    Args:
+        df: the messages.
+        store: where the store is.
+        wait_us: how long a gap is waited for; None for ever.
+    """
     spark = df.sparkSession
     spark.dataSource.register(Ticks)
-    ticks = spark.readStream.format(Ticks.name()).schema(df.schema).option("store", store).load()
+    ticks = (
+        spark.readStream.format(Ticks.name())
+        .schema(df.schema)
+        .option("store", store)
+        .option("wait_us", str(wait_us or ""))
+        .load()
+    )
     return df.union(ticks)
 
 
 class Ticks(DataSource):
-    """The source; its option ``store`` says whose clock it is."""
+    """The source; its options say whose clock it is."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,12 +51,12 @@ class Ticks(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
         """The reader."""
-        return _Reader(self.options["store"])
+        return _Reader(self.options["store"], int(self.options["wait_us"] or 0) or None)
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, store: str) -> None:
-        self._store = Store(store)
+    def __init__(self, store: str, wait_us: int | None) -> None:
+        self._store, self._wait_us = Store(store), wait_us
         self._last: Manifest | None = None
         self._looked_s = float("-inf")
         self._once = self._ticked = False
@@ -72,8 +84,11 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = last = self._store.latest(self._last)
         if last is None:
             return False
-        now_us = instant_us(dt.datetime.now(dt.UTC))
-        return (last.due_us is not None and last.due_us <= now_us) or bool(self._store.decisions(last))
+        if self._wait_us is not None and last.waiting_us is not None:
+            over_us = last.waiting_us + self._wait_us
+            if over_us <= instant_us(dt.datetime.now(dt.UTC)):
+                return True
+        return bool(self._store.decisions(last))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: ARG002
         return []

@@ -26,6 +26,10 @@ from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among
 from inturn.spark.tables.storage import Storage
 
 _NONE: Hashes = np.empty(0, np.int64)
+ALL_US = 2**62
+"""In place of a time: every group that waits is due."""
+NONE_US = -(2**62)
+"""In place of a time: no group is."""
 _GOING = (Status.OPEN, Status.WAITING)
 
 
@@ -176,11 +180,11 @@ class Found:
 class _Due(Batches):
     """Finds the groups whose wait is over, whether or not a message came for them."""
 
-    def hashes(self, upto: int, due_us: int) -> Iterator[Hashes]:
+    def hashes(self, upto: int, since_us: int) -> Iterator[Hashes]:
         for batch in self.upto(upto):
             rows = batch.column("hash").to_numpy()
-            deadline = batch.column("deadline_us").fill_null(np.iinfo(np.int64).max).to_numpy()
-            yield rows[(deadline <= due_us) & (rows <= upto)]
+            waiting = batch.column("waiting_us").fill_null(np.iinfo(np.int64).max).to_numpy()
+            yield rows[(waiting <= since_us) & (rows <= upto)]
 
 
 class Levels:
@@ -191,7 +195,7 @@ class Levels:
         levels: oldest first.
         low: the smallest hash of the slice.
         high: the greatest.
-        due_us: groups whose deadline is not after this time are found though no message came for them.
+        since_us: groups that have waited since then or longer are due: found though no message came for them.
         also: hashes of groups that are wanted though no message came for them, sorted.
         pipeline: whose they are.
         states: reads the states.
@@ -203,20 +207,20 @@ class Levels:
         levels: Sequence[Level],
         low: int,
         high: int,
-        due_us: int,
+        since_us: int,
         also: Hashes,
         pipeline: Pipeline,
         states: StateCodec,
     ) -> None:
         def due(files: Sequence[File]) -> list[File]:
-            return [file for file in files if file.due_us is not None and file.due_us <= due_us]
+            return [file for file in files if file.waiting_us is not None and file.waiting_us <= since_us]
 
         self._groups = [Cursor(store, level.groups, low, high) for level in levels]
         self._due = [_Due(store, due(level.groups), low, high) for level in levels]
         # A cursor for each file: a step's files overlap where the messages' columns changed.
         self._held = [Cursor(store, [file], low, high) for level in levels for file in level.held]
         self._also = also
-        self._pipeline, self._states, self._due_us = pipeline, states, due_us
+        self._pipeline, self._states, self.since_us = pipeline, states, since_us
         self._bound, self._high = low - 1, high
         self._left: dict[str, Record] = {}
 
@@ -228,7 +232,7 @@ class Levels:
             upto: the greatest hash to look at; None for the end of the slice.
         """
         bound = self._high if upto is None else upto
-        due = [found for cursor in self._due for found in cursor.hashes(bound, self._due_us)]
+        due = [found for cursor in self._due for found in cursor.hashes(bound, self.since_us)]
         due.append(self._also[(self._also > self._bound) & (self._also <= bound)])
         wanted = np.unique(np.concatenate([hashes, *due])) if any(map(len, due)) else hashes
         wanted = wanted[wanted > self._bound]
@@ -319,11 +323,11 @@ class Waits:
 
     Attributes:
         oldest_us: since when the message that waits longest waits; None if none does.
-        due_us: when the first wait with a time is over; None if there is none.
+        waiting_us: the same in groups that are not parked.
     """
 
     oldest_us: int | None
-    due_us: int | None
+    waiting_us: int | None
 
 
 def waits(
@@ -341,10 +345,10 @@ def waits(
     """
     mine = np.sort(np.array(touched, dtype=np.int64))
     oldest = [file.oldest_us for file in ours if file.oldest_us is not None]
-    due = [file.due_us for file in ours if file.due_us is not None]
+    waiting = [file.waiting_us for file in ours if file.waiting_us is not None]
     for number, level in enumerate(levels):
-        waiting = [file for file in level.groups if file.oldest_us is not None]
-        for batch in Batches(store, waiting, low, high).upto(high):
+        holding = [file for file in level.groups if file.oldest_us is not None]
+        for batch in Batches(store, holding, low, high).upto(high):
             hashes = batch.column("hash").to_numpy()
             alive = batch.column("oldest_us").is_valid().to_numpy(zero_copy_only=False)
             alive = np.flatnonzero(alive & (hashes >= low) & (hashes <= high))
@@ -353,7 +357,7 @@ def waits(
                 if len(alive):
                     for part, hit in Cursor(store, newer.groups, low, high).find(hashes[alive], high):
                         alive = alive[~among(hashes[alive], part.column("hash").to_numpy()[hit])]
-            still = batch.select(["oldest_us", "deadline_us"]).take(pa.array(alive))
+            still = batch.select(["oldest_us", "waiting_us"]).take(pa.array(alive))
             oldest += still.column("oldest_us").to_pylist()
-            due += still.column("deadline_us").drop_null().to_pylist()
-    return Waits(min(oldest, default=None), min(due, default=None))
+            waiting += still.column("waiting_us").drop_null().to_pylist()
+    return Waits(min(oldest, default=None), min(waiting, default=None))

@@ -40,8 +40,9 @@ class File(msgspec.Struct, frozen=True):
         rows: how many rows it has.
         low: the smallest hash in it.
         high: the greatest.
-        due_us: the earliest deadline among its groups, in microseconds; None if it has none.
-        oldest_us: since when the one that waits longest among its groups waits; None if none does.
+        waiting_us: since when the one that waits longest among its groups waits, parked ones not counted; None if
+            none does.
+        oldest_us: the same with those that are parked.
         firsts: the smallest hash of each of its record batches.
     """
 
@@ -49,7 +50,7 @@ class File(msgspec.Struct, frozen=True):
     rows: int
     low: int
     high: int
-    due_us: int | None = None
+    waiting_us: int | None = None
     oldest_us: int | None = None
     firsts: list[int] = []
 
@@ -87,10 +88,11 @@ class Manifest(msgspec.Struct, frozen=True):
         held: how many messages are held after this step.
         parked: how many groups are parked after this step.
         oldest_us: since when the message that waits longest waits; None if none does.
-        due_us: when the first wait with a time is over; None if there is none.
+        waiting_us: the same in groups that are not parked.
         batches: of each stream that ever wrote here, by its run id, the last micro-batch that is in this store.
         decisions: what people had decided and this step took.
         policy: what the pipeline does about a gap when the wait is over; empty if it waits for ever.
+        wait_us: how long it waits, in microseconds; None if for ever.
         vacuumed: whether ``levels`` was emptied, because their files were deleted.
     """
 
@@ -108,10 +110,11 @@ class Manifest(msgspec.Struct, frozen=True):
     held: int = 0
     parked: int = 0
     oldest_us: int | None = None
-    due_us: int | None = None
+    waiting_us: int | None = None
     batches: dict[str, int] = {}
     decisions: list[Taken] = []
     policy: str = ""
+    wait_us: int | None = None
     vacuumed: bool = False
 
 

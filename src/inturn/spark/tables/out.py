@@ -112,7 +112,7 @@ class _Part:
         self.writer: Any = None
         self._written = self._high = 0
         self._firsts: list[int] = []
-        self._due: list[int] = []
+        self._waiting: list[int] = []
         self._since: list[int] = []
 
     def note(self, table: pa.Table) -> None:
@@ -121,14 +121,14 @@ class _Part:
             hashes = table["hash"].to_numpy()
             self._firsts += hashes[:: limits.ROW_GROUP_ROWS].tolist()
             self._high = int(hashes[-1])
-        for column, found in (("deadline_us", self._due), ("oldest_us", self._since)):
+        for column, found in (("waiting_us", self._waiting), ("oldest_us", self._since)):
             if column in table.column_names and table[column].null_count < len(table):
                 found.append(pc.min(table[column]).as_py())
 
     def file(self) -> File:
         low = self._firsts[0] if self._firsts else 0
-        due, oldest = (min(found, default=None) for found in (self._due, self._since))
-        return File(self.path, self._written, low, self._high, due, oldest, self._firsts)
+        waiting, oldest = (min(found, default=None) for found in (self._waiting, self._since))
+        return File(self.path, self._written, low, self._high, waiting, oldest, self._firsts)
 
 
 def by_hash(table: pa.Table) -> pa.Table:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from inturn.core.errors import HandlerError
 from inturn.core.fold import Group
-from inturn.core.grades import GaplessTimeline
 from inturn.core.message import Entry, canonical, effect_id
 from inturn.core.order import Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
@@ -19,9 +18,6 @@ from inturn.spark.columns.codec import StateCodec
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash
 from inturn.spark.tables.storage import Storage
-
-NEVER_US = 2**62
-"""The deadline of a group that only ``final=True`` can release."""
 
 _GROUPS = {
     "hash": pa.int64(),
@@ -34,7 +30,7 @@ _GROUPS = {
     "skipped": pa.string(),
     "held": pa.int64(),
     "held_step": pa.int64(),
-    "deadline_us": pa.int64(),
+    "waiting_us": pa.int64(),
     "oldest_us": pa.int64(),
     "step": pa.int64(),
 }
@@ -97,7 +93,6 @@ class Writer:
         self._new_states: list[Any] = []
         self._held: dict[int, tuple[pa.Table, list[tuple[int, str, Entry]], list[int]]] = {}
         self._held_tables: list[pa.Table] = []
-        self._timed = pipeline.gap_timeout_us
         self._releases = isinstance(pipeline.order, Timestamp)
 
     def group(self, hash_: int, group: Group, held_step: int | None) -> None:
@@ -111,18 +106,15 @@ class Writer:
         line = group.timeline
         self.touched.append(hash_)
         held = len(line.held)
-        deadline = skipped = oldest = None
-        if held and not line.parked:
-            if self._timed is not None and isinstance(line, GaplessTimeline):
-                deadline = (line.since_us() or 0) + self._timed
-            elif self._releases:
-                deadline = NEVER_US
+        skipped = oldest = None
         if held:
             oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None)
         if line.skipped:
             skipped = json.dumps(line.skipped)
         row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
-        self._groups.append((*row, skipped, held, held_step if held else None, deadline, oldest, self._step))
+        self._groups.append(
+            (*row, skipped, held, held_step if held else None, None if line.parked else oldest, oldest, self._step)
+        )
         self._new_states.append(group.fold.state)
 
     def groups(self, columns: Mapping[str, pa.Array], states: Sequence[Any]) -> None:
