@@ -177,6 +177,7 @@ class MicroBatches:
         self._pipeline, self._store = stepper.shipped, stepper.store.location
         self._intake, self._run, self._outputs_format = intake, run, outputs_format
         self._stepper: Stepper | None = stepper
+        self._tasks: int | None = None
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Take the micro-batch as the next step, unless the store has it already.
@@ -196,8 +197,10 @@ class MicroBatches:
         if batch_id > known + 1:
             msg = f"micro-batch {batch_id} comes, but the store {self._store} knows only those up to {known}"
             raise StoreMismatch(msg + "; it was replaced while the stream ran")
-        _plan_once(df)
-        report = stepper.step(df, self._intake, micro_batch=(self._run, batch_id), tasks=_cores(df))
+        if self._tasks is None:
+            _plan_once(df)
+            self._tasks = _cores(df)
+        report = stepper.step(df, self._intake, micro_batch=(self._run, batch_id), tasks=self._tasks)
         log.info("%s", report)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -348,16 +348,26 @@ def waits(
     waiting = [file.waiting_us for file in ours if file.waiting_us is not None]
     for number, level in enumerate(levels):
         holding = [file for file in level.groups if file.oldest_us is not None]
-        for batch in Batches(store, holding, low, high).upto(high):
-            hashes = batch.column("hash").to_numpy()
-            alive = batch.column("oldest_us").is_valid().to_numpy(zero_copy_only=False)
-            alive = np.flatnonzero(alive & (hashes >= low) & (hashes <= high))
-            alive = alive[~among(hashes[alive], mine)]
-            for newer in levels[number + 1 :]:  # what a newer level says of a group goes before
-                if len(alive):
-                    for part, hit in Cursor(store, newer.groups, low, high).find(hashes[alive], high):
-                        alive = alive[~among(hashes[alive], part.column("hash").to_numpy()[hit])]
-            still = batch.select(["oldest_us", "waiting_us"]).take(pa.array(alive))
-            oldest += still.column("oldest_us").to_pylist()
-            waiting += still.column("waiting_us").drop_null().to_pylist()
+        held = [_held(batch, low, high, mine) for batch in Batches(store, holding, low, high).upto(high)]
+        alive = pa.concat_batches(held) if held else None
+        for newer in levels[number + 1 :]:  # what a newer level says of a group goes before
+            if not alive:
+                break
+            hashes = alive.column("hash").to_numpy()
+            said = [
+                part.column("hash").to_numpy()[hit]
+                for part, hit in Cursor(store, newer.groups, low, high).find(hashes, high)
+            ]
+            alive = alive.filter(pa.array(~among(hashes, np.concatenate([_NONE, *said]))))
+        if alive:
+            oldest += alive.column("oldest_us").to_pylist()
+            waiting += alive.column("waiting_us").drop_null().to_pylist()
     return Waits(min(oldest, default=None), min(waiting, default=None))
+
+
+def _held(batch: pa.RecordBatch, low: int, high: int, but: Hashes) -> pa.RecordBatch:
+    """The groups of a slice that hold messages, but for those with some hashes, which are sorted."""
+    hashes, holds = batch.column("hash").to_numpy(), batch.column("oldest_us").is_valid()
+    rows = np.flatnonzero(holds.to_numpy(zero_copy_only=False) & (hashes >= low) & (hashes <= high))
+    rows = rows[~among(hashes[rows], but)]
+    return batch.select(["hash", "oldest_us", "waiting_us"]).take(pa.array(rows))
