@@ -233,7 +233,14 @@ class Unknown:
     value: "Nowhere"  # noqa: F821 - the point
 
 
+@dataclass
+class Nothing:
+    pass
+
+
 def test_a_state_type_that_cannot_be_stored_is_refused() -> None:
+    with pytest.raises(StateError, match="Nothing has no fields"):
+        StateCodec(pipeline(Nothing))
     with pytest.raises(StateError, match=r"Hidden\.cache is not an argument of __init__"):
         StateCodec(pipeline(Hidden))
     with pytest.raises(PipelineError, match="a type hint of Unknown cannot be resolved"):

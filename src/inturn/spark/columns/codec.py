@@ -233,7 +233,7 @@ class StateCodec:
     """Stores the states of a pipeline as a struct column, and makes them of it again.
 
     Raises:
-        StateError: if the state type has a field that ``__init__`` does not take.
+        StateError: if the state type has no fields, or one that ``__init__`` does not take.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -245,6 +245,9 @@ class StateCodec:
             hidden = [f.name for f in getattr(self.record, "__dataclass_fields__", {}).values() if not f.init]
             if hidden:
                 msg = f"{self.record.__name__}.{hidden[0]} is not an argument of __init__, so it cannot be stored"
+                raise StateError(msg)
+            if not self._fields:
+                msg = f"{self.record.__name__} has no fields, so there is nothing to store; give it one, or use dict"
                 raise StateError(msg)
         else:
             self._fields = [Field("state", kind or Any, optional=kind is None, default=None)]
