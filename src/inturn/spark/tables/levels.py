@@ -344,30 +344,42 @@ def waits(
         ours: the files that it wrote them to.
     """
     mine = np.sort(np.array(touched, dtype=np.int64))
-    oldest = [file.oldest_us for file in ours if file.oldest_us is not None]
-    waiting = [file.waiting_us for file in ours if file.waiting_us is not None]
+    oldest = min((file.oldest_us for file in ours if file.oldest_us is not None), default=ALL_US)
+    waiting = min((file.waiting_us for file in ours if file.waiting_us is not None), default=ALL_US)
     for number, level in enumerate(levels):
-        holding = [file for file in level.groups if file.oldest_us is not None]
-        held = [_held(batch, low, high, mine) for batch in Batches(store, holding, low, high).upto(high)]
-        alive = pa.concat_batches(held) if held else None
+        # What began to wait later than a group that is known to wait says nothing more.
+        longer = [file for file in level.groups if _before(file.oldest_us, oldest) or _before(file.waiting_us, waiting)]
+        batches = Batches(store, longer, low, high).upto(high)
+        found = [_waits_longer(batch, low, high, mine, oldest, waiting) for batch in batches]
+        alive = pa.concat_batches(found) if found else None
         for newer in levels[number + 1 :]:  # what a newer level says of a group goes before
             if not alive:
                 break
             hashes = alive.column("hash").to_numpy()
-            said = [
-                part.column("hash").to_numpy()[hit]
-                for part, hit in Cursor(store, newer.groups, low, high).find(hashes, high)
-            ]
+            parts = Cursor(store, newer.groups, low, high).find(hashes, high)
+            said = [part.column("hash").to_numpy()[hit] for part, hit in parts]
             alive = alive.filter(pa.array(~among(hashes, np.concatenate([_NONE, *said]))))
         if alive:
-            oldest += alive.column("oldest_us").to_pylist()
-            waiting += alive.column("waiting_us").drop_null().to_pylist()
-    return Waits(min(oldest, default=None), min(waiting, default=None))
+            oldest = min(oldest, int(_since(alive, "oldest_us").min()))
+            waiting = min(waiting, int(_since(alive, "waiting_us").min()))
+    return Waits(oldest if oldest < ALL_US else None, waiting if waiting < ALL_US else None)
 
 
-def _held(batch: pa.RecordBatch, low: int, high: int, but: Hashes) -> pa.RecordBatch:
-    """The groups of a slice that hold messages, but for those with some hashes, which are sorted."""
-    hashes, holds = batch.column("hash").to_numpy(), batch.column("oldest_us").is_valid()
-    rows = np.flatnonzero(holds.to_numpy(zero_copy_only=False) & (hashes >= low) & (hashes <= high))
+def _before(since_us: int | None, other_us: int) -> bool:
+    return since_us is not None and since_us < other_us
+
+
+def _since(groups: pa.RecordBatch, column: str) -> Hashes:
+    """Since when they wait; ``ALL_US`` for those that do not."""
+    return np.asarray(groups.column(column).fill_null(ALL_US).to_numpy())
+
+
+def _waits_longer(
+    batch: pa.RecordBatch, low: int, high: int, but: Hashes, oldest_us: int, waiting_us: int
+) -> pa.RecordBatch:
+    """The groups of a slice that wait longer than since these times, but for those with some hashes, sorted."""
+    hashes = batch.column("hash").to_numpy()
+    longer = (_since(batch, "oldest_us") < oldest_us) | (_since(batch, "waiting_us") < waiting_us)
+    rows = np.flatnonzero(longer & (hashes >= low) & (hashes <= high))
     rows = rows[~among(hashes[rows], but)]
     return batch.select(["hash", "oldest_us", "waiting_us"]).take(pa.array(rows))
