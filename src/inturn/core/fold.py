@@ -20,11 +20,10 @@ from inturn.core.timeline import Status, Timeline, Verdict
 if TYPE_CHECKING:
     from inturn.core.pipeline import Pipeline
 
-CONFLICT = "another message with this place or id, and other content, came first"
 Emitted = tuple[int, Sequence[Any]]
 
 _DETAILS = {
-    Verdict.CONFLICT: CONFLICT,
+    Verdict.CONFLICT: "another message with this place or id, and other content, came first",
     Verdict.SKIPPED: "it came after its revision had been skipped",
     Verdict.LATE: "its time is below the group's watermark",
     Verdict.GIVEN_UP: "its group had been given up",

@@ -66,11 +66,6 @@ class GaplessTimeline(Timeline):
     def settle(self) -> None:
         self.memory = self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :]
 
-    def since_us(self) -> int | None:
-        """Since when the group waits for its predecessor; None if it does not wait or is parked."""
-        times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
-        return min(times) if times and self.parked is None else None
-
     def gaps(self) -> list[tuple[int, int, int]]:
         """The gaps in front of and between held messages: first and last missing revision, waited since (µs)."""
         keys = sorted(self.held)

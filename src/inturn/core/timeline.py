@@ -147,6 +147,11 @@ class Timeline(ABC):
         """The first held message; in a failed group the one that is tried next."""
         return self.held[min(self.held)]
 
+    def since_us(self) -> int | None:
+        """Since when the group waits; None if it does not wait or is parked."""
+        times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
+        return min(times) if times and self.parked is None else None
+
     def later(self) -> int | None:
         """The next epoch among what is held, which a failed group has kept back; None while the group is parked."""
         later = (entry.epoch for entry in self.held.values() if entry.epoch > (self.epoch or 0))

@@ -44,10 +44,6 @@ class Decisions:
         self.hashes = np.array(found, dtype=np.int64)
         self.verdicts: dict[str, str | None] = {}
 
-    def concern(self, group: str) -> bool:
-        """Whether there is one about a group."""
-        return group in self._by_group
-
     def concerning(self, groups: Sequence[str]) -> npt.NDArray[np.bool_]:
         """For each group, whether there is one about it."""
         if not self._by_group:

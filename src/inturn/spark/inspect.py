@@ -20,6 +20,7 @@ from inturn.core.message import canonical
 from inturn.core.replay import instant_us
 from inturn.core.timeline import Status
 from inturn.spark.decisions import group_hash
+from inturn.spark.tables.levels import ranges_of
 from inturn.spark.tables.manifest import Manifest, Store
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes
 
@@ -288,7 +289,7 @@ def _standing(row: dict[str, Any], wait_us: int | None) -> Standing:
         epoch=row["epoch"],
         reached=row["reached"],
         error=row["error"],
-        skipped=[(first, last) for first, last in json.loads(row["skipped"] or "[]")],
+        skipped=ranges_of(row["skipped"]),
         held=row["held"],
         oldest=_time(row["oldest_us"]) if row["oldest_us"] is not None else None,
         deadline=_time(row["waiting_us"] + wait_us) if wait_us is not None and row["waiting_us"] is not None else None,

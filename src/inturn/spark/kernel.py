@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
-from inturn.core.fold import CONFLICT, Fold, Group, Journal
+from inturn.core.fold import Fold, Group, Journal
 from inturn.core.grades import MonotoneTimeline, timeline
 from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone
@@ -376,7 +376,7 @@ class Kernel:
                 each.timeline.hold(chunk.entry(row), self.now_us)
             elif winner == row or winner not in done:
                 each.offer(chunk.entry(row))
-            elif chunk.digest_of(row) == chunk.digest_of(winner):
-                self.counts.duplicate += 1
             else:
-                self.journal.reject(each.name, chunk.entry(row), "conflict", CONFLICT)
+                copy = chunk.digest_of(row) == chunk.digest_of(winner)
+                verdict = Verdict.DUPLICATE if copy else Verdict.CONFLICT
+                self.journal.turn_away(each.name, chunk.entry(row), verdict)

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core import limits
-from inturn.core.fold import CONFLICT, Journal
+from inturn.core.fold import Journal
 from inturn.core.grades import timeline
 from inturn.core.message import Entry
 from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import MARK_BYTES, Status
+from inturn.core.timeline import MARK_BYTES, Status, Verdict
 from inturn.spark.chunk import Chunk, Flags, Ints
 from inturn.spark.runs import Runs
 from inturn.spark.tables.levels import Found, ranges_of
@@ -131,10 +131,9 @@ class Straight:
                 known = digests[number].as_py()
             if known is None:
                 early.append(row)
-            elif known == chunk.digest_of(row):
-                journal.counts.duplicate += 1
             else:
-                journal.reject(name, chunk.entry(row), "conflict", CONFLICT)
+                copy = known == chunk.digest_of(row)
+                journal.turn_away(name, chunk.entry(row), Verdict.DUPLICATE if copy else Verdict.CONFLICT)
         return np.array(early, dtype=np.int64)
 
     def _place_old(self, old: Ints, pipeline: Pipeline, journal: Journal) -> None:

@@ -24,6 +24,7 @@ from inturn.spark.tables.index import Index
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among
 from inturn.spark.tables.storage import Storage
+from inturn.spark.tables.writer import GROUPS
 
 _NONE: Hashes = np.empty(0, np.int64)
 ALL_US = 2**62
@@ -74,11 +75,10 @@ class Record:
     Attributes:
         hash: of the group's text form.
         group: the text form.
-        reached: how far its timeline is.
         held_step: the first step whose held messages of this group still are; None if it holds none.
     """
 
-    __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step", "reached")
+    __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step")
 
     def __init__(self, rows: _Rows, at: int) -> None:
         columns = rows.columns
@@ -86,7 +86,6 @@ class Record:
         self._line: Timeline | None = None
         self.hash: int = columns["hash"][at]
         self.group: str = columns["group"][at]
-        self.reached: int | None = columns["reached"][at]
         self.held_step: int | None = columns["held_step"][at] if columns["held"][at] else None
 
     @property
@@ -99,9 +98,6 @@ class Record:
     def restore(self) -> Any:
         """Its state, as often as it is asked."""
         return self._rows.state(self._at)
-
-
-_KINDS = {"group": pa.string(), "memory": pa.binary(), "skipped": pa.string()}
 
 
 class Found:
@@ -146,7 +142,7 @@ class Found:
 
     def column(self, name: str, rows: Hashes | None = None) -> pa.Array:
         """A column of these rows, or of all; null for the row -1."""
-        empty = pa.array([], _KINDS.get(name, pa.int64()))
+        empty = pa.array([], GROUPS[name])
         whole = pa.concat_arrays([empty, *(part.column(name) for part in self._parts)])
         return whole if rows is None else whole.take(pa.array(rows, mask=rows < 0))
 

@@ -19,7 +19,7 @@ from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash
 from inturn.spark.tables.storage import Storage
 
-_GROUPS = {
+GROUPS = {
     "hash": pa.int64(),
     "group": pa.string(),
     "epoch": pa.int64(),
@@ -112,15 +112,13 @@ class Writer:
         if line.skipped:
             skipped = json.dumps(line.skipped)
         row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
-        self._groups.append(
-            (*row, skipped, held, held_step if held else None, None if line.parked else oldest, oldest, self._step)
-        )
+        self._groups.append((*row, skipped, held, held_step if held else None, line.since_us(), oldest, self._step))
         self._new_states.append(group.fold.state)
 
     def groups(self, columns: Mapping[str, pa.Array], states: Sequence[Any]) -> None:
         """Keep groups as they are now, given as columns; what is not given is null."""
         self.touched += columns["hash"].to_pylist()
-        self._tables.append(_filled(_GROUPS, columns, self._step).append_column("state", self._states.pack(states)))
+        self._tables.append(_filled(GROUPS, columns, self._step).append_column("state", self._states.pack(states)))
 
     def hold(self, hash_: int, group: Group, keys: Iterable[Key]) -> None:
         """Keep these of the messages that a group holds."""
@@ -140,7 +138,7 @@ class Writer:
         """Write the groups and held messages that were kept, sorted by hash."""
         groups, self._tables = self._tables, []
         if self._groups:
-            groups.append(_table(_GROUPS, self._groups).append_column("state", self._states.pack(self._new_states)))
+            groups.append(_table(GROUPS, self._groups).append_column("state", self._states.pack(self._new_states)))
             self._groups, self._new_states = [], []
         if groups:
             self._out["groups"].write(by_hash(pa.concat_tables(groups)))
