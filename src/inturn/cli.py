@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import inturn
+from inturn.cli_audit import audit
 from inturn.cli_errors import told
 from inturn.cli_parked import explain, parked
 from inturn.core.errors import InputError
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(parked, name="parked")
 app.command()(explain)
+app.command()(audit)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the flag

@@ -1,6 +1,7 @@
 """The pipeline on Spark.
 
-``batch`` takes a DataFrame as one step, ``stream`` takes a step for each micro-batch, ``read`` shows the tables.
+``batch`` takes a DataFrame as one step, ``stream`` takes a step for each micro-batch, ``read`` shows the tables;
+``audit`` says of any log what is wrong with its order, before there is a pipeline.
 """
 
 try:
@@ -13,9 +14,10 @@ except ImportError as error:
     msg = f"inturn.spark needs {error.name}; install it with: pip install 'inturn[spark]'"
     raise SetupError(msg) from error
 
+from inturn.spark.audit.run import audit
 from inturn.spark.read import read
 from inturn.spark.step import Report, batch, settle
 from inturn.spark.stream import stream
 from inturn.spark.tables.vacuum import sweep, vacuum
 
-__all__ = ["Report", "batch", "read", "settle", "stream", "sweep", "vacuum"]
+__all__ = ["Report", "audit", "batch", "read", "settle", "stream", "sweep", "vacuum"]

@@ -104,7 +104,7 @@ def read_messages(
     Raises:
         InputError: if there is nothing there, or it is of no known form.
     """
-    form = form or _form(source)
+    form = form or form_of(source)
     if form not in ("parquet", "json", "csv"):
         msg = f"--format {form!r} is not known; expected parquet, json or csv"
         raise InputError(msg)
@@ -143,7 +143,12 @@ def _typed(pipeline: Pipeline, df: "DataFrame") -> "DataFrame":
     return df.select(*(value.alias(name) for name, value in values.items()), F.when(misfit, line).alias(CORRUPT))
 
 
-def _form(source: str) -> str:
+def form_of(source: str) -> str:
+    """Of which form a file is, or the files of a folder, by their names; ``*`` and URIs are for Spark to look up.
+
+    Raises:
+        InputError: if there is nothing there, or the names do not say.
+    """
     path = Path(source)
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(("_", "."))]

@@ -1,0 +1,197 @@
+"""``inturn audit``: what is wrong with a log, as tables in the terminal, and as a page with --out."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from inturn.cli_errors import told
+
+if TYPE_CHECKING:
+    from inturn.spark.audit.report import Gaps, Grade, Late, Report, Sizes
+
+
+def audit(
+    path: Annotated[str, typer.Argument(help="The log: a file, a folder, a Delta table, or a URI that Spark reads.")],
+    group: Annotated[str, typer.Option(help="The column that names the group; payload.account_id looks inside.")],
+    order: Annotated[
+        str | None, typer.Option(help="The column with the revision, a count. Without an order, columns are rated.")
+    ] = None,
+    order_by: Annotated[
+        str | None, typer.Option(help="Instead: a column that orders without counting, a time or a number with holes.")
+    ] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="The column with the deduplication id.")] = None,
+    epoch: Annotated[str | None, typer.Option(help="The column whose higher value starts a group again.")] = None,
+    arrival: Annotated[
+        str | None, typer.Option(help="The column with the order of arrival; default: as the rows stand in the files.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="The column with the clock; default: the likeliest of times.")
+    ] = None,
+    start: Annotated[int | None, typer.Option(help="The first revision of a group; default: as most groups.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="A column that is not content; may be given again.")] = None,
+    patience: Annotated[
+        str | None,
+        typer.Option(help="'10 minutes': an older open gap is a loss; default: as late as messages have been."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="A folder for the page, the JSON and the offending messages as Parquet.")
+    ] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="parquet, json (JSON lines), csv or delta; default: by the names.")
+    ] = None,
+    master: Annotated[
+        str, typer.Option(help="Where Spark runs: local[*], spark://…, or sc://… for Connect.")
+    ] = "local[*]",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is wrong.")] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="With --strict: a fault that is none here, such as late; may be given again."),
+    ] = None,
+) -> None:
+    """Say what is true of a log's order: copies, conflicts, gaps, late messages, and which grade of order it has."""
+    with told():
+        from inturn.spark.audit.files import read_log
+        from inturn.spark.audit.report import allowed
+        from inturn.spark.audit.run import audit as examine
+        from inturn.spark.local.progress import watching
+        from inturn.spark.local.session import session
+
+        allowed(allow or ())
+        spark = session(master)
+        try:
+            with watching(spark, f"audit: {path}", quiet=as_json):
+                log = read_log(spark, path, format_)
+                report = examine(
+                    log.df,
+                    group=group,
+                    order=order,
+                    order_by=order_by,
+                    id=id_,
+                    epoch=epoch,
+                    arrival=arrival,
+                    time=time,
+                    start=start,
+                    ignore=tuple(ignore or ()),
+                    patience=patience,
+                    out=out,
+                    source=path,
+                    files=log.files,
+                )
+        finally:
+            spark.stop()
+        if as_json:
+            typer.echo(json.dumps(report.to_dict(), ensure_ascii=False))
+        else:
+            show(report, Console())
+        if strict and report.wrong(tuple(allow or ())):
+            raise typer.Exit(1)
+
+
+def show(report: "Report", console: Console) -> None:
+    """The report as tables and sentences."""
+    from inturn.spark.audit.report import MEANING
+    from inturn.spark.audit.words import many
+
+    span = (
+        "" if report.began is None or report.ended is None else f", {report.began:%Y-%m-%d} to {report.ended:%Y-%m-%d}"
+    )
+    clock = "no clock" if report.keys.time is None else f"clock: {report.keys.time}"
+    _say(
+        console,
+        f"{report.source}: {many(report.messages, 'message')} of {many(report.groups, 'group')}{span}",
+        style="bold",
+    )
+    _say(console, f"arrival: {report.arrived}; {clock}; {report.seconds:.1f} s", style="dim")
+    if report.columns:
+        console.print(_columns(report))
+    if report.found:
+        table = Table("found", "messages", "groups", "what it is", "such as", box=None, pad_edge=False)
+        table.columns[1].justify = table.columns[2].justify = "right"
+        for kind, found in report.found.items():
+            groups = f"{found.groups:,}" if found.groups else ""
+            such = "; ".join(report.samples.get(kind, []))
+            table.add_row(
+                Text(kind, "red"), f"{found.messages:,}", groups, MEANING[kind], Text(such, overflow="ellipsis")
+            )
+        console.print(table)
+    elif report.messages:
+        _say(console, "Nothing is wrong with it.", style="green")
+    for line in filter(None, (_gaps(report.gaps), _late(report.late), _epochs(report), _sizes(report.sizes))):
+        _say(console, line)
+    _grade(report.grade, console)
+    for what, where in report.files.items():
+        _say(console, f"{what:9} {where}")
+
+
+def _grade(grade: "Grade | None", console: Console) -> None:
+    if grade is None:
+        _say(console, "Nothing can be said of its order: there are no messages that have a place.")
+        return
+    _say(console, f"Order: {grade.name}", style="bold")
+    for sentence in grade.evidence:
+        _say(console, f"  {sentence}")
+    for sentence in grade.needs:
+        _say(console, f"  Needed: {sentence}", style="yellow")
+    _say(console, f"  {grade.line}", style="cyan")
+
+
+def _say(console: Console, words: str, style: str = "") -> None:
+    """A line that is somebody's data in part: nothing in it is markup, and it is not cut."""
+    console.print(Text(words, style), soft_wrap=True)
+
+
+def _gaps(gaps: "Gaps | None") -> str:
+    from inturn.spark.audit.words import duration
+
+    if gaps is None or not (gaps.lost or gaps.open):
+        return ""
+    named = "; ".join(
+        f"{gap.group} {gap.first}" + (f"-{gap.last}" if gap.last > gap.first else "") for gap in gaps.largest[:3]
+    )
+    words = f"Gaps: {gaps.lost:,} lost ({gaps.lost_revisions:,} revisions)"
+    if gaps.open:
+        age = "" if gaps.oldest_open_s is None else f", the oldest for {duration(gaps.oldest_open_s)}"
+        words += f", {gaps.open:,} open ({gaps.open_revisions:,} revisions that may still come{age})"
+    return f"{words}: {named}. A gap counts as open for {gaps.patience}."
+
+
+def _late(late: "Late | None") -> str:
+    from inturn.spark.audit.words import duration
+
+    if late is None:
+        return ""
+    by = late.positions
+    words = f"Late by, in messages of the group: half at most {by.median:,.0f}, 99% {by.p99:,.0f}, all {by.most:,.0f}"
+    if late.seconds is not None:
+        took = late.seconds
+        words += f"; in time: {duration(took.median)}, {duration(took.p99)}, {duration(took.most)}"
+    return f"{words}."
+
+
+def _epochs(report: "Report") -> str:
+    return f"Epochs: {report.epochs:,} groups start again, as {report.keys.epoch} says." if report.epochs else ""
+
+
+def _sizes(sizes: "Sizes | None") -> str:
+    if sizes is None:
+        return ""
+    name, count = sizes.largest[0]
+    cost = next(each for each in sizes.consumers if each.consumers == 16)
+    half = f"half have at most {sizes.median:,.0f} messages"
+    return (
+        f"Groups: {half}, the largest, {name}, has {count:,} ({sizes.share:.1%}). "
+        f"With 16 consumers, order costs {cost.free:.1f}x an equal share, {cost.hashed:.1f}x if a hash deals them out."
+    )
+
+
+def _columns(report: "Report") -> Table:
+    table = Table("could carry the order", "grade", "why", box=None, pad_edge=False)
+    for column in report.columns:
+        chosen = column.name == report.keys.place
+        table.add_row(Text(column.name, "bold" if chosen else ""), column.grade or "none", Text(column.verdict))
+    return table

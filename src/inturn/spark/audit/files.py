@@ -1,0 +1,100 @@
+"""Files as a log: every value as the file has it, so that nothing is mended before it is looked at.
+
+Texts stay texts: a CSV file's ``007`` and ``7`` are two groups, and a JSON field that is a number here and a word there
+is no reason to fail. What is asked for as a number or a time is read as one by the audit.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from inturn.core.errors import InputError, SetupError
+from inturn.spark.audit.told import told
+from inturn.spark.chunk import CORRUPT
+from inturn.spark.local.files import form_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+FORMS = ("parquet", "json", "csv", "delta")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A log that was read from files.
+
+    Attributes:
+        df: the messages; a line that cannot be read is in the column ``_corrupt_record``.
+        files: the files in the order in which they came, where something knows it; None goes by their names.
+    """
+
+    df: "DataFrame"
+    files: list[str] | None = None
+
+
+def read_log(spark: "SparkSession", source: str, form: str | None = None) -> Source:
+    """Read a log: Parquet, JSON lines, CSV with a header, or a Delta table.
+
+    Args:
+        spark: the session that reads.
+        source: a file, a folder or a URI.
+        form: one of :data:`FORMS`; None goes by the names of the files, and by ``_delta_log`` in a folder.
+
+    Raises:
+        InputError: if there is nothing there, it is of no known form, or it cannot be read.
+        SetupError: if a Delta table is to be read and deltalake is missing.
+    """
+    form = form or ("delta" if (Path(source) / "_delta_log").is_dir() else form_of(source))
+    if form not in FORMS:
+        msg = f"--format {form!r} is not known; expected one of {', '.join(FORMS)}"
+        raise InputError(msg)
+    with told(f"cannot read {source} as {form}"):
+        read = _delta(spark, source) if form == "delta" else Source(_plain(spark.read, source, form))
+        columns = [name for name in read.df.columns if name != CORRUPT]
+    if not columns:
+        what = "no line of it can be read" if CORRUPT in read.df.columns else "there is nothing in it"
+        mend = "; JSON lines have one object on each line" if form == "json" else ""
+        msg = f"{source} has no messages: {what}{mend}"
+        raise InputError(msg)
+    return read
+
+
+def _plain(reader: "DataFrameReader", source: str, form: str) -> "DataFrame":
+    if form == "parquet":
+        return reader.option("mergeSchema", "true").parquet(source)  # a column that came later is content too
+    reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+    if form == "json":
+        return reader.option("primitivesAsString", "true").json(source)
+    reader = reader.option("header", "true").option("enforceSchema", "false")
+    names = reader.csv(source).columns
+    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in names)
+    return reader.schema(f"{schema}, {CORRUPT} string").csv(source) if names else reader.csv(source)
+
+
+def _delta(spark: "SparkSession", source: str) -> Source:
+    """A Delta table by its live files: deltalake reads the log, Spark the Parquet files that it names."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError as error:
+        msg = "a Delta table is read with deltalake; install it with: pip install 'inturn[delta]'"
+        raise SetupError(msg) from error
+    try:
+        table = DeltaTable(source)
+        features = set(table.protocol().reader_features or ())
+        adds = table.get_add_actions(flatten=True)
+        paths, times = (adds.column(name).to_pylist() for name in ("path", "modification_time"))
+    except DeltaError as error:
+        msg = f"cannot read {source} as a Delta table: {str(error).splitlines()[0]}"
+        raise InputError(msg) from error
+    hidden = features & {"deletionVectors", "columnMapping"}
+    if hidden:
+        msg = f"{source} uses {', '.join(sorted(hidden))}, so its files alone do not say what is in it; "
+        raise InputError(msg + "read it with Delta's own reader, and give the DataFrame to inturn.spark.audit")
+    root = table.table_uri.rstrip("/")
+    files = [f"{root}/{unquote(path)}" for _, path in sorted(zip(times, paths, strict=True))]
+    if not files:
+        msg = f"{source} has no messages: there is nothing in it"
+        raise InputError(msg)
+    return Source(spark.read.option("basePath", root).option("mergeSchema", "true").parquet(*files), files)

@@ -1,0 +1,85 @@
+"""The folder that an audit writes: the page, the JSON, and the offending messages as Parquet."""
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inturn.core.errors import StoreError
+from inturn.spark.audit.log import Log
+from inturn.spark.audit.report import Report
+from inturn.spark.tables.storage import storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PAGE, DOCUMENT, MESSAGES, GAPS = "report.html", "report.json", "messages", "gaps"
+_MARK = ".inturn-audit"
+
+
+class Folder:
+    """A folder for one report; that of an earlier audit is written anew, anybody else's is left alone.
+
+    Args:
+        location: a directory, or a URL that Spark and :mod:`inturn.spark.tables.storage` know.
+
+    Raises:
+        StoreError: if there are files in it that no audit wrote.
+    """
+
+    def __init__(self, location: str | os.PathLike[str]) -> None:
+        self._files = storage(location)
+        if not self._files.exists(_MARK):
+            strangers = [name for name in self._files.names("") if not name.startswith(".")]
+            if strangers:
+                msg = f"{self._files.location} holds {strangers[0]}, which no audit wrote; name another folder"
+                raise StoreError(msg)
+            self._files.create(_MARK, b"inturn audit made the files beside this one, and writes them anew\n")
+
+    def messages(self, rows: "DataFrame", log: Log) -> None:
+        """Write the messages with faults, a folder for each kind, each message whole."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        place = F.timestamp_micros("o") if log.is_time else F.col("o")
+        faults = rows.where(F.size("kinds") > 0).select(
+            "f",
+            "m",
+            F.explode("kinds").alias("kind"),
+            F.col("g").alias("group"),
+            F.when(F.col("bad") == 0, F.col("e")).alias("epoch"),
+            (place if log.keys.place else F.lit(None).cast("bigint")).alias("place"),
+            F.col("p").alias("position"),
+            F.col("positions").alias("late_positions"),
+            (F.col("waited") / 1e6).alias("late_s"),
+        )
+        whole = faults.join(log.messages(), ["f", "m"], "left").drop("f", "m")
+        whole.write.mode("overwrite").partitionBy("kind").parquet(self._files.where(MESSAGES))
+
+    def gaps(self, holes: "DataFrame") -> None:
+        """Write what is missing: a row for each gap."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        table = holes.select(
+            F.col("g").alias("group"),
+            F.col("e").alias("epoch"),
+            "first",
+            "last",
+            "missing",
+            "open",
+            "age",
+            (F.col("age_us") / 1e6).alias("age_s"),
+            F.timestamp_micros("opened_us").alias("opened"),
+        )
+        table.coalesce(1).write.mode("overwrite").parquet(self._files.where(GAPS))
+
+    def write(self, report: Report) -> Report:
+        """Write the page and the JSON; the report then names the files."""
+        from inturn.spark.audit.page import render
+
+        names = {"page": PAGE, "document": DOCUMENT, "messages": MESSAGES}
+        if report.gaps is not None:
+            names["gaps"] = GAPS
+        whole = replace(report, files={what: self._files.where(name) for what, name in names.items()})
+        self._files.replace(PAGE, render(whole).encode())
+        self._files.replace(DOCUMENT, json.dumps(whole.to_dict(), ensure_ascii=False, indent=1).encode())
+        return whole

@@ -1,0 +1,196 @@
+"""Which grade of order a log has, why, and the pipeline that fits it. Pure: numbers in, sentences out."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from inturn.spark.audit.report import Found, Gaps, Keys, Kind, Late
+from inturn.spark.audit.words import duration, many
+
+COUNTED: Final = 0.95
+"""A column counts if of the revisions that it should have at least this part is there."""
+RIVALS: Final = 0.01
+"""Revisions name messages if at most this part of the messages contradicts an earlier one."""
+_STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800)
+_UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a grade is decided by.
+
+    Attributes:
+        keys: the columns that were gone by.
+        is_time: whether the order is a time.
+        messages: messages that have a place.
+        groups: how many groups there are.
+        found: what is wrong, by kind.
+        gaps: the gaps, where the order counts.
+        late: by how much late messages are late.
+        unique: a column that could be the id, if none was given.
+    """
+
+    keys: Keys
+    is_time: bool
+    messages: int
+    groups: int
+    found: dict[Kind, Found]
+    gaps: Gaps | None
+    late: Late | None
+    unique: str | None = None
+
+    def count(self, kind: Kind) -> int:
+        """Messages of a kind."""
+        return self.found[kind].messages if kind in self.found else 0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A grade with its reasons, as an expression of Python."""
+
+    name: str
+    order: str
+    evidence: list[str]
+    needs: list[str]
+    on_gap: str | None = None
+
+
+def decide(seen: Evidence) -> Choice:
+    """The strongest grade that the data carry."""
+    if seen.keys.order is not None:
+        return _counting(seen, seen.keys.order, seen.gaps)
+    if seen.keys.order_by is None:
+        says = ["No column carries an order, so the order of arrival is all there is."]
+        return Choice("Arrival", "Arrival()", says, _id_needed(seen))
+    if seen.is_time:
+        return _timed(seen, seen.keys.order_by)
+    return _rising(seen, seen.keys.order_by, [])
+
+
+def line(seen: Evidence, choice: Choice, name: str) -> str:
+    """The pipeline as a line of Python."""
+    keys = seen.keys
+    parts = [f"name={name!r}", f"group={keys.group!r}", f"order={choice.order}"]
+    own_id = keys.id or (seen.unique if choice.name in ("Timestamp", "Arrival") else None)
+    if own_id is not None:
+        parts.append(f"id={own_id!r}")
+    elif choice.name in ("Timestamp", "Arrival"):
+        parts.append("id='…'")
+    if keys.arrival is not None:
+        parts.append(f"arrival={keys.arrival!r}")
+    if keys.ignore:
+        parts.append(f"ignore={list(keys.ignore)!r}")
+    if choice.on_gap is not None:
+        parts.append(f"on_gap={choice.on_gap}")
+    return f"Pipeline({', '.join(parts)}, handler=apply)".replace("'", '"')
+
+
+def _counting(seen: Evidence, column: str, gaps: Gaps | None) -> Choice:
+    """Gapless if the revisions are there and name one message each; else what is left of the order."""
+    lost = gaps.lost_revisions if gaps else 0
+    rivals = seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
+    there = seen.messages - seen.count(Kind.DUPLICATE) - rivals
+    cover = there / (there + lost) if there + lost else 0.0
+    contradicted = rivals / seen.messages
+    says = [f"{there:,} of {there + lost:,} revisions are there ({_percent(cover)})."]
+    if rivals:
+        does = "message contradicts" if rivals == 1 else "messages contradict"
+        says.append(f"{rivals:,} {does} an earlier one of the same revision ({_percent(contradicted)}).")
+    if cover < COUNTED:
+        says.append(f"Numbers with so many holes do not count: a missing one proves nothing about {column}.")
+        return _rising(seen, column, says)
+    if contradicted > RIVALS:
+        says.append(f"So {column} does not name one message; a place in an order that two share is no order.")
+        return _rising(seen, column, says)
+    if not lost:
+        whole = "Nothing is missing" if not (gaps and gaps.open) else "Nothing is missing but what may still come"
+        says.append(f"{whole}, so a gap can be told from the end, and completeness proved.")
+    if seen.late is not None:
+        late = many(seen.count(Kind.LATE), "message")
+        says.append(f"{late} came after a later one; Gapless waits and puts them right.")
+    on_gap, needs = _waiting(seen, gaps, says)
+    start = [f"start={seen.keys.start}"] if seen.keys.start not in (None, 1) else []
+    epoch = [f"epoch={seen.keys.epoch!r}"] if seen.keys.epoch is not None else []
+    return Choice("Gapless", f"Gapless({', '.join([repr(column), *start, *epoch])})", says, needs, on_gap)
+
+
+def _waiting(seen: Evidence, gaps: Gaps | None, says: list[str]) -> tuple[str | None, list[str]]:
+    """What to do about gaps, and what the data lack for it; what was seen of them is added to ``says``."""
+    wait = _rounded(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
+    on_gap, needs = None, []
+    if Kind.RESET in seen.found:
+        times = many(seen.count(Kind.RESET), "time")
+        needs.append(
+            f"The numbers start again {times} and no column says so: add one that is higher after each restart, "
+            "and name it, epoch=…"
+        )
+    if gaps is not None and gaps.lost:
+        missing = f"{many(gaps.lost_revisions, 'revision')} in {many(gaps.lost, 'gap')}"
+        says.append(f"{missing} never came: a group must not wait for them for ever.")
+        on_gap = f"Wait('{wait}', then='park')"
+    if seen.keys.start is None:
+        says.append("Groups begin at any revision, so the log is cut off at its beginning.")
+        needs.append(
+            "Gapless waits for a group's first revision: read the log from its beginning, or let it be skipped."
+        )
+        on_gap = f"Wait('{wait}', then='skip')"
+    return on_gap, needs
+
+
+def _rising(seen: Evidence, column: str, says: list[str]) -> Choice:
+    """Monotone if nothing comes behind a greater number; else a time, if there is one, or Monotone with its price."""
+    late = seen.count(Kind.LATE)
+    ties = seen.count(Kind.TIE) + seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
+    if ties:
+        share = "message shares its" if ties == 1 else "messages share their"
+        says = [*says, f"{ties:,} {share} place with an earlier one: Monotone calls all but the first conflicts."]
+    order = ", ".join([repr(column), *([f"epoch={seen.keys.epoch!r}"] if seen.keys.epoch else [])])
+    if not late:
+        says = [*says, f"Within its group, {column} never falls: newer and older are told apart, no gap is."]
+        return Choice("Monotone", f"Monotone({order})", says, [])
+    price = f"{many(late, 'message')} came after a greater {column}: Monotone calls such stale and does not apply them."
+    return Choice("Monotone", f"Monotone({order})", [*says, price], [_sort_first(column)])
+
+
+def _sort_first(column: str) -> str:
+    return f"Late messages must not matter (only the newest counts), or must be put in order by {column} before."
+
+
+def _timed(seen: Evidence, column: str) -> Choice:
+    says, late = [], seen.late
+    if late is None:
+        says.append(f"Within its group, {column} never falls.")
+        lateness = "0 seconds"
+    else:
+        lateness = _rounded(late.behind.most)
+        came = many(seen.count(Kind.LATE), "message")
+        says.append(
+            f"{came} came up to {duration(late.behind.most)} behind their group's greatest {column}; "
+            f"{_rounded(late.behind.p99)} would cover 99% of them, {lateness} all."
+        )
+    if seen.count(Kind.TIE):
+        tied = many(seen.count(Kind.TIE), "message")
+        says.append(f"{tied} came with the time of an earlier one of the group: their ids decide which is first.")
+    says.append("A time does not count, so nothing tells whether a message is missing.")
+    return Choice("Timestamp", f"Timestamp({column!r}, lateness='{lateness}')", says, _id_needed(seen))
+
+
+def _id_needed(seen: Evidence) -> list[str]:
+    if seen.keys.id is not None or seen.unique is not None:
+        return []
+    return ["Without revisions, duplicates are known by an id: name the column that has one, id=…"]
+
+
+def _rounded(seconds: float) -> str:
+    """A duration that is at least so long, as people would write it and a pipeline reads it."""
+    step = next((each for each in _STEPS_S if each >= seconds), None)
+    if step is None:
+        step = math.ceil(seconds / 604_800) * 604_800
+    unit, size = next((name, size) for name, size in _UNITS if step % size == 0)
+    return f"{step // size} {unit}{'s' if step // size > 1 else ''}"
+
+
+def _percent(part: float) -> str:
+    """A part as a percentage that says 100% only of all."""
+    text = f"{part:.2%}"
+    return "over 99.99%" if text == "100.00%" and part < 1 else text.replace(".00%", "%")

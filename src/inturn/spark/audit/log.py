@@ -1,0 +1,240 @@
+"""What a message is in somebody's log: any DataFrame as the few columns of numbers that an audit sorts.
+
+Nothing here looks at a row in Python. A message that has no group or no place gets a timeline of its own, so that it
+is counted with the others and in nobody's way.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
+
+from inturn.core.errors import InputError
+from inturn.spark.audit.report import Keys
+from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, quoted, what, whole
+from inturn.spark.chunk import CORRUPT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_CLOCKS = ("received_at", "arrived_at", "ingested_at", "timestamp", "ts", "time", "at", "occurred_at", "event_time")
+"""Names of the column that is most likely the log's clock, the likeliest first."""
+_SPLIT_BITS = 40
+"""A file's split begins below 2 to this; its file's number is above."""
+
+GOOD, UNREADABLE, NO_GROUP, NO_ORDER = range(4)
+"""What ``bad`` says of a row."""
+COLUMNS = ("h", "g", "e", "o", "c", "i", "t", "f", "m", "bad")
+"""The columns of a row:
+
+``g`` its group and ``h`` the group's hash, ``e`` its epoch, ``o`` its place in the order, ``c`` the hash of its
+content, ``i`` that of its id, ``t`` its time in microseconds, ``f`` and ``m`` its place in the order of arrival,
+``bad`` why it cannot be placed.
+"""
+
+
+@dataclass(frozen=True)
+class Log:
+    """A DataFrame, and how it is read as a log.
+
+    Attributes:
+        df: the messages.
+        keys: the columns to go by.
+        arrived: how the order of arrival is known, in words.
+        is_time: whether the order is a time.
+        known: what the columns hold that could be ordered by: ``number`` or ``time``.
+        files: the files that the rows are read from, in the order in which they came; none if they are not.
+    """
+
+    df: "DataFrame"
+    keys: Keys
+    arrived: str
+    is_time: bool
+    known: dict[str, str]
+    files: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, df: "DataFrame", keys: Keys, files: Sequence[str] | None = None) -> "Log":
+        """Check the columns, and look for the clock of the log if none is named.
+
+        Args:
+            df: the messages.
+            keys: the columns that were named.
+            files: the order in which the files came; None goes by their names.
+
+        Raises:
+            InputError: if a column is not there, or of a type that cannot be what it is named for.
+        """
+        if df.isStreaming:
+            msg = "the input is a stream; an audit takes a DataFrame that was read with spark.read"
+            raise InputError(msg)
+        if keys.order and keys.order_by:
+            msg = f"order={keys.order!r} and order_by={keys.order_by!r}: give one; order counts, order_by only sorts"
+            raise InputError(msg)
+        given = (keys.group, keys.order, keys.order_by, keys.id, keys.epoch, keys.arrival, keys.time)
+        for name in (*(name for name in given if name is not None), *keys.ignore):
+            column(df, name)
+        if keys.order is not None and kind_of(df, keys.order) in TIMES:
+            msg = f"the column {keys.order!r} is a time, which does not count; use --order-by (order_by=) for it"
+            raise InputError(msg)
+        known = numbers_and_times(df)
+        if keys.time is None:
+            keys = replace(keys, time=_clock(df, keys, known))
+        is_time = keys.order_by is not None and what(df, keys.order_by) == "time"
+        came = _files(df, files)
+        return cls(df, keys, _arrived(keys, came, by_name=files is None), is_time, known, came)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the order counts, so that gaps can be seen."""
+        return self.keys.order is not None
+
+    def rows(self, *more: "Column") -> "DataFrame":
+        """A row for each message, with :data:`COLUMNS` and whatever more of it is asked for."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        keys = self.keys
+        nothing = F.lit(None).cast("bigint")
+        df, arrival = self._with_arrival()
+        group = column(df, keys.group).cast("string")
+        place = self._place()
+        epoch = F.lit(0).cast("bigint") if keys.epoch is None else whole(df, keys.epoch)
+        unreadable = column(df, CORRUPT).isNotNull() if CORRUPT in df.columns else F.lit(False)  # noqa: FBT003
+        lost = place.isNull() | epoch.isNull()
+        bad = F.when(unreadable, UNREADABLE).when(group.isNull(), NO_GROUP).when(lost, NO_ORDER).otherwise(GOOD)
+        mine = F.monotonically_increasing_id()
+        base = df.select(
+            group.alias("g"),
+            epoch.alias("e"),
+            place.alias("o"),
+            self._content().alias("c"),
+            (
+                nothing if keys.id is None else F.when(column(df, keys.id).isNotNull(), F.xxhash64(column(df, keys.id)))
+            ).alias("i"),
+            (nothing if keys.time is None else micros(df, keys.time)).alias("t"),
+            arrival.alias("f"),
+            mine.alias("m"),
+            bad.alias("bad"),
+            *more,
+        )
+        good = F.col("bad") == GOOD
+        added = base.columns[len(COLUMNS) - 1 :]
+        return base.select(
+            F.when(good, F.xxhash64("g")).otherwise(F.xxhash64("m")).alias("h"),
+            F.when(good, F.col("g")).alias("g"),
+            F.when(good, F.col("e")).otherwise(F.col("m")).alias("e"),
+            *COLUMNS[3:],
+            *added,
+        )
+
+    def messages(self) -> "DataFrame":
+        """The messages whole, as ``message``, with their ``f`` and ``m``, and the ``file`` that each is from."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        whole = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias("message")
+        file = F.col("_metadata.file_path") if self.files else F.lit(None).cast("string")
+        df, arrival = self._with_arrival(whole, file.alias("file"))
+        return df.select(arrival.alias("f"), F.monotonically_increasing_id().alias("m"), "file", "message")
+
+    def misfits(self) -> list[str]:
+        """Some values that should say a message's place and do not."""
+        names = [name for name in (self.keys.place, self.keys.epoch) if name is not None]
+        placed = [self._place(), *([whole(self.df, self.keys.epoch)] if self.keys.epoch else [])]
+        bad = placed[0].isNull() if len(placed) == 1 else placed[0].isNull() | placed[1].isNull()
+        texts = [column(self.df, name).cast("string").alias(f"v{at}") for at, name in enumerate(names)]
+        group = column(self.df, self.keys.group).cast("string").alias("g")
+        rows = self.df.where(bad).select(group, *texts).where("g is not null").distinct().orderBy("g", "v0").limit(3)
+        return [
+            f"{row.g}: {', '.join(f'{name} is {row[at + 1]!r}' for at, name in enumerate(names))}"
+            for row in rows.collect()
+        ]
+
+    def _place(self) -> "Column":
+        """A message's place in the order; where there is none, its content, so that only copies share a place."""
+        if self.keys.order is not None:
+            return whole(self.df, self.keys.order)
+        if self.keys.order_by is None:
+            return self._content()
+        return micros(self.df, self.keys.order_by) if self.is_time else whole(self.df, self.keys.order_by)
+
+    def _content(self) -> "Column":
+        """A hash of what the message says: all columns but those that tell of its delivery.
+
+        Spark's hash passes over nulls, so whether a value is null is hashed too: (1, null) is not (null, 1).
+        """
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        left_out = {self.keys.arrival, *self.keys.ignore, CORRUPT}
+        parts: list[Column] = []
+        for field in self.df.schema.fields:
+            if field.name in left_out:
+                continue
+            own = F.col(quoted(field.name))
+            nested = field.dataType.simpleString().startswith(("struct", "map", "array", "variant"))
+            parts.append(F.to_json(F.struct(own)) if nested else own)
+            if field.nullable and not nested:
+                parts.append(own.isNull())
+        return F.xxhash64(*parts) if parts else F.lit(0).cast("bigint")
+
+    def _with_arrival(self, *more: "Column") -> "tuple[DataFrame, Column]":
+        """The messages, more columns of them, and coarsely when each came: Spark's numbers decide among equals."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        df = self.df.select("*", *more)
+        if self.keys.arrival is not None:
+            is_time = what(self.df, self.keys.arrival) == "time"
+            value = micros(self.df, self.keys.arrival) if is_time else whole(self.df, self.keys.arrival)
+            return df, F.coalesce(value, F.lit(2**63 - 1))
+        if not self.files:
+            return df, F.lit(0).cast("bigint")
+        begins = F.col("_metadata.file_block_start").alias("__begins")
+        path = F.col("_metadata.file_path").alias("__file")
+        located = self.df.select("*", *more, begins, path)
+        if len(self.files) == 1:
+            return located, F.col("__begins")
+        # Spark writes a file's name in one way or the other.
+        named = [(file, at << _SPLIT_BITS) for at, file in enumerate(self.files)]
+        named += [(file.replace("file:///", "file:/", 1), at) for file, at in named if file.startswith("file:///")]
+        numbers = self.df.sparkSession.createDataFrame(named, "__path string, __number bigint")
+        numbered = located.join(F.broadcast(numbers), located["__file"] == numbers["__path"], "left")
+        return numbered, F.coalesce("__number", F.lit(0)) + F.col("__begins")
+
+
+def _clock(df: "DataFrame", keys: Keys, known: dict[str, str]) -> str | None:
+    """The column that tells the time, if none is named: the order if that is a time, else the likeliest by its name."""
+    if keys.order_by is not None and what(df, keys.order_by) == "time":
+        return keys.order_by
+    taken = {keys.group, keys.order, keys.id, keys.epoch, *keys.ignore}
+    times = [name for name, kind in known.items() if kind == "time" and name not in taken]
+    likely = {name: at for at, name in enumerate(_CLOCKS)}
+    return min(times, key=lambda name: likely.get(name.lower(), len(likely)), default=None)
+
+
+def _arrived(keys: Keys, files: Sequence[str], *, by_name: bool) -> str:
+    if keys.arrival is not None:
+        return f"by the column {keys.arrival}"
+    if not files:
+        return "as the rows stand in the DataFrame"
+    among = "those by name" if by_name else "those as they came"
+    return "as the rows stand in the file" if len(files) == 1 else f"as the rows stand in {len(files):,} files, {among}"
+
+
+def _files(df: "DataFrame", came: Sequence[str] | None) -> tuple[str, ...]:
+    """The files that the rows are read from, as their metadata name them, as they came; none if they are from none."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    files = sorted(set(df.inputFiles()))
+    if came is not None:
+        rank = {unquote(urlparse(file).path): number for number, file in enumerate(came)}
+        files.sort(key=lambda file: rank.get(unquote(urlparse(file).path), len(rank)))
+    loud = logging.getLogger("DataFrameQueryContextLogger")
+    before = loud.level
+    loud.setLevel(logging.CRITICAL)  # that there is nothing of the name is an answer, and no error to log
+    try:
+        return tuple(files) if files and df.select(F.col("_metadata.file_block_start")).schema else ()
+    except AnalysisException:
+        return ()
+    finally:
+        loud.setLevel(before)

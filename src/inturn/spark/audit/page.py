@@ -1,0 +1,199 @@
+"""A report as one HTML page that opens without a network: what is wrong, where, and what to do about it."""
+
+import datetime as dt
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from inturn.core.errors import SetupError
+from inturn.spark.audit import pictures
+from inturn.spark.audit.report import MEANING, Kind, Late, Report, Sizes, Spread, Timeline
+from inturn.spark.audit.words import duration, many
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+_LONGEST: Final = 60
+"""So many characters of a name are shown."""
+_A_TIME: Final = 10**14
+"""A place that is greater, in an order that does not count, is a time in microseconds: no other number is as large."""
+_NOT_IN_FOLDERS: Final = {Kind.GAP: "gaps", Kind.PLACEHOLDER: None}
+"""Kinds that are of no message: where they are written, if anywhere."""
+
+
+def render(report: Report) -> str:
+    """The page.
+
+    Raises:
+        SetupError: if jinja2 or matplotlib is not installed.
+    """
+    _needed()
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    worst = report.worst if report.keys.place else [_as_first_seen(line) for line in report.worst]
+    environment.filters |= {"number": _number, "name": name, "many": many, "duration": duration, "utc": _utc}
+    is_time = _is_time(report)
+    return environment.get_template("page.html.j2").render(
+        report=report,
+        headline=headline(report),
+        meaning=MEANING,
+        folder=_folder,
+        lateness=[] if report.late is None else _lateness(report.late, is_time=is_time),
+        pictures=_pictures(report),
+        worst=[(line, _faults(line), _part(line), _timeline(line, is_time=is_time)) for line in worst],
+        legend=[(_markup(icon), words) for icon, words in pictures.legend(worst)],
+        epochs_in_gaps=report.gaps is not None and any(gap.epoch for gap in report.gaps.largest),
+    )
+
+
+def headline(report: Report) -> str:
+    """What was found, in one sentence."""
+    if not report.messages:
+        return "No messages, so nothing can be said of their order"
+    read = f"{many(report.messages, 'message')} of {many(report.groups, 'group')}"
+    if report.found:
+        return f"{read}: {many(len(report.found), 'kind')} of faults"
+    if report.gaps is not None and report.gaps.open:
+        return f"{read}: nothing wrong, but {many(report.gaps.open_revisions, 'revision')} may still come"
+    if report.keys.place is None:
+        return f"{read}: nothing wrong, but no column tells their order"
+    return f"{read}: nothing wrong"
+
+
+def _needed() -> None:
+    for module in ("jinja2", "matplotlib"):
+        try:
+            import_module(module)
+        except ImportError as error:
+            msg = f"the report's page needs {module}; install it with: pip install 'inturn[audit]'"
+            raise SetupError(msg) from error
+
+
+def clean(text: str) -> str:
+    r"""A text of which every character can be seen: what has no shape of its own is written as in Python, ``\x00``."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def name(text: str) -> str:
+    """A name out of the log as it can be shown: a blank one in quotes, a long one with its middle left out."""
+    if not text.strip():
+        text = repr(text)
+    shown = clean(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST * 2 // 3]}…{shown[-_LONGEST // 3 + 1 :]}"
+
+
+def _shown(value: Any) -> Any:
+    """Whatever the page shows: what is not markup of ours has to be visible text."""
+    return clean(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
+
+
+def _utc(moment: dt.datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _folder(kind: Kind) -> str | None:
+    return _NOT_IN_FOLDERS.get(kind, f"messages/kind={kind}")
+
+
+def _is_time(report: Report) -> bool:
+    """Whether places are times."""
+    if report.keys.order_by is None:
+        return False
+    own = [column.kind for column in report.columns if column.name == report.keys.order_by]
+    named = report.grade is not None and report.grade.name == "Timestamp"
+    return named or "time" in own or any(point.place > _A_TIME for line in report.worst for point in line.points)
+
+
+def _lateness(late: Late, *, is_time: bool) -> list[tuple[str, list[str]]]:
+    """How late messages are: what is measured, and the median, the 99%, and the most."""
+    rows = [("messages of the group that came in between", late.positions, False)]
+    if late.seconds is not None:
+        rows.append(("by the clock of the log", late.seconds, True))
+    rows.append(("how far their place is behind the greatest so far", late.behind, is_time))
+    return [
+        (what, [duration(each) if timed else _number(each) for each in (values.median, values.p99, values.most)])
+        for what, values, timed in rows
+    ]
+
+
+def _pictures(report: Report) -> dict[str, "Markup"]:
+    """The pictures for which there is something to draw."""
+    found: dict[str, str] = {}
+    if report.late is not None:
+        for what, values in (("positions", report.late.positions), ("seconds", report.late.seconds)):
+            if values is None or not values.bars:
+                continue
+            timed = what == "seconds"
+            marks = {"half of them at most": values.median, "99% at most": values.p99, "the latest": values.most}
+            told = [f"{mark} {duration(value) if timed else _number(value)}" for mark, value in marks.items()]
+            words = f"How late messages are, {'by the clock' if timed else 'in messages of their group'}: "
+            unit = "late by" if timed else "messages of the group late"
+            found[what] = pictures.spread(values, marks, words + ", ".join(told), seconds=timed, unit=unit)
+    if report.sizes is not None and report.sizes.bars and report.groups > 1:
+        found |= _of_sizes(report.sizes)
+    if report.gaps is not None and report.gaps.over:
+        span = None
+        if report.began is not None and report.ended is not None:
+            span = (report.began.timestamp(), report.ended.timestamp())
+        words = f"When gaps opened: {report.gaps.lost:,} lost, {report.gaps.open:,} that may still close"
+        found["gaps"] = pictures.gaps(report.gaps, span, words)
+    return {what: _markup(picture) for what, picture in found.items()}
+
+
+def _of_sizes(sizes: Sizes) -> dict[str, str]:
+    most = float(max(count for _, count in sizes.largest))
+    marks = {"half of them at most": sizes.median, "the largest": most}
+    words = f"How many messages groups have: half of them at most {_number(sizes.median)}, the largest {_number(most)}"
+    values = Spread(sizes.median, most, most, sizes.bars)
+    found = {"sizes": pictures.spread(values, marks, words, unit="messages of a group")}
+    if sizes.consumers:
+        costs = [f"{each.hashed:,.1f} times with {each.consumers:,}" for each in sizes.consumers]
+        words = f"Time that consumers take beside that of equal shares, by hash: {', '.join(costs)}"
+        found["consumers"] = pictures.consumers(sizes, words)
+    return found
+
+
+def _faults(line: Timeline) -> str:
+    return ", ".join(f"{kind} {count:,}" for kind, count in line.faults.items())
+
+
+def _part(line: Timeline) -> str:
+    """How many messages a group has, and which of them are shown."""
+    whole = many(line.messages, "message")
+    if len(line.points) >= line.messages or not line.points:
+        return whole
+    return f"{whole}, shown are {line.points[0].position:,} to {line.points[-1].position:,}"
+
+
+def _as_first_seen(line: Timeline) -> Timeline:
+    """A group without an order: its messages in the order in which they were first seen, copies beside their first."""
+    seen: dict[int, int] = {}
+    points = [replace(point, place=seen.setdefault(point.place, len(seen) + 1)) for point in line.points]
+    return replace(line, points=points)
+
+
+def _timeline(line: Timeline, *, is_time: bool) -> "Markup | None":
+    if not line.points:
+        return None
+    words = f"Group {name(line.group)} as it arrived, {_part(line)}: {_faults(line)}"
+    return _markup(pictures.timeline(line, words, is_time=is_time))
+
+
+def _markup(svg: str) -> "Markup":
+    """A picture of ours, whose texts are escaped already."""
+    from markupsafe import Markup
+
+    return Markup(svg)  # noqa: S704 - made by this package, with nothing in it that is not escaped

@@ -1,0 +1,106 @@
+"""Two sorts of a whole log, and what is left of it: the messages that have something to tell.
+
+The first pass goes through each group as it arrived, the second from its highest place down. Each keeps a few running
+values, so a row knows what came before it without anybody looking back, and the cost grows as that of a sort. What is
+left are the messages with a fault, or beside one, and the last row of each group, which knows the group's totals.
+"""
+
+from typing import TYPE_CHECKING
+
+from inturn.spark.audit.log import GOOD
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, WindowSpec
+
+GROUP = ("h", "g", "e")
+
+
+def timelines(*more: str) -> "WindowSpec":
+    """The messages of one timeline: of a group, and of an epoch where groups have epochs."""
+    from pyspark.sql import Window
+
+    return Window.partitionBy(*GROUP, *more)
+
+
+def before(window: "WindowSpec") -> "WindowSpec":
+    """What comes before a row."""
+    from pyspark.sql import Window
+
+    return window.rowsBetween(Window.unboundedPreceding, -1)
+
+
+def so_far(window: "WindowSpec") -> "WindowSpec":
+    """What comes before a row, and the row."""
+    from pyspark.sql import Window
+
+    return window.rowsBetween(Window.unboundedPreceding, 0)
+
+
+def telling(rows: "DataFrame", *, orders: bool, counts: bool, with_id: bool) -> "DataFrame":
+    """The rows that have something to tell.
+
+    Args:
+        rows: all of a log, see :data:`inturn.spark.audit.log.COLUMNS`.
+        orders: whether messages have places; without, a row's place is its content.
+        counts: whether the order counts, so that a hole is a gap.
+        with_id: whether messages have ids.
+
+    Returns:
+        Rows with these columns more:
+
+        * ``p``: the place in which it arrived, from 1; ``k``: the clock of its group then.
+        * ``top``: the greatest place that had arrived before it; null for the first.
+        * ``above``, ``below``: the place of the next row up and down; the same if that is a copy or rival.
+        * ``p_above``, ``k_above``: when the first message of a higher place had arrived; null if it is the highest.
+        * ``n``: rows so far; ``k_first``, ``k_last``: of the group so far. In a group's last row, whose
+          ``below`` is null, they are the group's, and its place is the lowest.
+        * ``other``: whether an earlier message of the group has the same id and other content.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    rows = rows.repartition("h")
+    rows = rows.select("*", (_same_id() if with_id else F.lit(False)).alias("other"))  # noqa: FBT003
+    arrivals = timelines().orderBy("f", "m")
+    arrived = rows.select(
+        "*",
+        F.bitwise_not("o").alias("down"),  # sorts from the highest; unlike -o, it has a value for every number
+        F.row_number().over(arrivals).alias("p"),
+        F.max("o").over(before(arrivals)).alias("top"),
+        F.max("t").over(so_far(arrivals)).alias("k"),
+    )
+    falling = timelines().orderBy("down", "p")
+    placed = arrived.select(
+        "*",
+        F.lag("o").over(falling).alias("above"),
+        F.lead("o").over(falling).alias("below"),
+        F.row_number().over(falling).alias("n"),
+        F.min("p").over(before(falling)).alias("p_above"),
+        F.min("k").over(before(falling)).alias("k_above"),
+        F.min("k").over(so_far(falling)).alias("k_first"),
+        F.max("k").over(so_far(falling)).alias("k_last"),
+    ).drop("down")
+    place = F.col("o")
+    tells = (
+        F.col("below").isNull()
+        | (F.col("above") == place)
+        | (F.col("below") == place)
+        | F.col("other")
+        | (F.col("bad") != GOOD)
+    )
+    if orders:
+        tells |= place < F.col("top")
+    if counts:
+        tells |= F.col("above") - 1 > place
+    if with_id:
+        tells |= F.col("i").isNull()
+    return placed.where(tells)
+
+
+def _same_id() -> "Column":
+    """Whether an earlier message of the group has the same id and other content."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    same = so_far(Window.partitionBy("h", "g", "i").orderBy("f", "m"))
+    rival = F.first("c").over(same) != F.col("c")
+    return F.col("i").isNotNull() & (F.col("bad") == GOOD) & rival

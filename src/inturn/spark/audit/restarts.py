@@ -1,0 +1,66 @@
+"""Groups whose numbers start again, where no column says so: a device that was reset, a key that was made anew.
+
+A restart looks like a conflict at first: revision 1 comes again and says something else. What tells it from one, and
+from a second writer, is what follows: the new timeline gives the old revisions once more, one after the other, before
+the group goes on beyond them. Only groups in which a first revision was contradicted, or in which the numbers fell
+from far above to 0 or 1, are looked at.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from inturn.spark.audit.passes import before, so_far, timelines
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FALL: Final = 100
+"""A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
+SURELY: Final = 10
+"""A group whose last message is its first revision, contradicted, has restarted if it had come so far above it."""
+
+
+def suspects(told: "DataFrame") -> "DataFrame":
+    """The groups in which numbers may start again, as (h, g)."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    first = F.first("c").over(so_far(timelines("o").orderBy("p")))
+    lowest = F.min("o").over(timelines())
+    looked = told.where("bad = 0").select("*", (first != F.col("c")).alias("rival"), lowest.alias("lowest"))
+    again = F.col("rival") & (F.col("o") == F.col("lowest")) & (F.col("top") > F.col("o"))
+    fell = F.col("o").isin(0, 1) & (F.col("top") > F.col("o") + FALL) & ~F.col("above").eqNullSafe(F.col("o"))
+    return looked.where(again | fell).select("h", "g").distinct()
+
+
+def divided(rows: "DataFrame") -> "DataFrame":
+    """The rows of suspected groups, with each of a group's timelines as an epoch of its own, from 0.
+
+    A copy belongs to the timeline of the message that it is a copy of.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    arrivals = timelines().orderBy("f", "m")
+    backwards = timelines().orderBy(F.desc("f"), F.desc("m"))
+    place, top = F.col("o"), F.col("top")
+    seen = rows.select(
+        "*",
+        F.min("o").over(timelines()).alias("lowest"),
+        (F.first("c").over(so_far(timelines("o").orderBy("f", "m"))) != F.col("c")).alias("rival"),
+        (F.row_number().over(timelines("o", "c").orderBy("f", "m")) == 1).alias("fresh"),
+    )
+    counted = seen.select(
+        "*",
+        F.max("o").over(before(arrivals)).alias("top"),
+        F.min("o").over(before(arrivals)).alias("bottom"),
+        F.sum((F.col("rival") & F.col("fresh")).cast("bigint")).over(so_far(arrivals)).alias("rivals"),
+    )
+    beyond = F.last(F.when(place > top, F.col("rivals")), ignorenulls=True).over(before(backwards))
+    ahead = counted.select("*", beyond.alias("beyond"), F.max("rivals").over(timelines()).alias("all_rivals"))
+    gave_again = F.coalesce("beyond", "all_rivals") - F.col("rivals") + 1
+    restated = (gave_again >= 2) & (gave_again >= top - place)
+    unfinished = F.col("beyond").isNull() & ((gave_again >= 2) | (top - place >= SURELY))
+    again = F.col("rival") & (place == F.col("lowest")) & (top > place) & (restated | unfinished)
+    fell = place.isin(0, 1) & (F.col("bottom") > place + FALL)
+    restarts = (F.col("fresh") & (again | fell)).cast("bigint")
+    numbered = ahead.select("*", F.coalesce(F.sum(restarts).over(so_far(arrivals)), F.lit(0)).alias("epoch"))
+    own = F.first("epoch").over(so_far(timelines("o", "c").orderBy("f", "m")))
+    return numbered.select(*(own.alias("e") if name == "e" else name for name in rows.columns))

@@ -1,0 +1,175 @@
+"""The audit of a DataFrame from end to end: read, sort twice, count, judge."""
+
+import time as clock
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from inturn.core.order import Duration, duration_us
+from inturn.spark.audit import grade, rating, restarts, totals, worst
+from inturn.spark.audit.folder import Folder
+from inturn.spark.audit.log import Log
+from inturn.spark.audit.passes import telling
+from inturn.spark.audit.report import Column, Found, Grade, Keys, Kind, Report
+from inturn.spark.audit.told import told
+from inturn.spark.audit.verdicts import gaps, judged
+from inturn.spark.audit.words import instant
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_UNPLACED: Final = (Kind.UNREADABLE, Kind.NO_GROUP, Kind.NO_ORDER)
+
+
+def audit(  # noqa: PLR0913 - each names one thing about the log
+    df: "DataFrame",
+    *,
+    group: str,
+    order: str | None = None,
+    order_by: str | None = None,
+    id: str | None = None,  # noqa: A002 - as the pipeline calls it
+    epoch: str | None = None,
+    arrival: str | None = None,
+    time: str | None = None,
+    start: int | None = None,
+    ignore: Sequence[str] = (),
+    patience: Duration | None = None,
+    out: str | None = None,
+    source: str = "messages",
+    files: Sequence[str] | None = None,
+) -> Report:
+    """Say what is true of a log's order: copies, conflicts, gaps, late messages, and which grade of order it has.
+
+    It takes two sorts of the log (a third with ``id``), in Spark's own expressions; see docs/audit.md for what each
+    figure means. A column may be named by its path: ``payload.account_id``.
+
+    Args:
+        df: the messages, on classic Spark or Connect.
+        group: the column that names the group.
+        order: the column with the revision, a count. Without this and ``order_by`` every column that could carry
+            an order is rated, and the best is gone by.
+        order_by: in its place, a column that orders without counting: a time, or a number that has holes.
+        id: the column with the deduplication id.
+        epoch: the column whose higher value starts a group's timeline again.
+        arrival: the column that says in which order messages arrived; without it, as the rows stand in their files,
+            and those by name.
+        time: the column with the clock of the log; without it, the likeliest column of times.
+        start: the first revision of a group; without it, 0 or 1 if most groups begin there, else groups begin anywhere.
+        ignore: columns that are not part of the content, such as a time of receipt.
+        patience: an open gap that is older is a loss; without it, as long as messages have been late in this log.
+        out: a folder for the page, the JSON and the offending messages as Parquet; what an earlier audit wrote
+            there is written anew.
+        source: what the log is called in the report.
+        files: the order in which the files came that ``df`` reads, by their paths; without it, by name.
+
+    Raises:
+        InputError: if a column is not there, or cannot be what it is named for; if the data cannot be read.
+        PipelineError: if ``patience`` is no duration.
+        StoreError: if the folder cannot be written, or holds what no audit wrote.
+    """
+    began = clock.monotonic()
+    left_out = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    keys = Keys(group, order, order_by, id, epoch, arrival, time, start, left_out)
+    patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
+    folder = None if out is None else Folder(out)
+    with told(f"cannot audit {source}"):
+        log = Log.of(df, keys, files)
+        columns = [] if keys.place else rating.rated(log)
+        if columns and columns[0].grade is not None:
+            best = columns[0]
+            counts = best.grade == "Gapless"
+            keys = replace(keys, order=best.name) if counts else replace(keys, order_by=best.name)
+            log = Log.of(df, keys, files)
+        report = _audited(log, source, patience_us, columns, folder)
+    report = replace(report, seconds=clock.monotonic() - began)
+    return report if folder is None else folder.write(report)
+
+
+def _audited(log: Log, source: str, patience_us: int | None, columns: list[Column], folder: Folder | None) -> Report:
+    with _judged(log) as rows:
+        seen = totals.overview(rows)
+        found = totals.faults(rows, seen)
+        keys, found_late, found_gaps, holes = log.keys, None, None, None
+        if Kind.LATE in found:
+            found_late = totals.late(rows, log)
+        if log.counts:
+            keys = replace(keys, start=seen.start(keys.start))
+            holes, patience = totals.dated(gaps(rows, keys.start), found_late, seen.ended_us, patience_us)
+            found_gaps, in_groups = totals.gaps(holes, patience, seen)
+            if found_gaps.lost:
+                found[Kind.GAP] = Found(found_gaps.lost_revisions, in_groups)
+        samples = totals.samples(rows, log, blanks=Kind.PLACEHOLDER in found) if found else {}
+        if Kind.NO_ORDER in found:
+            samples[Kind.NO_ORDER] = log.misfits()
+        report = Report(
+            source=source,
+            keys=keys,
+            arrived=log.arrived,
+            messages=seen.messages + sum(found[kind].messages for kind in _UNPLACED if kind in found),
+            groups=seen.groups,
+            began=None if seen.began_us is None else instant(seen.began_us),
+            ended=None if seen.ended_us is None else instant(seen.ended_us),
+            found={kind: found[kind] for kind in Kind if kind in found},
+            samples={kind: samples[kind] for kind in Kind if kind in samples},
+            gaps=found_gaps,
+            late=found_late,
+            epochs=seen.epochs if keys.epoch else 0,
+            sizes=totals.sizes(rows, seen),
+            columns=columns,
+            grade=None,
+        )
+        report = replace(report, grade=_grade(report, log, seen.messages))
+        if folder is not None:
+            folder.messages(rows, log)
+            if holes is not None:
+                folder.gaps(holes)
+            report = replace(report, worst=worst.timelines(rows, holes, log))
+    return report
+
+
+@contextmanager
+def _judged(log: Log) -> "Iterator[DataFrame]":
+    """The telling rows of a log with their verdicts, kept at hand while the block runs."""
+    from pyspark.storagelevel import StorageLevel
+
+    known = {"orders": log.keys.place is not None, "counts": log.counts, "with_id": log.keys.id is not None}
+    with ExitStack() as kept:
+
+        def at_hand(df: "DataFrame") -> "DataFrame":
+            df.persist(StorageLevel.MEMORY_AND_DISK)
+            kept.callback(df.unpersist)
+            return df
+
+        rows = log.rows()
+        told = at_hand(telling(rows, **known))
+        if log.counts and log.keys.epoch is None:
+            suspects = at_hand(restarts.suspects(told))
+            if suspects.count():
+                again = restarts.divided(rows.join(suspects, ["h", "g"], "left_semi"))
+                told = told.join(suspects, ["h", "g"], "left_anti").unionByName(telling(again, **known))
+        yield at_hand(judged(told, log))
+
+
+def _grade(report: Report, log: Log, placed: int) -> Grade | None:
+    if not placed:
+        return None
+    no_id = report.keys.id is None and not log.counts
+    seen = grade.Evidence(
+        report.keys,
+        log.is_time,
+        placed,
+        report.groups,
+        report.found,
+        report.gaps,
+        report.late,
+        rating.unique(log.df, report.keys) if no_id else None,
+    )
+    choice = grade.decide(seen)
+    return Grade(choice.name, choice.evidence, grade.line(seen, choice, _name(report.source)), choice.needs)
+
+
+def _name(source: str) -> str:
+    """A name for the pipeline: that of the file or folder, without its ending."""
+    last = source.rstrip("/").rsplit("/", 1)[-1].split(".", 1)[0]
+    return "".join(each if each.isalnum() else "-" for each in last).strip("-") or "messages"

@@ -1,0 +1,318 @@
+"""The numbers of a report: small queries over the telling rows, each a handful of rows to bring here."""
+
+import itertools
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from inturn.spark.audit.log import GOOD, Log
+from inturn.spark.audit.report import Bar, Consumers, Found, Gap, Gaps, Kind, Late, Sizes, Spread
+from inturn.spark.audit.verdicts import groups, is_placeholder
+from inturn.spark.audit.words import duration, many, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame
+
+SAMPLES: Final = 3
+"""How many examples of each kind are told."""
+LARGEST: Final = 10
+"""How many groups, and how many gaps, are named."""
+BARS_OVER_TIME: Final = 40
+"""Into how many parts the time of a log is divided."""
+BARS_OVER_LIFE: Final = 20
+"""Into how many parts the messages of a group are divided, where there is no time."""
+CONSUMERS: Final = (2, 4, 8, 16, 32, 64, 128)
+"""For how many consumers the cost of order is worked out."""
+_EXACT = 10_000
+"""The accuracy of quantiles: off by at most one rank in so many."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The size of a log: its messages that have a place, their groups, and the ends of its clock.
+
+    Attributes:
+        messages: how many have a place.
+        groups: how many groups they are of.
+        timelines: how many timelines those have; more than groups where there are epochs.
+        epochs: groups with more than one.
+        blank_messages: messages of groups that are named by a word for nothing.
+        blank_groups: those groups.
+        began_us: the first time, in microseconds since 1970; None where there is none.
+        ended_us: the last.
+        at_one: timelines that begin at 1.
+        at_zero: timelines that begin at 0.
+        median: messages of the group in the middle.
+    """
+
+    messages: int
+    groups: int
+    timelines: int
+    epochs: int
+    blank_messages: int
+    blank_groups: int
+    began_us: int | None
+    ended_us: int | None
+    at_one: int
+    at_zero: int
+    median: float | None
+
+    def start(self, given: int | None) -> int | None:
+        """The first revision of a group: 1 or 0 if most groups begin there; None where they begin anywhere."""
+        if given is not None:
+            return given
+        most, start = (self.at_one, 1) if self.at_one >= self.at_zero else (self.at_zero, 0)
+        return start if most * 2 > self.timelines else None
+
+
+def overview(rows: "DataFrame") -> Overview:
+    """The size of a log."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    blank = F.when(is_placeholder(F.col("g")), F.col("n"))
+    whole = _by_group(rows).agg(
+        F.coalesce(F.sum("n"), F.lit(0)).alias("messages"),
+        F.count("*").alias("groups"),
+        F.coalesce(F.sum("timelines"), F.lit(0)).alias("timelines"),
+        F.count(F.when(F.col("timelines") > 1, 1)).alias("epochs"),
+        F.coalesce(F.sum(blank), F.lit(0)).alias("blank_messages"),
+        F.count(blank).alias("blank_groups"),
+        F.min("began_us").alias("began_us"),
+        F.max("ended_us").alias("ended_us"),
+        F.coalesce(F.sum("at_one"), F.lit(0)).alias("at_one"),
+        F.coalesce(F.sum("at_zero"), F.lit(0)).alias("at_zero"),
+        F.percentile_approx("n", 0.5, _EXACT).alias("median"),
+    )
+    return Overview(**whole.collect()[0].asDict())
+
+
+def _by_group(rows: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    return (
+        groups(rows)
+        .groupBy("h", "g")
+        .agg(
+            F.sum("n").alias("n"),
+            F.count("*").alias("timelines"),
+            F.min("k_first").alias("began_us"),
+            F.max("k_last").alias("ended_us"),
+            F.count(F.when(F.col("o") == 1, 1)).alias("at_one"),
+            F.count(F.when(F.col("o") == 0, 1)).alias("at_zero"),
+        )
+    )
+
+
+def faults(rows: "DataFrame", seen: Overview) -> dict[Kind, Found]:
+    """What was found of messages, by kind."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    by_kind = rows.select("h", "bad", F.explode("kinds").alias("kind")).groupBy("kind")
+    in_groups = F.countDistinct(F.when(F.col("bad") == GOOD, F.col("h")))
+    found = {
+        Kind(row.kind): Found(row.messages, row.groups)
+        for row in by_kind.agg(F.count("*").alias("messages"), in_groups.alias("groups")).collect()
+    }
+    if seen.blank_groups:
+        found[Kind.PLACEHOLDER] = Found(seen.blank_messages, seen.blank_groups)
+    return found
+
+
+def late(rows: "DataFrame", log: Log) -> Late | None:
+    """By how much late messages are late; None where none is."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    values = {
+        "positions": F.col("positions").cast("double"),
+        "seconds": F.col("waited") / 1e6,
+        "behind": F.col("behind") / (1e6 if log.is_time else 1),
+    }
+    found = _spreads(rows.where(F.col("positions").isNotNull()), values)
+    if "positions" not in found:
+        return None
+    return Late(found["positions"], found.get("seconds"), found["behind"])
+
+
+def _spreads(rows: "DataFrame", values: "dict[str, Column]") -> dict[str, Spread]:
+    """How the values of columns are spread, those that are not null; a column without any is left out."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    each = F.array(*(F.struct(F.lit(name).alias("what"), value.alias("v")) for name, value in values.items()))
+    flat = rows.select(F.inline(each)).where("v is not null")
+    ranks = flat.groupBy("what").agg(F.percentile_approx("v", [0.5, 0.99], _EXACT).alias("ranks"))
+    quantiles = {row.what: row.ranks for row in ranks.collect()}
+    if not quantiles:
+        return {}
+    counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    most: dict[str, float] = {}
+    bars = flat.groupBy("what", _step(F.col("v")).alias("step")).agg(F.count("*").alias("n"), F.max("v").alias("most"))
+    for row in bars.collect():
+        counts[row.what][row.step] = row.n
+        most[row.what] = max(row.most, most.get(row.what, row.most))
+    return {what: Spread(median, p99, most[what], _bars(counts[what])) for what, (median, p99) in quantiles.items()}
+
+
+def _step(value: "Column") -> "Column":
+    """The bar of a value: below 1 is one bar, each further one is twice as wide."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    return F.when(value < 1, -1).otherwise(F.floor(F.log2(value)))
+
+
+def _bars(counts: dict[int, int]) -> list[Bar]:
+    steps = range(min(counts), max(counts) + 1)
+    return [Bar(0 if each < 0 else 2.0**each, 2.0 ** (each + 1), counts.get(each, 0)) for each in steps]
+
+
+def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
+    """What is missing, and which of it may still come.
+
+    Args:
+        holes: as :func:`dated` gives them.
+        patience: what it said of how old an open gap is at most.
+        seen: the size of the log.
+
+    Returns:
+        The gaps, and how many groups have lost some.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    by_time = seen.began_us is not None and seen.ended_us is not None
+    step, edges = _over_time(seen.began_us or 0, seen.ended_us or 0) if by_time else _over_life()
+    sums = holes.groupBy(step.alias("step"), "open").agg(
+        F.count("*").alias("n"), F.sum("missing").alias("missing"), F.max("age_us").alias("oldest")
+    )
+    found = sums.collect()
+    lost, still = ([row for row in found if row.open == is_open] for is_open in (False, True))
+    in_groups = holes.where("not open").select("g").distinct().count() if lost else 0
+    ages = [row.oldest for row in still if row.oldest is not None]
+    counts = {(row.step, row.open): row.n for row in found}
+    steps = range(min(step for step, _ in counts), max(step for step, _ in counts) + 1) if counts else ()
+    gaps = Gaps(
+        lost=sum(row.n for row in lost),
+        lost_revisions=sum(int(row.missing) for row in lost),
+        open=sum(row.n for row in still),
+        open_revisions=sum(int(row.missing) for row in still),
+        oldest_open_s=max(ages) / 1e6 if ages else None,
+        patience=patience,
+        largest=named(holes.orderBy("open", F.desc("missing"), "g", "first").limit(LARGEST)) if found else [],
+        over=[
+            (Bar(*edges(each), counts.get((each, False), 0)), Bar(*edges(each), counts.get((each, True), 0)))
+            for each in steps
+        ],
+        by_time=by_time,
+    )
+    return gaps, in_groups
+
+
+def _over_time(began_us: int, ended_us: int) -> "tuple[Column, Callable[[int], tuple[float, float]]]":
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    width = (ended_us - began_us) // BARS_OVER_TIME + 1
+    at = F.coalesce(F.floor((F.col("opened_us") - began_us) / width), F.lit(0))
+    return at, lambda step: ((began_us + step * width) / 1e6, (began_us + (step + 1) * width) / 1e6)
+
+
+def _over_life() -> "tuple[Column, Callable[[int], tuple[float, float]]]":
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    at = F.floor((F.col("opened") - 1) * BARS_OVER_LIFE / F.col("size"))
+    return at, lambda step: (step * 100 / BARS_OVER_LIFE, (step + 1) * 100 / BARS_OVER_LIFE)
+
+
+def dated(
+    holes: "DataFrame", found_late: Late | None, ended_us: int | None, patience_us: int | None
+) -> "tuple[DataFrame, str]":
+    """The gaps with their ``age`` in messages, ``age_us``, and whether they are ``open``; and until when, in words.
+
+    A gap is open while it is not older than messages have been late in this log: by the clock where late messages
+    have shown it, or ``patience_us`` says it; else by messages of the group, of which one is always granted.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    words = "by --patience"
+    if patience_us is None and found_late is not None and found_late.seconds is not None:
+        patience_us, words = round(found_late.seconds.most * 1e6), "as late as messages have been in this log"
+    age, age_us = F.col("size") - F.col("opened") + 1, F.lit(ended_us) - F.col("opened_us")
+    grant = 1 if found_late is None else max(1, int(found_late.positions.most))
+    if patience_us is None or ended_us is None:
+        is_open = age <= grant
+        words = f"{many(grant, 'message')} of its group, as late as messages have been here"
+        if found_late is None:
+            words = "the last message of its group is the first beyond it"
+    else:
+        is_open = F.coalesce(age_us <= patience_us, age <= grant)
+        words = f"{duration(patience_us / 1e6)}, {words}"
+    return holes.select("*", age.alias("age"), age_us.cast("bigint").alias("age_us"), is_open.alias("open")), words
+
+
+def named(holes: "DataFrame") -> list[Gap]:
+    """The gaps themselves, few of them."""
+    return [
+        Gap(
+            row.g, row.e, row["first"], row["last"], row.age, None if row.age_us is None else row.age_us / 1e6, row.open
+        )
+        for row in holes.collect()
+    ]
+
+
+def sizes(rows: "DataFrame", seen: Overview) -> Sizes | None:
+    """How messages are spread over groups, and what order costs because of it; None where there are no groups."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    if seen.median is None:
+        return None
+    per_group = _by_group(rows)
+    largest = [(row.g, row.n) for row in per_group.orderBy(F.desc("n"), "g").limit(LARGEST).collect()]
+    slices = F.pmod("h", F.lit(max(CONSUMERS))).alias("slice")
+    sums = per_group.groupBy(_step(F.col("n")).alias("step"), slices).agg(
+        F.count("*").alias("k"), F.sum("n").alias("n")
+    )
+    counts, load = Counter[int](), Counter[int]()
+    for row in sums.collect():
+        counts[row.step] += row.k
+        load[row.slice] += row.n
+    costs = [_cost(consumers, largest[0][1], load, seen.messages) for consumers in CONSUMERS]
+    return Sizes(seen.median, largest, largest[0][1] / seen.messages, _bars(counts), costs)
+
+
+def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consumers:
+    """The time that consumers need, beside an equal share of the messages for each.
+
+    With whole groups to take, no consumer has more to do than it must but for the largest group (Graham's bound on
+    list scheduling, without its last term: groups are many and small beside it). By hash, the fullest decides.
+    """
+    share = total / consumers
+    mine = [sum(n for slice_, n in load.items() if slice_ % consumers == each) for each in range(consumers)]
+    return Consumers(consumers, max(1.0, largest / share), max(mine) / share)
+
+
+def samples(rows: "DataFrame", log: Log, *, blanks: bool) -> dict[Kind, list[str]]:
+    """Some examples of each kind, in words; ``blanks`` says whether to look for groups with a word for nothing."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    faults = rows.select("*", F.explode("kinds").alias("kind")).where(F.col("bad") == GOOD)
+    few = F.row_number().over(Window.partitionBy("kind").orderBy("g", "e", "p"))
+    chosen = faults.select("*", few.alias("few")).where(F.col("few") <= SAMPLES).orderBy("kind", "few").collect()
+    told = {
+        Kind(kind): [_told(row, log) for row in own]
+        for kind, own in itertools.groupby(chosen, key=lambda row: row.kind)
+    }
+    if blanks:
+        blank = groups(rows).where(is_placeholder(F.col("g"))).select("g").distinct().orderBy("g").limit(SAMPLES)
+        told[Kind.PLACEHOLDER] = [repr(row.g) for row in blank.collect()]
+    return told
+
+
+def _told(row: Any, log: Log) -> str:
+    words: str = row.g if row.g.strip() else repr(row.g)
+    if log.keys.place is not None:
+        words += f" at {moment(row.o) if log.is_time else row.o}"
+    if row.kind == Kind.LATE:
+        words += f", {many(row.positions, 'message')} late"
+        if row.waited:
+            words += f" ({duration(row.waited / 1e6)})"
+    return words

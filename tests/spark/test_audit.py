@@ -1,0 +1,251 @@
+"""The audit finds each fault that was put into a log, and nothing else."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.faulty import DDL, SPOILERS, Fault, spoiled
+from pyspark.sql import DataFrame, SparkSession
+
+from inturn.core.errors import InputError, PipelineError
+from inturn.spark import audit
+from inturn.spark.audit.report import Kind
+
+
+def frame(spark: SparkSession, log: list[dict[str, Any]], ddl: str = DDL) -> DataFrame:
+    """The log as rows in the order of arrival."""
+    return spark.createDataFrame([tuple(message.values()) for message in log], ddl).coalesce(1)
+
+
+def found_in(spark: SparkSession, out: Path) -> Counter[Fault]:
+    """What the files of an audit say: (kind, group, place) of each message, and of each revision that is lost."""
+    faults: Counter[Fault] = Counter()
+    for row in spark.read.parquet(str(out / "messages")).collect():
+        message = row.message
+        faults[row.kind, message.account, message.revision] += 1
+    if (out / "gaps").exists():
+        for row in spark.read.parquet(str(out / "gaps")).where("not open").collect():
+            faults.update(("gap", row.group, revision) for revision in range(row["first"], row["last"] + 1))
+    return faults
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_fault_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    log, injected = spoiled(seed)
+    report = audit(frame(spark, log), group="account", order="revision", id="id", out=str(tmp_path / "report"))
+    truth = {fault: kind for kind, faults in injected.items() for fault in faults}
+    matrix: Counter[tuple[str, str]] = Counter()
+    for fault, times in found_in(spark, tmp_path / "report").items():
+        matrix[truth.get(fault, "nothing"), fault[0]] += times
+    kinds = [kind for kind in SPOILERS if injected[kind]]
+    assert matrix == Counter({(kind, kind): len(injected[kind]) for kind in kinds}), matrix
+    assert {kind: report.found[Kind(kind)].messages for kind in kinds} == {kind: len(injected[kind]) for kind in kinds}
+    assert set(report.found) == set(kinds)
+    assert report.messages == len(log)
+    assert report.groups == len({message["account"] for message in log} - {None})
+    assert report.gaps is not None
+    assert report.gaps.open == report.gaps.open_revisions == 4, "what may still be under way is not lost"
+
+
+def test_an_order_by_time_shows_ties_copies_and_how_late_messages_are(spark: SparkSession) -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def at(minutes: float) -> datetime:
+        return noon + timedelta(minutes=minutes)
+
+    log = [
+        ("a", at(0), "first", 1),
+        ("a", at(10), "second", 2),
+        ("a", at(3), "late by 7 minutes", 3),
+        ("a", at(10), "second", 2),
+        ("a", at(10), "at the same time", 4),
+        ("b", at(60), "first", 5),
+        ("b", at(59.5), "late by half a minute", 6),
+    ]
+    df = spark.createDataFrame(log, "device string, seen timestamp, text string, n bigint").coalesce(1)
+    report = audit(df, group="device", order_by="seen")
+    assert {kind: (found.messages, found.groups) for kind, found in report.found.items()} == {
+        Kind.DUPLICATE: (1, 1),
+        Kind.TIE: (1, 1),
+        Kind.LATE: (2, 2),
+    }
+    assert report.late is not None
+    assert report.late.behind.most == 420
+    assert report.late.positions.most == 1
+    assert (report.began, report.ended) == (at(0), at(60))
+    assert report.gaps is None
+    assert report.grade is not None
+    assert report.grade.line == (
+        'Pipeline(name="messages", group="device", order=Timestamp("seen", lateness="10 minutes"), id="n", '
+        "handler=apply)"
+    )
+
+
+def test_how_late_and_how_old_go_by_the_clock_of_the_log(spark: SparkSession) -> None:
+    def row(group: str, revision: int, second: int) -> tuple[str, int, datetime]:
+        return group, revision, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+    log = [row("a", 1, 0), row("a", 3, 10), row("a", 4, 20), row("a", 2, 40), row("a", 5, 3600)]  # 2 is 30 s late
+    log += [row("lost", 1, 0), row("lost", 3, 3000)]  # nothing came behind it, and yet too long ago
+    log += [row("open", 1, 0), row("open", 3, 3580)]
+    df = spark.createDataFrame(log, "g string, revision bigint, received_at timestamp").coalesce(1)
+    report = audit(df, group="g", order="revision", out=None)
+    assert report.keys.time == "received_at"
+    assert report.late is not None
+    assert report.late.seconds is not None
+    assert (report.late.seconds.most, report.late.positions.most) == (30, 2)
+    assert report.gaps is not None
+    assert {gap.group: (gap.open, gap.age_s) for gap in report.gaps.largest} == {
+        "lost": (False, 600),
+        "open": (True, 20),
+    }
+    assert report.gaps.oldest_open_s == 20
+    assert report.samples[Kind.LATE] == ["a at 2, 2 messages late (30 seconds)"]
+    patient = audit(df, group="g", order="revision", patience="1 hour")
+    assert patient.gaps is not None
+    assert (patient.gaps.lost, patient.gaps.open) == (0, 2)
+    assert patient.wrong() == [Kind.LATE]
+
+
+def test_epochs_that_a_column_tells_are_no_faults(spark: SparkSession) -> None:
+    log = [("a", 1, 1), ("a", 1, 2), ("a", 2, 1), ("a", 2, 3), ("b", 1, 1)]
+    df = spark.createDataFrame(log, "g string, boot int, revision int").coalesce(1)
+    report = audit(df, group="g", order="revision", epoch="boot")
+    assert report.epochs == 1
+    assert report.wrong() == []
+    assert report.gaps is not None
+    assert [(gap.group, gap.epoch, gap.first, gap.open) for gap in report.gaps.largest] == [("a", 2, 2, True)]
+    blind = audit(df, group="g", order="revision")
+    assert Kind.RESET not in blind.found, "one revision twice and a hole is too little to tell a reset by"
+    assert set(blind.found) == {Kind.CONFLICT}
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_group_that_lacks_its_beginning_has_a_gap_there(spark: SparkSession, start: int) -> None:
+    log = [(g, start + n) for g in "abc" for n in range(8) if (g, n) not in {("b", 0), ("b", 1)}]
+    df = spark.createDataFrame(log, "g string, revision bigint").coalesce(1)
+    report = audit(df, group="g", order="revision")
+    assert report.keys.start == start
+    assert report.gaps is not None
+    assert [(gap.group, gap.first, gap.last, gap.open) for gap in report.gaps.largest] == [
+        ("b", start, start + 1, False)
+    ]
+    assert report.grade is not None
+    order = 'Gapless("revision")' if start else 'Gapless("revision", start=0)'
+    assert f"order={order}, on_gap=Wait(" in report.grade.line or report.grade.name == "Monotone"
+
+
+def test_a_log_that_is_cut_off_at_its_beginning_has_no_gap_there(spark: SparkSession) -> None:
+    log = [(g, 500 + 7 * at + n) for at, g in enumerate("abc") for n in range(8)]
+    report = audit(spark.createDataFrame(log, "g string, revision bigint").coalesce(1), group="g", order="revision")
+    assert report.keys.start is None
+    assert report.wrong() == []
+    assert report.grade is not None
+    assert 'then="skip"' in report.grade.line
+
+
+def test_a_counter_that_falls_to_its_beginning_has_been_reset(spark: SparkSession) -> None:
+    log = [("device", n) for n in (*range(5000, 5020), *range(30))]
+    report = audit(spark.createDataFrame(log, "g string, n bigint").coalesce(1), group="g", order="n", start=0)
+    assert report.found[Kind.RESET].messages == 1
+    assert Kind.LATE not in report.found
+
+
+@pytest.mark.parametrize(
+    ("rows", "messages", "groups"),
+    [([], 0, 0), ([("a", 1)], 1, 1), ([(None, 1)], 1, 0), ([("a", None)], 1, 0)],
+)
+def test_a_log_of_one_message_or_none(
+    spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, ...]], messages: int, groups: int
+) -> None:
+    df = spark.createDataFrame(rows, "g string, revision bigint").coalesce(1)
+    report = audit(df, group="g", order="revision", out=str(tmp_path / "report"))
+    assert (report.messages, report.groups) == (messages, groups)
+    assert (report.grade is not None) == bool(groups)
+    assert (tmp_path / "report" / "report.html").read_text()
+
+
+def test_without_an_order_columns_are_rated(spark: SparkSession) -> None:
+    log = [
+        (
+            f"account {n % 7}",
+            n // 7 + 1,
+            1000 + 3 * n,
+            (n * 7919) % 1000,
+            "EUR",
+            datetime.fromtimestamp(n, UTC),
+            f"tx-{n}",
+        )
+        for n in range(700)
+    ]
+    columns = "account string, version bigint, position bigint, amount bigint, currency string, at timestamp, tx string"
+    report = audit(spark.createDataFrame(log, columns).coalesce(1), group="account")
+    assert [(column.name, column.grade) for column in report.columns] == [
+        ("version", "Gapless"),
+        ("at", "Timestamp"),
+        ("position", "Monotone"),
+        ("amount", None),
+    ]
+    assert report.keys.order == "version"
+    assert report.found == {}
+    nothing = audit(spark.createDataFrame(log, columns).select("account", "amount", "tx").coalesce(1), group="account")
+    assert nothing.grade is not None
+    assert nothing.grade.line == 'Pipeline(name="messages", group="account", order=Arrival(), id="tx", handler=apply)'
+
+
+def test_a_null_moved_to_another_column_is_other_content(spark: SparkSession) -> None:
+    df = spark.createDataFrame([("a", 1, "x", None), ("a", 1, None, "x")], "g string, n int, b string, c string")
+    assert set(audit(df.coalesce(1), group="g", order="n").found) == {Kind.CONFLICT}
+
+
+def test_columns_within_columns_and_names_with_dots(spark: SparkSession) -> None:
+    df = spark.sql("""select named_struct('id', 'a', 'n', n) as payload, array(n) as list, map('k', n) as more,
+        n as `dotted.name` from values (1), (2), (3) as t(n)""").coalesce(1)
+    report = audit(df, group="payload.id", order="payload.n")
+    assert (report.messages, report.groups, report.found) == (3, 1, {})
+    assert audit(df, group="payload.id", order="dotted.name").found == {}
+
+
+def test_hot_groups_and_what_order_costs(spark: SparkSession) -> None:
+    log = [("hot", n) for n in range(1, 901)] + [(f"cold {n}", 1) for n in range(100)]
+    report = audit(spark.createDataFrame(log, "g string, n bigint").coalesce(1), group="g", order="n")
+    assert report.sizes is not None
+    assert report.sizes.largest[0] == ("hot", 900)
+    assert report.sizes.share == 0.9
+    assert sum(bar.count for bar in report.sizes.bars) == 101
+    ten = {each.consumers: each for each in report.sizes.consumers}[8]
+    assert ten.free == 900 / 125, "eight consumers wait for the one that has the hot group"
+    assert ten.hashed >= ten.free
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no such column": ({"group": "account"}, "there is no column 'account'; there are g, n, at, more"),
+    "two orders": ({"order": "n", "order_by": "at"}, "give one"),
+    "a time that counts": ({"order": "at"}, "'at' is a time, which does not count; use --order-by"),
+    "no number": ({"order": "more"}, "'more' is array<int>; expected whole numbers"),
+    "no time": ({"order": "n", "time": "more"}, "'more' is array<int>; expected a time"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_audited_is_told_in_words(spark: SparkSession, case: str) -> None:
+    df = spark.sql("select 'a' as g, 1 as n, timestamp'2026-01-01' as at, array(1) as more")
+    given, says = WRONG[case]
+    with pytest.raises(InputError) as error:
+        audit(df, **{"group": "g", **given})
+    assert says in str(error.value)
+    with pytest.raises(PipelineError, match="audit"):
+        audit(df, group="g", order="n", patience="soon")
+
+
+def test_a_stream_is_no_log(spark: SparkSession) -> None:
+    with pytest.raises(InputError, match=r"spark\.read"):
+        audit(spark.readStream.format("rate").load(), group="value")
+
+
+def test_nothing_stays_in_memory(spark: SparkSession) -> None:
+    df = spark.createDataFrame([("a", 1), ("a", 3)], "g string, n bigint")
+    audit(df, group="g", order="n")
+    assert not spark.sparkContext._jsc.sc().getPersistentRDDs().size()

@@ -1,0 +1,189 @@
+"""The audit on real logs: flights as a bad network delivers them, and the history of this repository."""
+
+import json
+import random
+import subprocess
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.brute import expected
+from pyspark.sql import SparkSession
+
+import inturn
+from inturn.demo import delivery, flights
+from inturn.spark import audit, batch, read
+from inturn.spark.audit.report import Kind, Report
+
+ROOT = Path(__file__).parents[2]
+FLIGHT = ("tail", "revision", "type", "flight", "origin", "dest", "scheduled", "at", "minutes")
+CHANGE = "path string, revision bigint, blob string, at timestamp"
+
+
+@pytest.fixture(scope="module")
+def sent() -> delivery.Delivery:
+    legs = flights.read_legs()
+    return delivery.deliver(flights.events(legs), flights.strays(legs))
+
+
+def counts(report: Report) -> dict[str, int]:
+    return {str(kind): found.messages for kind, found in report.found.items()}
+
+
+def test_flights_by_their_revision(spark: SparkSession, sent: delivery.Delivery, tmp_path: Path) -> None:
+    delivery.write(sent.first, tmp_path / "first.parquet")
+    df = spark.read.parquet(str(tmp_path / "first.parquet"))
+    report = audit(df, group="tail", order="revision", arrival="offset", time="at", out=str(tmp_path / "report"))
+    truth, missing = expected(sent.first, "tail", "revision", *FLIGHT)
+    began = {tail: min(row["revision"] for row in sent.first if row["tail"] == tail) for tail in _tails(sent.first)}
+    missing |= {(tail, revision) for tail, first in began.items() for revision in range(1, first)}
+    assert report.keys.start == 1
+    assert report.gaps is not None
+    assert report.gaps.lost_revisions + report.gaps.open_revisions == len(missing)
+    holes = spark.read.parquet(str(tmp_path / "report" / "gaps")).collect()
+    assert {(hole.group, at) for hole in holes for at in range(hole["first"], hole["last"] + 1)} == missing
+    found = counts(report)
+    assert found.pop("gap", 0) == report.gaps.lost_revisions
+    assert found == {kind: count for kind, count in truth.items() if count}
+    assert (report.messages, report.groups) == (len(sent.first), len(_tails(sent.first)))
+    assert report.grade is not None
+    assert report.grade.name == "Gapless"
+
+
+def test_flights_when_all_have_come(spark: SparkSession, sent: delivery.Delivery) -> None:
+    rows = [tuple(row[name] for name in (*FLIGHT, "offset")) for row in sent.rows]
+    kinds = "tail string, revision bigint, type string, flight string, origin string, dest string, scheduled timestamp"
+    df = spark.createDataFrame(rows, f"{kinds}, at timestamp, minutes bigint, offset bigint")
+    truth, missing = expected(sent.rows, "tail", "revision", *FLIGHT)
+    assert not missing
+    found = counts(audit(df, group="tail", order="revision", arrival="offset"))
+    assert found == {
+        "no-group": truth["no-group"],
+        "duplicate": truth["duplicate"],
+        "late": truth["late"],
+        "conflict": truth["rival"],
+    }
+    assert found["conflict"] == 1
+
+
+def test_flights_by_their_time(spark: SparkSession, sent: delivery.Delivery, tmp_path: Path) -> None:
+    delivery.write(sent.rows, tmp_path / "all.parquet")
+    df = spark.read.parquet(str(tmp_path / "all.parquet"))
+    report = audit(df, group="tail", order_by="at", arrival="offset")
+    truth, _ = expected(sent.rows, "tail", "at", *FLIGHT)
+    assert counts(report) == {
+        "no-group": truth["no-group"],
+        "duplicate": truth["duplicate"],
+        "tie": truth["rival"],
+        "late": truth["late"],
+    }
+    newest: dict[str, datetime] = {}
+    behind = []
+    seen = set()
+    for row in sent.rows:
+        if row["tail"] is not None:
+            newest[row["tail"]] = max(row["at"], newest.get(row["tail"], row["at"]))
+            if (row["tail"], row["at"]) not in seen:
+                behind.append((newest[row["tail"]] - row["at"]).total_seconds())
+            seen.add((row["tail"], row["at"]))
+    assert report.late is not None
+    assert report.late.behind.most == max(behind)
+    assert report.grade is not None
+    assert report.grade.name == "Timestamp"
+
+
+def _tails(rows: list[dict[str, Any]]) -> set[str]:
+    return {row["tail"] for row in rows if row["tail"] is not None}
+
+
+@pytest.fixture(scope="module")
+def changes() -> list[dict[str, Any]]:
+    """Each change of a file on the main line, oldest first; that each begins where the last one ended is checked."""
+    form = ("log", "--first-parent", "-m", "--reverse", "--raw", "--no-renames", "--no-abbrev", "--format=@%ct")
+    at, log = datetime.now(UTC), []
+    chain: dict[str, str] = {}
+    revisions: Counter[str] = Counter()
+    for line in _git(*form).splitlines():
+        if line.startswith("@"):
+            at = datetime.fromtimestamp(int(line[1:]), UTC)
+        elif line.startswith(":"):
+            about, path = line.split("\t")
+            _, _, old, new, _ = about.split(" ")
+            assert chain.get(path, "0" * 40) == old, "git's chain of blobs is unbroken"
+            chain[path] = new
+            revisions[path] += 1
+            log.append({"path": path, "revision": revisions[path], "blob": new, "at": at})
+    return log
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), "-c", "core.quotePath=false", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _frame(spark: SparkSession, log: list[dict[str, Any]]) -> Any:
+    return spark.createDataFrame([tuple(change.values()) for change in log], CHANGE).coalesce(1)
+
+
+def test_the_history_of_a_repository_has_an_order_and_the_audit_finds_it(
+    spark: SparkSession, changes: list[dict[str, Any]]
+) -> None:
+    report = audit(_frame(spark, changes), group="path", source="changes")
+    assert [column.name for column in report.columns if column.grade == "Gapless"] == ["revision"]
+    assert report.keys.order == "revision"
+    assert (report.messages, report.groups) == (len(changes), len({change["path"] for change in changes}))
+    assert report.found == {}
+    assert report.grade is not None
+    assert report.grade.line == 'Pipeline(name="changes", group="path", order=Gapless("revision"), handler=apply)'
+
+
+def test_a_history_that_came_badly_is_seen_through_and_its_pipeline_comes_to_what_git_has(
+    spark: SparkSession, changes: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    chance = random.Random(5)
+    log = [dict(change) for change in changes]
+    for _ in range(len(log) // 10):
+        at = chance.randrange(len(log))
+        log.insert(chance.randint(at + 1, len(log)), dict(log[at]))
+    for _ in range(len(log) // 10):
+        log.insert(chance.randrange(len(log)), log.pop(chance.randrange(len(log))))
+    truth, missing = expected(log, "path", "revision", "blob", "at")
+    assert not missing
+    assert min(truth["duplicate"], truth["late"]) > 10
+    report = audit(_frame(spark, log), group="path", order="revision", source="changes")
+    assert counts(report) == {"duplicate": truth["duplicate"], "late": truth["late"]}
+    assert report.grade is not None
+    pipeline = eval(report.grade.line, {"apply": lambda state, change: ({"blob": change["blob"]}, [])} | vars(inturn))  # noqa: S307 - our own text
+    batch(pipeline, _frame(spark, log), store=tmp_path / "store")
+    rows = read(spark, tmp_path / "store", "states").collect()
+    states = {row.group: json.loads(row.state)["blob"] for row in rows}
+    tree = {
+        path: about.split(" ")[2]
+        for about, path in (line.split("\t") for line in _git("ls-tree", "-r", "HEAD").splitlines())
+    }
+    assert {path: blob for path, blob in states.items() if set(blob) != {"0"}} == tree
+
+
+def test_changes_that_git_has_and_the_log_lacks_are_named(
+    spark: SparkSession, changes: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    last = {change["path"]: change["revision"] for change in changes}
+    chance = random.Random(6)
+    inner = [at for at, change in enumerate(changes) if change["revision"] < last[change["path"]]]
+    lost = set(chance.sample(inner, 12))
+    log = [change for at, change in enumerate(changes) if at not in lost]
+    audit(_frame(spark, log), group="path", order="revision", start=1, out=str(tmp_path / "report"))
+    named: defaultdict[str, set[int]] = defaultdict(set)
+    for hole in spark.read.parquet(str(tmp_path / "report" / "gaps")).collect():
+        named[hole.group].update(range(hole["first"], hole["last"] + 1))
+    assert {(path, at) for path, own in named.items() for at in own} == {
+        (changes[at]["path"], changes[at]["revision"]) for at in lost
+    }
+
+
+def test_no_kind_of_fault_goes_without_words() -> None:
+    from inturn.spark.audit.report import MEANING
+
+    assert set(MEANING) == set(Kind)

@@ -1,0 +1,171 @@
+"""`inturn audit`: files of every form in, tables, JSON and an exit code out."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import Result
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from inturn.cli import app
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """The command in this process. It stops its session when it is done, which here is everybody's: only noted."""
+    stopped: list[SparkSession] = []
+
+    def note(session: SparkSession) -> None:
+        stopped.append(session)
+
+    monkeypatch.setattr(SparkSession, "stop", note)
+    monkeypatch.setenv("COLUMNS", "200")
+    yield lambda *arguments: CliRunner().invoke(app, ["audit", *map(str, arguments)])
+    assert stopped in ([], [spark], [spark, spark])
+
+
+def said(ran: Result) -> dict[str, Any]:
+    assert ran.exit_code == 0, ran.stderr
+    document: dict[str, Any] = json.loads(ran.stdout)
+    return document
+
+
+def test_json_lines_of_mixed_types_and_broken_ones(command: Command, tmp_path: Path) -> None:
+    lines = [
+        '{"order": 7, "revision": 1, "amount": 1.0, "placed": "2026-01-01T00:00:00Z"}',
+        '{"order": "7", "revision": "2", "amount": 2, "placed": "2026-01-01T00:01:00Z"}',
+        '{"order": "8", "revision": "two", "amount": 3, "placed": "2026-01-01T00:02:00Z"}',
+        '{"order": null, "revision": 1, "amount": 3, "placed": "2026-01-01T00:02:00Z"}',
+        '{"order": "8", "revi',
+    ]
+    (tmp_path / "orders.jsonl").write_text("\n".join(lines))
+    source = tmp_path / "orders.jsonl"
+    report = said(command(source, "--group", "order", "--order", "revision", "--json", "--out", tmp_path / "report"))
+    assert {kind: found["messages"] for kind, found in report["found"].items()} == {
+        "unreadable": 1,
+        "no-group": 1,
+        "no-order": 1,
+    }
+    assert report["samples"]["no-order"] == ["8: revision is 'two'"]
+    assert (report["messages"], report["groups"], report["keys"]["time"]) == (5, 1, "placed")
+    assert report["began"] == "2026-01-01T00:00:00+00:00"
+    unreadable = parquet.read_table(tmp_path / "report" / "messages" / "kind=unreadable").to_pylist()
+    assert unreadable[0]["message"]["_corrupt_record"] == lines[4]
+    assert unreadable[0]["file"].endswith("orders.jsonl")
+    assert json.loads((tmp_path / "report" / "report.json").read_text()) == report | {"seconds": report["seconds"]}
+
+
+def test_keys_of_a_csv_file_stay_as_they_are(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text('key,n,text\nNA,1,a\n" ",1,b\n7,1,c\n007,1,d\n,1,e\n7,2,"f, g"\n7,3\n')
+    report = said(command(tmp_path / "log.csv", "--group", "key", "--order", "n", "--json"))
+    assert report["groups"] == 4
+    assert {kind: found["messages"] for kind, found in report["found"].items()} == {
+        "unreadable": 1,
+        "no-group": 1,
+        "placeholder-group": 2,
+    }
+    assert report["samples"]["placeholder-group"] == ["' '", "'NA'"]
+
+
+def test_files_of_a_folder_come_by_name_and_strict_is_an_exit_code(
+    spark: SparkSession, command: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a log" / "day=1"
+    folder.mkdir(parents=True)
+    for name, revisions in (("10.parquet", (4, 5)), ("09.parquet", (1, 3)), ("11.parquet", (2, 5))):
+        rows = {"g": ["a"] * 2, "revision": revisions}
+        parquet.write_table(pa.table(rows), folder / name)
+    ran = command(tmp_path / "a log", "--group", "g", "--order", "revision", "--strict")
+    assert ran.exit_code == 1
+    told = " ".join(ran.stdout.split())
+    assert "6 messages of 1 group" in told
+    assert "in 3 files, those by name" in told
+    assert "late 1 1 came after a message that follows them a at 2, 3 messages late" in told
+    assert "duplicate 1 1" in told
+    assert 'Pipeline(name="a-log", group="g", order=Gapless("revision"), handler=apply)' in told
+    allowed = ("--strict", "--allow", "late", "--allow", "duplicate")
+    assert command(tmp_path / "a log", "--group", "g", "--order", "revision", *allowed).exit_code == 0
+
+
+def test_a_delta_table_is_read_as_its_files_came(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="a Delta table is read with deltalake, from the extra [delta]")
+    for revisions in ((1, 2), (5, 6), (3, 4)):
+        rows = {"g": ["a", "a"], "revision": revisions}
+        deltalake.write_deltalake(tmp_path / "table", pa.table(rows), mode="append")
+    deltalake.DeltaTable(tmp_path / "table").delete("revision = 6")
+    report = said(command(tmp_path / "table", "--group", "g", "--order", "revision", "--json"))
+    assert (report["messages"], report["arrived"]) == (5, "as the rows stand in 3 files, those as they came")
+    (tmp_path / "empty").mkdir()
+    schema = pa.schema({"g": pa.string(), "revision": pa.int64()})
+    deltalake.write_deltalake(tmp_path / "empty", schema.empty_table())
+    ran = command(tmp_path / "empty", "--group", "g", "--order", "revision")
+    assert (ran.exit_code, "has no messages" in ran.stderr.replace("\n", " ")) == (1, True)
+
+
+def test_without_an_order_the_columns_are_shown(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+    lines = [f"acct-{n % 3},{n // 3 + 1},{n * n % 97},2026-01-01 00:00:{n:02}" for n in range(60)]
+    (tmp_path / "log.csv").write_text("\n".join(["account,version,amount,at", *lines]))
+    ran = command(tmp_path / "log.csv", "--group", "account")
+    assert ran.exit_code == 0, ran.stderr
+    told = " ".join(ran.stdout.split())
+    assert "version Gapless it counts: every value is there" in told
+    assert "at Timestamp it never falls back" in told
+    assert "amount none no order" in told
+    assert "Nothing is wrong with it." in told
+    assert 'order=Gapless("version")' in told
+
+
+NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
+    "no such file": (["{here}/none.json", "--group", "g"], 1, "InputError: there is no file or folder"),
+    "empty": (["{here}/empty.jsonl", "--group", "g"], 1, "empty.jsonl has no messages: there is nothing in it"),
+    "no JSON": (["{here}/bad.jsonl", "--group", "g"], 1, "no line of it can be read; JSON lines have one object"),
+    "no Parquet": (["{here}/bad.parquet", "--group", "g"], 1, "cannot read {here}/bad.parquet as parquet"),
+    "no format": (
+        ["{here}/log.csv", "--group", "g", "--format", "xml"],
+        1,
+        "expected one of parquet, json, csv, delta",
+    ),
+    "no column": (["{here}/log.csv", "--group", "k"], 1, "there is no column 'k'; there are g, n"),
+    "no group": (["{here}/log.csv"], 2, "Missing option '--group'"),
+    "no fault": (
+        ["{here}/log.csv", "--group", "g", "--allow", "lateness"],
+        1,
+        "there is no fault 'lateness'; expected one",
+    ),
+    "a stranger's folder": (
+        ["{here}/log.csv", "--group", "g", "--order", "n", "--out", "{here}"],
+        1,
+        "which no audit wrote; name another folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_DONE)
+def test_what_cannot_be_done_is_told_in_words(command: Command, tmp_path: Path, case: str) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "bad.jsonl").write_text("no JSON\nat all\n")
+    (tmp_path / "bad.parquet").write_text("PAR1 this is no Parquet")
+    (tmp_path / "log.csv").write_text("g,n\na,1\n")
+    given, code, says = NOT_DONE[case]
+    ran = command(*(argument.format(here=tmp_path) for argument in given))
+    told = "".join(ran.stderr.replace("│", " ").split())
+    assert "".join(says.format(here=tmp_path).split()) in told
+    assert (ran.exit_code, ran.stdout) == (code, "")
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_broken_file_among_good_ones_is_named(command: Command, tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"g": ["a"], "n": [1]}), tmp_path / "good.parquet")
+    whole = (tmp_path / "good.parquet").read_bytes()
+    (tmp_path / "half.parquet").write_bytes(whole[: len(whole) // 2])
+    ran = command(tmp_path, "--group", "g", "--order", "n")
+    assert ran.exit_code == 1
+    assert "half.parquet" in "".join(ran.stderr.split())
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,274 @@
+"""The page of an audit's report: what a person reads there, from reports that are made by hand."""
+
+import datetime as dt
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
+pytest.importorskip("jinja2", reason="the page is filled in with jinja2, from the extra [audit]")
+pytest.importorskip("matplotlib", reason="the pictures are drawn with matplotlib, from the extra [audit]")
+
+from inturn.core.errors import SetupError
+from inturn.spark.audit import page, pictures
+from inturn.spark.audit.report import (
+    MEANING,
+    Bar,
+    Column,
+    Consumers,
+    Found,
+    Gap,
+    Gaps,
+    Grade,
+    Keys,
+    Kind,
+    Late,
+    Point,
+    Report,
+    Sizes,
+    Spread,
+    Timeline,
+)
+
+VOID = {"meta", "br", "link", "img"}
+NOON_US = 1_709_294_400_000_000
+HOSTILE = "<script>alert(1)</script>\"'& $x_1$ \\frac \x00\x1b\u202e\ud800 \U000e0041 漢字"
+
+
+class Page(HTMLParser):
+    """A page as a browser sees it: its text, its pictures with theirs, and whatever it points to."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.words: list[str] = []
+        self.labels: list[str] = []
+        self.links: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        if tag not in VOID:
+            self.open.append(tag)
+        given = dict(attrs)
+        self.links += [given[name] or "" for name in ("href", "src", "xlink:href", "action", "data") if name in given]
+        self.links += [found for value in given.values() for found in re.findall(r"url\(([^)]*)\)", value or "")]
+        self.ids.update([given["id"] or ""] if "id" in given else [])
+        if tag == "svg" and "aria-label" in given:
+            self.labels.append(given["aria-label"] or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(autouse=True)
+def _silent(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Nothing is printed, and nothing warns: a page must not fill somebody's log."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    assert capfd.readouterr() == ("", "")
+
+
+def spread(*counts: int) -> Spread:
+    return Spread(3, 700, 90_000, [Bar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, n) for at, n in enumerate(counts)])
+
+
+def line(group: str, *points: tuple[int, str | None, int], gaps: tuple[Gap, ...] = ()) -> Timeline:
+    faults = Counter(kind for _, kind, _ in points if kind is not None)
+    shown = [Point(at, place, kind, epoch) for at, (place, kind, epoch) in enumerate(points, 1)]
+    return Timeline(group, len(points), dict(faults), shown, list(gaps))
+
+
+def empty() -> Report:
+    return Report(
+        "orders", Keys("g", "o"), "as the rows stand", 0, 0, None, None, {}, {}, None, None, 0, None, [], None
+    )
+
+
+def full() -> Report:
+    lost, still = Gap("acct-1", 0, 3, 5, 40, 7_200.0, open=False), Gap("acct-2", 1, 9, 9, 1, None, open=True)
+    copies = line("acct-1", (1, None, 0), (2, None, 0), (6, None, 0), (2, "duplicate", 0), (4, "late", 0), gaps=(lost,))
+    again = line("acct-2", (7, "conflict", 0), (8, "no-id", 1), (10, None, 1), gaps=(still,))
+    found = {kind: Found(1_000 + at, 20 + at) for at, kind in enumerate(Kind)}
+    at_noon = dt.datetime(2024, 3, 1, 12, tzinfo=dt.UTC)
+    return replace(
+        empty(),
+        keys=Keys("account", "seq", id="event_id", time="received_at", start=1, ignore=("trace",)),
+        messages=1_234_567,
+        groups=8_901,
+        began=at_noon,
+        ended=at_noon + dt.timedelta(days=2),
+        found=found,
+        samples={kind: [f"sample of {kind}"] for kind in Kind},
+        gaps=Gaps(
+            12, 3_456, 1, 1, 1_800.0, "3 hours", [lost, still], [(Bar(1.7e9, 1.8e9, 12), Bar(1.7e9, 1.8e9, 1))], True
+        ),
+        late=Late(spread(0, 5, 9), spread(3, *[2] * 20, 1), spread(0, 4)),
+        epochs=2,
+        sizes=Sizes(
+            20,
+            [("acct-1", 5_000), ("", 7)],
+            0.25,
+            spread(0, *[3] * 13).bars,
+            [Consumers(2, 1, 1.5), Consumers(4, 1, 2)],
+        ),
+        columns=[Column("seq", "number", 1, 0.9, 0.8, 0, 1.01, None, "Gapless", "it counts")],
+        grade=Grade("Gapless", ["It is so."], 'Pipeline(name="orders", handler=apply)', ["Needs a day off."]),
+        worst=[copies, again],
+        files={"messages": "/out/messages", "gaps": "/out/gaps"},
+        seconds=75,
+    )
+
+
+def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
+    seen = Page(page.render(full()))
+    assert "1,234,567 messages of 8,901 groups: 13 kinds of faults" in seen.text
+    for at, kind in enumerate(Kind):
+        assert f"{kind} {MEANING[kind]} {1_000 + at:,}" in seen.text
+        assert f"sample of {kind}" in seen.text
+    assert "messages/kind=two-writers" in seen.text
+    assert "kind=gap" not in seen.text  # gaps are no messages; they have a folder of their own
+    assert "kind=placeholder" not in seen.text
+    for words in ("It is so.", 'Pipeline(name="orders", handler=apply)', "Needs a day off.", "it counts"):
+        assert words in seen.text
+    assert "acct-1 0 3 3 5 40 2 hours lost" in seen.text
+    assert "acct-2 1 1 9 9 1 \N{EN DASH} may still come" in seen.text
+    assert "3,456 revisions in 12 gaps never came. 1 revision in 1 gap may still come, the longest" in seen.text
+    assert "2024-03-01 12:00:00 to 2024-03-03 12:00:00 UTC" in seen.text
+
+
+def test_the_pictures_say_what_they_show() -> None:
+    seen = Page(page.render(full()))
+    assert len(seen.labels) == 7  # late by positions and seconds, gaps, sizes, consumers, two groups
+    clock = "How late messages are, by the clock: half of them at most 3 seconds, 99% at most 11.7 minutes, "
+    assert clock + "the latest 25 hours" in seen.labels
+    assert "Group acct-1 as it arrived, 5 messages: duplicate 1, late 1" in seen.labels
+    for words in (
+        "exact copy",
+        "the numbers start again",
+        "3 missing",
+        "1 may still come",
+        "contradicts an earlier one",
+    ):
+        assert words in seen.text
+
+
+def test_the_page_needs_nothing_from_outside_and_runs_nothing() -> None:
+    html = page.render(full())
+    seen = Page(html)
+    assert "http" not in html.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert seen.links
+    assert all(link.startswith("#") and link[1:] in seen.ids for link in seen.links)
+    assert not {"script", "link", "img", "iframe", "object"} & set(seen.tags)
+    assert page.render(full()) == html
+
+
+def test_other_peoples_names_are_shown_and_not_obeyed() -> None:
+    own = replace(full().worst[0], group=HOSTILE, gaps=[Gap(HOSTILE, 0, 3, 5, 4, None, open=False)])
+    report = replace(
+        full(),
+        source=HOSTILE,
+        arrived=HOSTILE,
+        keys=Keys(HOSTILE, HOSTILE, id=HOSTILE, ignore=(HOSTILE,)),
+        samples={Kind.LATE: [HOSTILE]},
+        gaps=Gaps(1, 1, 0, 0, None, HOSTILE, own.gaps),
+        sizes=Sizes(2, [(HOSTILE, 3), ("x" * 5_000, 2)], 0.5, [Bar(2, 4, 2)], []),
+        columns=[Column(HOSTILE, HOSTILE, 1, 1, 1, 1, 1, 1, HOSTILE, HOSTILE)],
+        grade=Grade(HOSTILE, [HOSTILE], HOSTILE, [HOSTILE]),
+        worst=[own, replace(own, group="  ")],
+        files={"page": HOSTILE},
+    )
+    html = page.render(report)
+    html.encode()  # as the folder writes it; a lone surrogate would not go
+    seen = Page(html)
+    assert "script" not in seen.tags
+    assert "<script>alert(1)</script>\"'& $x_1$ \\frac \\x00\\x1b\\u202e\\ud800 \\U000e0041 漢字" in seen.text
+    assert any(label.startswith("Group <script>alert(1)</script>\"'& $x_1$") for label in seen.labels)
+    assert not re.search(r"[^\n -~\xa1-\uffff]", html)
+    assert "x" * 61 not in html
+    assert "…" in seen.text
+    assert "'  '" in seen.words
+
+
+def test_a_log_without_messages_says_so() -> None:
+    seen = Page(page.render(empty()))
+    assert "No messages" in seen.text
+    assert seen.tags["svg"] == 0
+    assert not re.search(r"nothing wrong|No fault|No revision|Gaps|None", seen.text)
+
+
+def test_a_log_of_one_message() -> None:
+    one = replace(
+        empty(),
+        messages=1,
+        groups=1,
+        gaps=Gaps(0, 0, 0, 0, None, "1 message"),
+        sizes=Sizes(1, [("a", 1)], 1.0, [Bar(1, 2, 1)], [Consumers(2, 2.0, 2.0)]),
+        grade=Grade("Gapless", ["1 of 1 revisions are there (100%)."], "Pipeline()", []),
+    )
+    seen = Page(page.render(one))
+    assert "1 message of 1 group: nothing wrong" in seen.text
+    assert "No revision is missing." in seen.text
+    assert "still needs" not in seen.text
+    alone = Page(page.render(replace(one, found={Kind.CONFLICT: Found(1, 1)}, worst=[line("a", (7, "conflict", 0))])))
+    assert "1 message of 1 group: 1 kind of faults" in alone.text
+    assert alone.labels == ["Group a as it arrived, 1 message: conflict 1"]
+
+
+def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
+    still = replace(full(), found={}, gaps=Gaps(0, 0, 2, 3, None, "2 messages of its group"))
+    assert "nothing wrong, but 3 revisions may still come" in Page(page.render(still)).text
+    blind = replace(still, keys=Keys("g"), gaps=None, late=None)
+    seen = Page(page.render(blind))
+    assert "nothing wrong, but no column tells their order" in seen.text
+    assert "Whether messages are missing cannot be told" in seen.text
+    assert "How late" not in seen.text
+
+
+def test_an_order_by_time_is_drawn_as_times() -> None:
+    points = [(NOON_US + 60_000_000 * at, None, 0) for at in range(30)]
+    timed = line("a", *points, (NOON_US, "late", 0), (NOON_US, "tie", 0))
+    report = replace(full(), keys=Keys("g", order_by="ts"), gaps=None, grade=None, worst=[timed])
+    seen = Page(page.render(report))
+    assert "2024-03-01 UTC" in seen.text
+    assert "12:10" in seen.text
+    assert "1,709," not in seen.text
+    counted = Page(page.render(replace(report, keys=Keys("g", order="ts"))))
+    assert "1,709,294," in counted.text
+
+
+def test_one_message_far_away_does_not_press_the_others_into_a_line() -> None:
+    scale = pictures._Scale.of([*range(1, 41), 1_000_000_000])
+    assert scale.at(40) - scale.at(1) > 0.7
+    assert scale.at(1_000_000_000) == pytest.approx(1)
+    assert scale.cuts == [(40, 1_000_000_000)]
+    far = line("a", *((at, None, 0) for at in range(1, 41)), (1_000_000_000, None, 0), (3, "late", 0))
+    assert "axis cut: 999,999,960" in Page(pictures.timeline(far, "a", is_time=False)).text
+    # Without a stretch that dwarfs the rest, places are where they are.
+    assert pictures._Scale.of([10, 20, 30, 60]).at(35) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_what_is_not_installed_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(SetupError, match=rf"needs {missing}; install it with: pip install 'inturn\[audit\]'"):
+        page.render(empty())
