@@ -100,7 +100,7 @@ def line(group: str, *points: tuple[int, str | None, int], gaps: tuple[Gap, ...]
 
 def empty() -> Report:
     return Report(
-        "orders", Keys("g", "o"), "as the rows stand", 0, 0, None, None, {}, {}, None, None, 0, None, [], None
+        "orders", Keys("g", "o"), "as the rows stand", 0, 0, None, None, {}, {}, None, None, [], 0, None, [], None
     )
 
 

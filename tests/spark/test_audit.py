@@ -109,6 +109,18 @@ def test_how_late_and_how_old_go_by_the_clock_of_the_log(spark: SparkSession) ->
     assert patient.wrong() == [Kind.LATE]
 
 
+def test_a_column_of_the_delivery_that_makes_copies_differ_is_pointed_out(spark: SparkSession) -> None:
+    log = [("a", 1, "x", 100), ("a", 2, "y", 101), ("a", 1, "x", 102), ("b", 1, "x", 103), ("b", 1, "x", 104)]
+    df = spark.createDataFrame([*log, ("b", 1, "other", 105)], "g string, n int, says string, seq int").coalesce(1)
+    report = audit(df, group="g", order="n")
+    assert [(each.columns, each.part) for each in report.differ] == [(["says", "seq"], 0.5), (["seq"], 0.5)]
+    assert report.grade is not None
+    assert "50% of the contradicting messages differ in seq alone" in report.grade.needs[0]
+    mended = audit(df, group="g", order="n", ignore=["seq"])
+    assert {kind: found.messages for kind, found in mended.found.items()} == {Kind.DUPLICATE: 2, Kind.CONFLICT: 1}
+    assert [each.columns for each in mended.differ] == [["says"]]
+
+
 def test_epochs_that_a_column_tells_are_no_faults(spark: SparkSession) -> None:
     log = [("a", 1, 1), ("a", 1, 2), ("a", 2, 1), ("a", 2, 3), ("b", 1, 1)]
     df = spark.createDataFrame(log, "g string, boot int, revision int").coalesce(1)

@@ -1,16 +1,18 @@
 """Which grade of order a log has, why, and the pipeline that fits it. Pure: numbers in, sentences out."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from inturn.spark.audit.report import Found, Gaps, Keys, Kind, Late
+from inturn.spark.audit.report import Differ, Found, Gaps, Keys, Kind, Late
 from inturn.spark.audit.words import duration, many
 
 COUNTED: Final = 0.95
 """A column counts if of the revisions that it should have at least this part is there."""
 RIVALS: Final = 0.01
 """Revisions name messages if at most this part of the messages contradicts an earlier one."""
+_MOSTLY: Final = 0.5
+"""If at least this part of the contradictions is in one column alone, that column may be no content."""
 _STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800)
 _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
@@ -27,6 +29,7 @@ class Evidence:
         found: what is wrong, by kind.
         gaps: the gaps, where the order counts.
         late: by how much late messages are late.
+        differ: in what contradicting messages differ.
         unique: a column that could be the id, if none was given.
     """
 
@@ -37,6 +40,7 @@ class Evidence:
     found: dict[Kind, Found]
     gaps: Gaps | None
     late: Late | None
+    differ: list[Differ] = field(default_factory=list)
     unique: str | None = None
 
     def count(self, kind: Kind) -> int:
@@ -57,6 +61,16 @@ class Choice:
 
 def decide(seen: Evidence) -> Choice:
     """The strongest grade that the data carry."""
+    choice = _decided(seen)
+    alone = next((each for each in seen.differ if len(each.columns) == 1 and each.part >= _MOSTLY), None)
+    if alone is None:
+        return choice
+    only, column = f"{_percent(alone.part)} of the contradicting messages differ in", alone.columns[0]
+    hint = f"{only} {column} alone: if that tells of the delivery and not of what happened, it is no content: --ignore"
+    return replace(choice, needs=[f"{hint} {column}, or --arrival.", *choice.needs])
+
+
+def _decided(seen: Evidence) -> Choice:
     if seen.keys.order is not None:
         return _counting(seen, seen.keys.order, seen.gaps)
     if seen.keys.order_by is None:

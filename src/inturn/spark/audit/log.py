@@ -90,6 +90,12 @@ class Log:
         """Whether the order counts, so that gaps can be seen."""
         return self.keys.order is not None
 
+    @property
+    def content_names(self) -> list[str]:
+        """The columns that are what a message says: all but those that tell of its delivery."""
+        left_out = {self.keys.arrival, *self.keys.ignore, CORRUPT}
+        return [name for name in self.df.columns if name not in left_out]
+
     def rows(self, *more: "Column") -> "DataFrame":
         """A row for each message, with :data:`COLUMNS` and whatever more of it is asked for."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -159,17 +165,15 @@ class Log:
         return micros(self.df, self.keys.order_by) if self.is_time else whole(self.df, self.keys.order_by)
 
     def _content(self) -> "Column":
-        """A hash of what the message says: all columns but those that tell of its delivery.
+        """A hash of what the message says.
 
         Spark's hash passes over nulls, so whether a value is null is hashed too: (1, null) is not (null, 1).
         """
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-        left_out = {self.keys.arrival, *self.keys.ignore, CORRUPT}
         parts: list[Column] = []
-        for field in self.df.schema.fields:
-            if field.name in left_out:
-                continue
+        for name in self.content_names:
+            field = self.df.schema[name]
             own = F.col(quoted(field.name))
             nested = field.dataType.simpleString().startswith(("struct", "map", "array", "variant"))
             parts.append(F.to_json(F.struct(own)) if nested else own)

@@ -217,6 +217,19 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Differ:
+    """In what messages differ that contradict each other.
+
+    Attributes:
+        columns: in these, and in no others.
+        part: so do this part of those that were looked at.
+    """
+
+    columns: list[str]
+    part: float
+
+
+@dataclass(frozen=True)
 class Grade:
     """Which grade of order the data have.
 
@@ -310,6 +323,7 @@ class Report:
         samples: up to three examples of each kind, in words.
         gaps: the gaps; None where the order cannot show any.
         late: by how much; None where nothing is late.
+        differ: in what contradicting messages differ, the most frequent first; empty where none do.
         epochs: how many groups have more than one timeline by their column ``epoch``.
         sizes: how messages are spread over groups; None where there are none.
         columns: what could carry an order, the best first; empty where the order was given.
@@ -330,6 +344,7 @@ class Report:
     samples: dict[Kind, list[str]]
     gaps: Gaps | None
     late: Late | None
+    differ: list[Differ]
     epochs: int
     sizes: Sizes | None
     columns: list[Column]

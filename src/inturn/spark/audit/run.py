@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from inturn.core.order import Duration, duration_us
-from inturn.spark.audit import grade, rating, restarts, totals, worst
+from inturn.spark.audit import grade, rating, restarts, rivals, totals, worst
 from inturn.spark.audit.folder import Folder
 from inturn.spark.audit.log import Log
 from inturn.spark.audit.passes import telling
@@ -19,6 +19,7 @@ from inturn.spark.audit.words import instant
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_RIVALS: Final = {Kind.CONFLICT, Kind.TWO_WRITERS, Kind.TIE}
 _UNPLACED: Final = (Kind.UNREADABLE, Kind.NO_GROUP, Kind.NO_ORDER)
 
 
@@ -114,6 +115,7 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
             samples={kind: samples[kind] for kind in Kind if kind in samples},
             gaps=found_gaps,
             late=found_late,
+            differ=rivals.differing(rows, log) if _RIVALS & found.keys() else [],
             epochs=seen.epochs if keys.epoch else 0,
             sizes=totals.sizes(rows, seen),
             columns=columns,
@@ -163,6 +165,7 @@ def _grade(report: Report, log: Log, placed: int) -> Grade | None:
         report.found,
         report.gaps,
         report.late,
+        report.differ,
         rating.unique(log.df, report.keys) if no_id else None,
     )
     choice = grade.decide(seen)

@@ -1,0 +1,38 @@
+"""In what contradicting messages differ: often in one column that tells of the delivery and is no content at all."""
+
+from typing import TYPE_CHECKING, Final
+
+from inturn.spark.audit.log import Log
+from inturn.spark.audit.report import Differ, Kind
+from inturn.spark.audit.values import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LOOKED_AT: Final = 200
+"""How many contradicted places are looked at."""
+_TOLD: Final = 5
+_PLACE: Final = ["h", "g", "e", "o"]
+
+
+def differing(rows: "DataFrame", log: Log) -> list[Differ]:
+    """In which columns the messages of a place differ, the most frequent first.
+
+    Args:
+        rows: the telling rows with their verdicts.
+        log: what they are from; the chosen messages are read from it again.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    rival = F.exists("kinds", lambda kind: kind.isin(Kind.CONFLICT, Kind.TWO_WRITERS, Kind.TIE))
+    places = rows.where(rival).select(*_PLACE).distinct().orderBy(*_PLACE).limit(LOOKED_AT)
+    chosen = rows.join(F.broadcast(places), _PLACE).select(*_PLACE, "f", "m")
+    names = log.content_names
+    whole = F.broadcast(chosen).join(log.messages(), ["f", "m"])
+    values = [F.to_json(F.struct(F.col(f"message.{quoted(name)}"))) for name in names]
+    sides = whole.groupBy(*_PLACE).agg(*(F.countDistinct(value).alias(f"n{at}") for at, value in enumerate(values)))
+    differ = F.array(*(F.when(F.col(f"n{at}") > 1, name) for at, name in enumerate(names)))
+    found = sides.select(F.array_compact(differ).alias("names")).groupBy("names").count().collect()
+    total = sum(row["count"] for row in found)
+    ranked = sorted(found, key=lambda row: (-row["count"], row.names))
+    return [Differ(list(row.names), row["count"] / total) for row in ranked[:_TOLD] if row.names]
