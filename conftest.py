@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent
+WITH_SPARK = (ROOT / "README.md", ROOT / "docs" / "audit.md")
 
 # A test run is over before the optimising compiler of Java has earned what it costs: the quick one alone halves
 # the CPU seconds of the start.
@@ -23,7 +24,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts a Spark session."""
     for item in items:
-        if item.path.is_relative_to(ROOT / "tests" / "spark") or item.path.name == "README.md":
+        if item.path.is_relative_to(ROOT / "tests" / "spark") or item.path in WITH_SPARK:
             item.add_marker(pytest.mark.spark)
 
 
@@ -48,6 +49,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 _parsers = [PythonCodeBlockParser()]
-_readme = Sybil(parsers=_parsers, patterns=["README.md"], fixtures=["spark", "elsewhere"])
-_documents = Sybil(parsers=_parsers, patterns=["docs/*.md"])
-pytest_collect_file = (_readme + _documents).pytest()
+_with_spark = [str(path.relative_to(ROOT)) for path in WITH_SPARK]
+_on_spark = Sybil(parsers=_parsers, patterns=_with_spark, fixtures=["spark", "elsewhere"])
+_plain = Sybil(parsers=_parsers, patterns=["docs/*.md"], excludes=_with_spark)
+pytest_collect_file = (_on_spark + _plain).pytest()
