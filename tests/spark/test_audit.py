@@ -217,6 +217,8 @@ def test_columns_within_columns_and_names_with_dots(spark: SparkSession) -> None
         n as `dotted.name` from values (1), (2), (3) as t(n)""").coalesce(1)
     report = audit(df, group="payload.id", order="payload.n")
     assert (report.messages, report.groups, report.found) == (3, 1, {})
+    assert report.grade is not None
+    assert "bring payload.id, payload.n to the top first" in report.grade.needs[-1]
     assert audit(df, group="payload.id", order="dotted.name").found == {}
 
 

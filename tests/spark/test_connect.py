@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
 
 from programs.answers import assert_tables
+from programs.brute import expected
 from programs.connecting import run, server
 from programs.ledger import history, ledger
 from pyspark.sql import SparkSession
@@ -32,3 +33,8 @@ def test_a_batch_and_its_tables_through_connect_are_the_same(spark: SparkSession
     for table in TABLES:
         here = [json.dumps(row.asDict(), default=str) for row in read(spark, store, table).collect()]
         assert sorted(map(json.dumps, found["tables"][table])) == sorted(here), table
+    faults = {kind: each["messages"] for kind, each in found["audit"]["found"].items()}
+    truth, _ = expected(messages, "account", "revision", *messages[0])
+    assert faults == {"duplicate": truth["duplicate"], "late": truth["late"]} | (
+        {"conflict": truth["rival"]} if truth["rival"] else {}
+    )

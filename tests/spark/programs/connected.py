@@ -1,4 +1,4 @@
-"""One batch through Spark Connect, and the tables read through it, told as JSON: SERVER MESSAGES STORE."""
+"""A batch through Spark Connect, the tables read through it, and an audit, told as JSON: SERVER MESSAGES STORE."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import inturn.spark
 
 
 def main(server: str, messages: str, store: str) -> None:
-    """Connect, take one step, and print the report and what is in the store."""
+    """Connect, take one step, audit the same messages, and print what is known then."""
     spark = SparkSession.builder.remote(server).getOrCreate()
     rows = [tuple(row.values()) for row in json.loads(Path(messages).read_text())]
     report = inturn.spark.batch(ledger, spark.createDataFrame(rows, DDL), store=store, buckets=3)
@@ -19,7 +19,8 @@ def main(server: str, messages: str, store: str) -> None:
         table: [row.asDict() for row in inturn.spark.read(spark, store, table).collect()]
         for table in ("states", "outputs", "parked", "rejected", "steps")
     }
-    found = {"session": type(spark).__module__, "report": report.to_dict(), "tables": tables}
+    audit = inturn.spark.audit(spark.createDataFrame(rows, DDL), group="account", order="revision")
+    found = {"session": type(spark).__module__, "report": report.to_dict(), "tables": tables, "audit": audit.to_dict()}
     sys.stdout.write(json.dumps(found, default=str))
 
 

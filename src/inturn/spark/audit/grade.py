@@ -1,5 +1,6 @@
 """Which grade of order a log has, why, and the pipeline that fits it. Pure: numbers in, sentences out."""
 
+import json
 import math
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -31,6 +32,7 @@ class Evidence:
         late: by how much late messages are late.
         differ: in what contradicting messages differ.
         unique: a column that could be the id, if none was given.
+        nested: columns that were named by their path within another.
     """
 
     keys: Keys
@@ -42,6 +44,7 @@ class Evidence:
     late: Late | None
     differ: list[Differ] = field(default_factory=list)
     unique: str | None = None
+    nested: tuple[str, ...] = ()
 
     def count(self, kind: Kind) -> int:
         """Messages of a kind."""
@@ -62,6 +65,9 @@ class Choice:
 def decide(seen: Evidence) -> Choice:
     """The strongest grade that the data carry."""
     choice = _decided(seen)
+    if seen.nested:
+        inside = f"A pipeline takes fields of the message itself: bring {', '.join(seen.nested)} to the top first."
+        choice = replace(choice, needs=[*choice.needs, inside])
     alone = next((each for each in seen.differ if len(each.columns) == 1 and each.part >= _MOSTLY), None)
     if alone is None:
         return choice
@@ -84,19 +90,24 @@ def _decided(seen: Evidence) -> Choice:
 def line(seen: Evidence, choice: Choice, name: str) -> str:
     """The pipeline as a line of Python."""
     keys = seen.keys
-    parts = [f"name={name!r}", f"group={keys.group!r}", f"order={choice.order}"]
+    parts = [f"name={_text(name)}", f"group={_text(keys.group)}", f"order={choice.order}"]
     own_id = keys.id or (seen.unique if choice.name in ("Timestamp", "Arrival") else None)
     if own_id is not None:
-        parts.append(f"id={own_id!r}")
+        parts.append(f"id={_text(own_id)}")
     elif choice.name in ("Timestamp", "Arrival"):
-        parts.append("id='…'")
+        parts.append('id="…"')
     if keys.arrival is not None:
-        parts.append(f"arrival={keys.arrival!r}")
+        parts.append(f"arrival={_text(keys.arrival)}")
     if keys.ignore:
-        parts.append(f"ignore={list(keys.ignore)!r}")
+        parts.append(f"ignore=[{', '.join(map(_text, keys.ignore))}]")
     if choice.on_gap is not None:
         parts.append(f"on_gap={choice.on_gap}")
-    return f"Pipeline({', '.join(parts)}, handler=apply)".replace("'", '"')
+    return f"Pipeline({', '.join(parts)}, handler=apply)"
+
+
+def _text(name: str) -> str:
+    """A text as Python and JSON write it, in double quotes."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _counting(seen: Evidence, column: str, gaps: Gaps | None) -> Choice:
@@ -124,8 +135,8 @@ def _counting(seen: Evidence, column: str, gaps: Gaps | None) -> Choice:
         says.append(f"{late} came after a later one; Gapless waits and puts them right.")
     on_gap, needs = _waiting(seen, gaps, says)
     start = [f"start={seen.keys.start}"] if seen.keys.start not in (None, 1) else []
-    epoch = [f"epoch={seen.keys.epoch!r}"] if seen.keys.epoch is not None else []
-    return Choice("Gapless", f"Gapless({', '.join([repr(column), *start, *epoch])})", says, needs, on_gap)
+    epoch = [f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch is not None else []
+    return Choice("Gapless", f"Gapless({', '.join([_text(column), *start, *epoch])})", says, needs, on_gap)
 
 
 def _waiting(seen: Evidence, gaps: Gaps | None, says: list[str]) -> tuple[str | None, list[str]]:
@@ -141,13 +152,13 @@ def _waiting(seen: Evidence, gaps: Gaps | None, says: list[str]) -> tuple[str | 
     if gaps is not None and gaps.lost:
         missing = f"{many(gaps.lost_revisions, 'revision')} in {many(gaps.lost, 'gap')}"
         says.append(f"{missing} never came: a group must not wait for them for ever.")
-        on_gap = f"Wait('{wait}', then='park')"
+        on_gap = f'Wait("{wait}", then="park")'
     if seen.keys.start is None:
         says.append("Groups begin at any revision, so the log is cut off at its beginning.")
         needs.append(
             "Gapless waits for a group's first revision: read the log from its beginning, or let it be skipped."
         )
-        on_gap = f"Wait('{wait}', then='skip')"
+        on_gap = f'Wait("{wait}", then="skip")'
     return on_gap, needs
 
 
@@ -158,7 +169,7 @@ def _rising(seen: Evidence, column: str, says: list[str]) -> Choice:
     if ties:
         share = "message shares its" if ties == 1 else "messages share their"
         says = [*says, f"{ties:,} {share} place with an earlier one: Monotone calls all but the first conflicts."]
-    order = ", ".join([repr(column), *([f"epoch={seen.keys.epoch!r}"] if seen.keys.epoch else [])])
+    order = ", ".join([_text(column), *([f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch else [])])
     if not late:
         says = [*says, f"Within its group, {column} never falls: newer and older are told apart, no gap is."]
         return Choice("Monotone", f"Monotone({order})", says, [])
@@ -186,7 +197,7 @@ def _timed(seen: Evidence, column: str) -> Choice:
         tied = many(seen.count(Kind.TIE), "message")
         says.append(f"{tied} came with the time of an earlier one of the group: their ids decide which is first.")
     says.append("A time does not count, so nothing tells whether a message is missing.")
-    return Choice("Timestamp", f"Timestamp({column!r}, lateness='{lateness}')", says, _id_needed(seen))
+    return Choice("Timestamp", f'Timestamp({_text(column)}, lateness="{lateness}")', says, _id_needed(seen))
 
 
 def _id_needed(seen: Evidence) -> list[str]:

@@ -72,8 +72,7 @@ class Log:
         if keys.order and keys.order_by:
             msg = f"order={keys.order!r} and order_by={keys.order_by!r}: give one; order counts, order_by only sorts"
             raise InputError(msg)
-        given = (keys.group, keys.order, keys.order_by, keys.id, keys.epoch, keys.arrival, keys.time)
-        for name in (*(name for name in given if name is not None), *keys.ignore):
+        for name in (*keys.named, *keys.ignore):
             column(df, name)
         if keys.order is not None and kind_of(df, keys.order) in TIMES:
             msg = f"the column {keys.order!r} is a time, which does not count; use --order-by (order_by=) for it"

@@ -302,6 +302,12 @@ class Keys:
     ignore: tuple[str, ...] = ()
 
     @property
+    def named(self) -> list[str]:
+        """All columns that it names but those that are no content."""
+        names = (self.group, self.order, self.order_by, self.id, self.epoch, self.arrival, self.time)
+        return [name for name in names if name is not None]
+
+    @property
     def place(self) -> str | None:
         """The column with a message's place in its group's order."""
         return self.order or self.order_by

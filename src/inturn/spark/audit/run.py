@@ -167,6 +167,7 @@ def _grade(report: Report, log: Log, placed: int) -> Grade | None:
         report.late,
         report.differ,
         rating.unique(log.df, report.keys) if no_id else None,
+        tuple(name for name in log.keys.named if name not in log.df.columns),
     )
     choice = grade.decide(seen)
     return Grade(choice.name, choice.evidence, grade.line(seen, choice, _name(report.source)), choice.needs)

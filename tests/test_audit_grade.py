@@ -1,0 +1,94 @@
+"""Which grade is chosen on which evidence, and that the pipeline which is proposed can be defined."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
+
+import inturn
+from inturn.core.pipeline import Pipeline
+from inturn.spark.audit.grade import Evidence, decide, line
+from inturn.spark.audit.report import Differ, Found, Gaps, Keys, Kind, Late, Spread
+
+COUNTS = Evidence(Keys("g", order="n", start=1), False, 1_000, 10, {}, Gaps(0, 0, 0, 0, None, ""), None)
+TIMES = replace(COUNTS, keys=Keys("g", order_by="at", id="tx"), is_time=True, gaps=None)
+
+
+def lost(revisions: int) -> Gaps:
+    return Gaps(1, revisions, 0, 0, None, "")
+
+
+def late(seconds: float) -> Late:
+    spread = Spread(1, seconds, seconds, [])
+    return Late(Spread(1, 2, 3, []), spread, spread)
+
+
+def found(**kinds: int) -> dict[Kind, Found]:
+    return {Kind(kind.replace("_", "-")): Found(count, 1) for kind, count in kinds.items()}
+
+
+EVIDENCE = {
+    'Gapless("n")': COUNTS,
+    'Gapless("n", start=0)': replace(COUNTS, keys=replace(COUNTS.keys, start=0)),
+    'Gapless("n", epoch="boot")': replace(COUNTS, keys=replace(COUNTS.keys, epoch="boot")),
+    'Gapless("n"), on_gap=Wait("10 minutes", then="park")': replace(COUNTS, gaps=lost(50)),
+    'Gapless("n"), on_gap=Wait("1 hour", then="park")': replace(
+        COUNTS, gaps=lost(5), late=late(3_000), found=found(late=3)
+    ),
+    'Gapless("n"), on_gap=Wait("10 minutes", then="skip")': replace(COUNTS, keys=Keys("g", order="n")),
+    'Monotone("n")': replace(COUNTS, gaps=lost(60)),
+    'Monotone("n") ': replace(COUNTS, found=found(conflict=11)),
+    'Monotone("lsn", epoch="e")': replace(COUNTS, keys=Keys("g", order_by="lsn", epoch="e"), gaps=None),
+    'Timestamp("at", lateness="0 seconds"), id="tx"': TIMES,
+    'Timestamp("at", lateness="5 minutes"), id="tx"': replace(TIMES, late=late(61), found=found(late=1)),
+    'Timestamp("at", lateness="3 weeks"), id="tx"': replace(TIMES, late=late(1_300_000), found=found(late=1)),
+    'Arrival(), id="…"': replace(TIMES, keys=Keys("g"), is_time=False),
+    'Arrival(), id="key"': replace(TIMES, keys=Keys("g"), is_time=False, unique="key"),
+}
+
+
+@pytest.mark.parametrize("order", EVIDENCE)
+def test_the_strongest_grade_that_the_data_carry(order: str) -> None:
+    seen = EVIDENCE[order]
+    proposed = line(seen, decide(seen), "log")
+    assert proposed == f'Pipeline(name="log", group="g", order={order.strip()}, handler=apply)'
+
+
+names = st.text(min_size=1, max_size=12)
+amounts = st.integers(0, 2_000)
+
+
+@given(
+    keys=st.builds(
+        Keys,
+        group=names,
+        order=st.none() | names,
+        id=st.none() | names,
+        epoch=st.none() | names,
+        start=st.none() | st.integers(0, 9),
+    ),
+    by=st.none() | names,
+    is_time=st.booleans(),
+    kinds=st.dictionaries(st.sampled_from(Kind), st.builds(Found, amounts, amounts)),
+    gone=amounts,
+    seconds=st.none() | st.floats(0, 1e9),
+)
+def test_what_is_proposed_is_a_pipeline_and_says_why(
+    keys: Keys, by: str | None, is_time: bool, kinds: dict[Kind, Found], gone: int, seconds: float | None
+) -> None:
+    keys = keys if keys.order is not None else replace(keys, order_by=by)
+    seen = Evidence(keys, is_time, 5_000, 7, kinds, lost(gone), None if seconds is None else late(seconds))
+    choice = decide(seen)
+    pipeline = eval(line(seen, choice, "log"), {"apply": lambda state, message: (state, [])} | vars(inturn))  # noqa: S307 - our own text
+    assert isinstance(pipeline, Pipeline)
+    assert (pipeline.group, type(pipeline.order).__name__) == (keys.group, choice.name)
+    assert choice.evidence
+
+
+def test_a_column_that_alone_makes_messages_differ_is_named() -> None:
+    seen = replace(COUNTS, found=found(conflict=3), differ=[Differ(["offset"], 0.9), Differ(["amount"], 0.1)])
+    assert "90% of the contradicting messages differ in offset alone" in decide(seen).needs[0]
+    assert not decide(replace(seen, differ=[Differ(["amount", "type"], 1)])).needs
