@@ -41,7 +41,7 @@ class Folder:
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         place = F.timestamp_micros("o") if log.is_time else F.col("o")
-        faults = rows.where(F.size("kinds") > 0).select(
+        faults = rows.where("kinds is not null").select(
             "f",
             "m",
             F.explode("kinds").alias("kind"),

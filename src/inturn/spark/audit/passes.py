@@ -46,14 +46,17 @@ def telling(rows: "DataFrame", *, orders: bool, counts: bool, with_id: bool) -> 
         with_id: whether messages have ids.
 
     Returns:
-        Rows with these columns more:
+        Rows that are sorted by group, epoch, ``down``, ``c`` and ``p``, with these columns more:
 
         * ``p``: the place in which it arrived, from 1; ``k``: the clock of its group then.
         * ``top``: the greatest place that had arrived before it; null for the first.
-        * ``above``, ``below``: the place of the next row up and down; the same if that is a copy or rival.
-        * ``p_above``, ``k_above``: when the first message of a higher place had arrived; null if it is the highest.
-        * ``n``: rows so far; ``k_first``, ``k_last``: of the group so far. In a group's last row, whose
-          ``below`` is null, they are the group's, and its place is the lowest.
+        * ``down``: its place the other way round, so that sorting begins with the highest.
+        * ``above``, ``below``: the place of the next row up and down; the same where several messages have one.
+        * ``again``: whether an earlier message has its place and its content.
+        * ``p_above``, ``k_above``: when the first message of a higher place had arrived. If messages share a place,
+          only the first row of them has it right; the others' are less.
+        * ``n``: rows so far; ``k_first``, ``k_last``: of the group so far. In a group's last row, whose ``below`` is
+          null, they are the group's, and its place is the lowest.
         * ``other``: whether an earlier message of the group has the same id and other content.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -63,37 +66,34 @@ def telling(rows: "DataFrame", *, orders: bool, counts: bool, with_id: bool) -> 
     arrivals = timelines().orderBy("f", "m")
     arrived = rows.select(
         "*",
-        F.bitwise_not("o").alias("down"),  # sorts from the highest; unlike -o, it has a value for every number
+        F.bitwise_not("o").alias("down"),  # unlike -o, it has a value for every number
         F.row_number().over(arrivals).alias("p"),
         F.max("o").over(before(arrivals)).alias("top"),
         F.max("t").over(so_far(arrivals)).alias("k"),
     )
-    falling = timelines().orderBy("down", "p")
+    falling = timelines().orderBy("down", "c", "p")
+    place = F.col("o")
     placed = arrived.select(
         "*",
         F.lag("o").over(falling).alias("above"),
         F.lead("o").over(falling).alias("below"),
+        (F.lag("c").over(falling) == F.col("c")).alias("alike"),
         F.row_number().over(falling).alias("n"),
         F.min("p").over(before(falling)).alias("p_above"),
         F.min("k").over(before(falling)).alias("k_above"),
         F.min("k").over(so_far(falling)).alias("k_first"),
         F.max("k").over(so_far(falling)).alias("k_last"),
-    ).drop("down")
-    place = F.col("o")
-    tells = (
-        F.col("below").isNull()
-        | (F.col("above") == place)
-        | (F.col("below") == place)
-        | F.col("other")
-        | (F.col("bad") != GOOD)
     )
+    shared = (F.col("above") == place) | (F.col("below") == place)
+    tells = F.col("below").isNull() | shared | F.col("other") | (F.col("bad") != GOOD)
     if orders:
         tells |= place < F.col("top")
     if counts:
         tells |= F.col("above") - 1 > place
     if with_id:
         tells |= F.col("i").isNull()
-    return placed.where(tells)
+    again = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003
+    return placed.where(tells).withColumn("again", again).drop("alike")
 
 
 def _same_id() -> "Column":

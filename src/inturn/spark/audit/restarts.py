@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from inturn.spark.audit.passes import before, so_far, timelines
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 FALL: Final = 100
 """A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
@@ -19,16 +19,18 @@ SURELY: Final = 10
 """A group whose last message is its first revision, contradicted, has restarted if it had come so far above it."""
 
 
-def suspects(told: "DataFrame") -> "DataFrame":
-    """The groups in which numbers may start again, as (h, g)."""
+def may_start(*, rival: "Column", first: "Column") -> "Column":
+    """Whether a telling row may be the first of a new timeline.
+
+    Args:
+        rival: whether it contradicts an earlier one of its place.
+        first: whether it is the first of its place.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    first = F.first("c").over(so_far(timelines("o").orderBy("p")))
-    lowest = F.min("o").over(timelines())
-    looked = told.where("bad = 0").select("*", (first != F.col("c")).alias("rival"), lowest.alias("lowest"))
-    again = F.col("rival") & (F.col("o") == F.col("lowest")) & (F.col("top") > F.col("o"))
-    fell = F.col("o").isin(0, 1) & (F.col("top") > F.col("o") + FALL) & ~F.col("above").eqNullSafe(F.col("o"))
-    return looked.where(again | fell).select("h", "g").distinct()
+    again = rival & (F.col("o") == F.col("lowest")) & (F.col("top") > F.col("o"))
+    fell = first & F.col("o").isin(0, 1) & (F.col("top") > F.col("o") + FALL)
+    return again | fell
 
 
 def divided(rows: "DataFrame") -> "DataFrame":

@@ -1,7 +1,7 @@
 """The audit of a DataFrame from end to end: read, sort twice, count, judge."""
 
 import time as clock
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -18,6 +18,8 @@ from inturn.spark.audit.words import instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    Keep = Callable[[DataFrame], DataFrame]
 
 _RIVALS: Final = {Kind.CONFLICT, Kind.TWO_WRITERS, Kind.TIE}
 _UNPLACED: Final = (Kind.UNREADABLE, Kind.NO_GROUP, Kind.NO_ORDER)
@@ -88,7 +90,8 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
 
 
 def _audited(log: Log, source: str, patience_us: int | None, columns: list[Column], folder: Folder | None) -> Report:
-    with _judged(log) as rows:
+    with _at_hand() as keep:
+        rows = _judged(log, keep)
         seen = totals.overview(rows)
         found = totals.faults(rows, seen)
         keys, found_late, found_gaps, holes = log.keys, None, None, None
@@ -97,6 +100,7 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
         if log.counts:
             keys = replace(keys, start=seen.start(keys.start))
             holes, patience = totals.dated(gaps(rows, keys.start), found_late, seen.ended_us, patience_us)
+            holes = keep(holes)
             found_gaps, in_groups = totals.gaps(holes, patience, seen)
             if found_gaps.lost:
                 found[Kind.GAP] = Found(found_gaps.lost_revisions, in_groups)
@@ -130,27 +134,33 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
     return report
 
 
+def _judged(log: Log, keep: "Keep") -> "DataFrame":
+    """The telling rows of a log with their verdicts."""
+    known = {"orders": log.keys.place is not None, "counts": log.counts, "with_id": log.keys.id is not None}
+    rows = log.rows()
+    whole = keep(judged(telling(rows, **known), log))
+    suspects = whole.where("suspect").select("h", "g").distinct()
+    if suspects.isEmpty():
+        return whole
+    suspects = keep(suspects)
+    again = restarts.divided(rows.join(suspects, ["h", "g"], "left_semi"))
+    anew = judged(telling(again, **known), log)
+    return keep(whole.join(suspects, ["h", "g"], "left_anti").unionByName(anew))
+
+
 @contextmanager
-def _judged(log: Log) -> "Iterator[DataFrame]":
-    """The telling rows of a log with their verdicts, kept at hand while the block runs."""
+def _at_hand() -> "Iterator[Keep]":
+    """Keeps what it is given at hand for the queries of the block, once it has been worked out."""
     from pyspark.storagelevel import StorageLevel
 
-    known = {"orders": log.keys.place is not None, "counts": log.counts, "with_id": log.keys.id is not None}
     with ExitStack() as kept:
 
-        def at_hand(df: "DataFrame") -> "DataFrame":
+        def keep(df: "DataFrame") -> "DataFrame":
             df.persist(StorageLevel.MEMORY_AND_DISK)
             kept.callback(df.unpersist)
             return df
 
-        rows = log.rows()
-        told = at_hand(telling(rows, **known))
-        if log.counts and log.keys.epoch is None:
-            suspects = at_hand(restarts.suspects(told))
-            if suspects.count():
-                again = restarts.divided(rows.join(suspects, ["h", "g"], "left_semi"))
-                told = told.join(suspects, ["h", "g"], "left_anti").unionByName(telling(again, **known))
-        yield at_hand(judged(told, log))
+        yield keep
 
 
 def _grade(report: Report, log: Log, placed: int) -> Grade | None:

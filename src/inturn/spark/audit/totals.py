@@ -1,7 +1,6 @@
 """The numbers of a report: small queries over the telling rows, each a handful of rows to bring here."""
 
-import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,36 +128,26 @@ def late(rows: "DataFrame", log: Log) -> Late | None:
         "seconds": F.col("waited") / 1e6,
         "behind": F.col("behind") / (1e6 if log.is_time else 1),
     }
-    found = _spreads(rows.where(F.col("positions").isNotNull()), values)
-    if "positions" not in found:
-        return None
-    return Late(found["positions"], found.get("seconds"), found["behind"])
-
-
-def _spreads(rows: "DataFrame", values: "dict[str, Column]") -> dict[str, Spread]:
-    """How the values of columns are spread, those that are not null; a column without any is left out."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    each = F.array(*(F.struct(F.lit(name).alias("what"), value.alias("v")) for name, value in values.items()))
-    flat = rows.select(F.inline(each)).where("v is not null")
-    ranks = flat.groupBy("what").agg(F.percentile_approx("v", [0.5, 0.99], _EXACT).alias("ranks"))
-    quantiles = {row.what: row.ranks for row in ranks.collect()}
-    if not quantiles:
-        return {}
-    counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
-    most: dict[str, float] = {}
-    bars = flat.groupBy("what", _step(F.col("v")).alias("step")).agg(F.count("*").alias("n"), F.max("v").alias("most"))
-    for row in bars.collect():
-        counts[row.what][row.step] = row.n
-        most[row.what] = max(row.most, most.get(row.what, row.most))
-    return {what: Spread(median, p99, most[what], _bars(counts[what])) for what, (median, p99) in quantiles.items()}
+    lates = rows.where("positions is not null").select(*(value.alias(name) for name, value in values.items()))
+    ranks = [F.percentile_approx(name, [0.5, 0.99], _EXACT).alias(name) for name in values]
+    whole = lates.agg(*ranks, *(F.max(name).alias(f"most_{name}") for name in values)).collect()[0]
+    counts: dict[str, Counter[int]] = {name: Counter() for name in values}
+    for row in lates.groupBy(*(_step(F.col(name)).alias(name) for name in values)).count().collect():
+        for name in values:
+            counts[name][row[name]] += row["count"]
+    found = {
+        name: Spread(whole[name][0], whole[name][1], whole[f"most_{name}"], _bars(counts[name]))
+        for name in values
+        if whole[name] is not None
+    }
+    return Late(found["positions"], found.get("seconds"), found["behind"]) if found else None
 
 
 def _step(value: "Column") -> "Column":
     """The bar of a value: below 1 is one bar, each further one is twice as wide."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    return F.when(value < 1, -1).otherwise(F.floor(F.log2(value)))
+    return F.when(value < 1, -1).when(value >= 1, F.floor(F.log2(value)))
 
 
 def _bars(counts: dict[int, int]) -> list[Bar]:
@@ -291,27 +280,23 @@ def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consu
 
 def samples(rows: "DataFrame", log: Log, *, blanks: bool) -> dict[Kind, list[str]]:
     """Some examples of each kind, in words; ``blanks`` says whether to look for groups with a word for nothing."""
-    from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    faults = rows.select("*", F.explode("kinds").alias("kind")).where(F.col("bad") == GOOD)
-    few = F.row_number().over(Window.partitionBy("kind").orderBy("g", "e", "p"))
-    chosen = faults.select("*", few.alias("few")).where(F.col("few") <= SAMPLES).orderBy("kind", "few").collect()
-    told = {
-        Kind(kind): [_told(row, log) for row in own]
-        for kind, own in itertools.groupby(chosen, key=lambda row: row.kind)
-    }
+    faults = rows.where(F.col("bad") == GOOD).select("*", F.explode("kinds").alias("kind"))
+    example = F.struct("g", "e", "p", "o", "positions", "waited")
+    few = faults.groupBy("kind").agg(F.min_by(example, F.struct("g", "e", "p"), SAMPLES).alias("few"))
+    told = {Kind(row.kind): [_told(row.kind, each, log) for each in row.few] for row in few.collect()}
     if blanks:
         blank = groups(rows).where(is_placeholder(F.col("g"))).select("g").distinct().orderBy("g").limit(SAMPLES)
         told[Kind.PLACEHOLDER] = [repr(row.g) for row in blank.collect()]
     return told
 
 
-def _told(row: Any, log: Log) -> str:
+def _told(kind: str, row: Any, log: Log) -> str:
     words: str = row.g if row.g.strip() else repr(row.g)
     if log.keys.place is not None:
         words += f" at {moment(row.o) if log.is_time else row.o}"
-    if row.kind == Kind.LATE:
+    if kind == Kind.LATE:
         words += f", {many(row.positions, 'message')} late"
         if row.waited:
             words += f" ({duration(row.waited / 1e6)})"

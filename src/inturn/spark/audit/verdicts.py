@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from inturn.spark.audit import restarts
 from inturn.spark.audit.log import GOOD, NO_GROUP, NO_ORDER, UNREADABLE, Log
-from inturn.spark.audit.passes import before, so_far, timelines
+from inturn.spark.audit.passes import before, timelines
 from inturn.spark.audit.report import Kind
 
 if TYPE_CHECKING:
@@ -14,72 +15,86 @@ _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown"
 
 
 def judged(told: "DataFrame", log: Log) -> "DataFrame":
-    """The telling rows with what they say.
+    """The telling rows with what they say. It sorts nothing: the rows come as the second pass sorted them.
 
     Returns:
-        The rows with these columns more:
+        Of the rows what is needed further: ``h``, ``g``, ``e``, ``o``, ``f``, ``m``, ``bad``, ``p``, ``n``, ``below``,
+        ``k_first``, ``k_last``, and:
 
-        * ``kinds``: the kinds of faults of the message, an array of texts, often empty.
-        * ``copy``: whether an earlier message has its place.
+        * ``kinds``: the kinds of faults of the message, an array of texts; null for none.
+        * ``missing_to``: the revision before which all behind this one are missing; null for none.
+        * ``opened``, ``opened_us``: when that gap opened: the place of arrival, and the clock.
         * ``positions``: of a late one, messages of the group since the first that overtook it, itself among them.
         * ``waited``: of a late one, the same in microseconds; null where there is no time.
         * ``behind``: of a late one, how far its place is behind the greatest so far.
-        * ``size``, ``lowest``: of its group, the messages and the first place.
+        * ``size``: the messages of its group.
+        * ``suspect``: whether its group's numbers may start again here, see :mod:`inturn.spark.audit.restarts`.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     place, top, good = F.col("o"), F.col("top"), F.col("bad") == GOOD
-    own = timelines("o").orderBy("p")
-    again = F.row_number().over(timelines("o", "c").orderBy("p")) > 1
+    shared = timelines("down")
     rows = told.select(
         "*",
-        F.col("above").eqNullSafe(place).alias("copy"),
-        again.alias("again"),
-        (F.first("c").over(so_far(own)) != F.col("c")).alias("rival"),
+        F.min("p").over(shared).alias("p_first"),
+        F.min_by("c", "p").over(shared).alias("c_first"),
+        F.max("p_above").over(shared).alias("p_over"),
+        F.max("k_above").over(shared).alias("k_over"),
         F.max("n").over(timelines()).alias("size"),
         F.min("o").over(timelines()).alias("lowest"),
     )
-    rival = good & F.col("copy") & ~F.col("again")
-    late = good & ~F.col("copy") & (place < top) if log.keys.place else F.lit(False)  # noqa: FBT003
+    first = F.col("p") == F.col("p_first")
+    rival = good & ~first & ~F.col("again") & (F.col("c") != F.col("c_first"))
+    late = good & first & (place < top) if log.keys.place else F.lit(False)  # noqa: FBT003
+    suspect, gap = F.lit(False), F.lit(False)  # noqa: FBT003
+    rival_kind: Column = F.lit(str(Kind.TIE))
     if log.counts:
         rows = rows.withColumn("writers", _two_writers(rival))
-        rival_kind: Column = F.when(F.col("writers"), Kind.TWO_WRITERS).otherwise(Kind.CONFLICT)
-    else:
-        rival_kind = F.lit(str(Kind.TIE))
-    # A number that starts again at the epoch's first message: only where no column says so.
-    restart = good & (F.col("e") > 0) & (F.col("p") == 1) if log.counts and not log.keys.epoch else F.lit(False)  # noqa: FBT003
-    no_id = good & F.col("i").isNull() if log.keys.id else F.lit(False)  # noqa: FBT003
-    kinds = F.array(
-        F.when(F.col("bad") == UNREADABLE, Kind.UNREADABLE)
-        .when(F.col("bad") == NO_GROUP, Kind.NO_GROUP)
-        .when(F.col("bad") == NO_ORDER, Kind.NO_ORDER),
-        F.when(good & F.col("copy") & F.col("again"), Kind.DUPLICATE),
-        F.when(rival, rival_kind),
-        F.when(late, Kind.LATE),
-        F.when(good & F.col("other"), Kind.ID_CONFLICT),
-        F.when(restart, Kind.RESET),
-        F.when(no_id, Kind.NO_ID),
+        rival_kind = F.when(F.col("writers"), Kind.TWO_WRITERS).otherwise(Kind.CONFLICT)
+        gap = good & (F.col("above") - 1 > place)
+        if log.keys.epoch is None:
+            suspect = restarts.may_start(rival=rival, first=good & first)
+    kinds = F.array_compact(
+        F.array(
+            F.when(F.col("bad") == UNREADABLE, Kind.UNREADABLE)
+            .when(F.col("bad") == NO_GROUP, Kind.NO_GROUP)
+            .when(F.col("bad") == NO_ORDER, Kind.NO_ORDER),
+            F.when(good & F.col("again"), Kind.DUPLICATE),
+            F.when(rival, rival_kind),
+            F.when(late, Kind.LATE),
+            F.when(good & F.col("other"), Kind.ID_CONFLICT),
+            F.when(_restart(log), Kind.RESET),
+            F.when(good & F.col("i").isNull() & F.lit(log.keys.id is not None), Kind.NO_ID),
+        )
     )
     return rows.select(
-        "*",
-        F.array_compact(kinds).alias("kinds"),
-        F.when(late, F.col("p") - F.col("p_above")).alias("positions"),
-        F.when(late, F.col("k") - F.col("k_above")).alias("waited"),
+        *("h", "g", "e", "o", "f", "m", "bad", "p", "n", "below", "k_first", "k_last", "size"),
+        F.when(F.size(kinds) > 0, kinds).alias("kinds"),
+        F.when(gap, F.col("above")).alias("missing_to"),
+        F.when(gap, F.col("p_above")).alias("opened"),
+        F.when(gap, F.col("k_above")).alias("opened_us"),
+        F.when(late, F.col("p") - F.col("p_over")).alias("positions"),
+        F.when(late, F.col("k") - F.col("k_over")).alias("waited"),
         F.when(late, top.cast("double") - place.cast("double")).alias("behind"),
+        F.coalesce(suspect, F.lit(False)).alias("suspect"),  # noqa: FBT003
     )
+
+
+def _restart(log: Log) -> "Column":
+    """Whether a message is the first of a timeline that no column tells of."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    unsaid = F.lit(log.counts and log.keys.epoch is None)
+    return unsaid & (F.col("bad") == GOOD) & (F.col("e") > 0) & (F.col("p") == 1)
 
 
 def _two_writers(rival: "Column") -> "Column":
     """Whether revisions that follow each other have rivals: then the group has two writers, not one slip."""
-    from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    rivals = F.when(rival, F.col("o"))
-    falling = timelines().orderBy(F.desc("o"), "p")
-    lower = F.last(rivals, ignorenulls=True).over(before(falling))
-    follows = rival & (lower == F.col("o") + 1)
-    whole = timelines().rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    return F.coalesce(F.max(follows).over(whole), F.lit(False))  # noqa: FBT003
+    higher = F.last(F.when(rival, F.col("o")), ignorenulls=True).over(before(timelines().orderBy("down", "c", "p")))
+    follows = rival & (higher == F.col("o") + 1)
+    return F.coalesce(F.max(follows).over(timelines()), F.lit(False))  # noqa: FBT003
 
 
 def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
@@ -95,14 +110,14 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    inner = rows.where((F.col("bad") == GOOD) & ~F.col("copy") & (F.col("above") - 1 > F.col("o"))).select(
+    inner = rows.where("missing_to is not null").select(
         "g",
         "e",
         (F.col("o") + 1).alias("first"),
-        (F.col("above") - 1).alias("last"),
+        (F.col("missing_to") - 1).alias("last"),
         "size",
-        F.col("p_above").alias("opened"),
-        F.col("k_above").alias("opened_us"),
+        "opened",
+        "opened_us",
     )
     found = inner
     if start is not None:
