@@ -161,14 +161,16 @@ def table_of(
     return table
 
 
-def add_options(parser: argparse.ArgumentParser, contenders: Iterable[str]) -> None:
-    """The options that all have."""
+def add_options(parser: argparse.ArgumentParser, contenders: Iterable[str], *, slow: bool = True) -> None:
+    """The options that all have; ``slow`` says whether there are contenders that are not run on everything."""
     parser.add_argument("--messages", type=int)
     parser.add_argument("--groups", type=int, nargs="+")
     parser.add_argument("--buckets", type=int, default=4, help="partitions of every contender")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds, after one to warm up")
     parser.add_argument("--only", nargs="+", choices=contenders, default=list(contenders))
-    parser.add_argument("--full", action="store_true", help="run slow contenders on everything, however long it takes")
+    if slow:
+        everything = "run slow contenders on everything, however long it takes"
+        parser.add_argument("--full", action="store_true", help=everything)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 

@@ -123,13 +123,13 @@ class Log:
             bad.alias("bad"),
             *more,
         )
+        # A message without a place has a timeline of its own: no two numbers have the same xxhash64.
         good = F.col("bad") == GOOD
         added = base.columns[len(COLUMNS) - 1 :]
         return base.select(
             F.when(good, F.xxhash64("g")).otherwise(F.xxhash64("m")).alias("h"),
             F.when(good, F.col("g")).alias("g"),
-            F.when(good, F.col("e")).otherwise(F.col("m")).alias("e"),
-            *COLUMNS[3:],
+            *COLUMNS[2:],
             *added,
         )
 

@@ -5,21 +5,25 @@ values, so a row knows what came before it without anybody looking back, and the
 left are the messages with a fault, or beside one, and the last row of each group, which knows the group's totals.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from inturn.spark.audit.log import GOOD
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, WindowSpec
+    from pyspark.sql import DataFrame, WindowSpec
 
-GROUP = ("h", "g", "e")
+Key: TypeAlias = tuple[str, ...]
+GROUP: Final[Key] = ("h", "g")
+"""What messages of one timeline share; a column less is a sixth of the cost of sorting by it."""
+EPOCH: Final[Key] = (*GROUP, "e")
+"""The same where groups have epochs."""
 
 
-def timelines(*more: str) -> "WindowSpec":
-    """The messages of one timeline: of a group, and of an epoch where groups have epochs."""
+def timelines(key: Key, *more: str) -> "WindowSpec":
+    """The messages of each timeline."""
     from pyspark.sql import Window
 
-    return Window.partitionBy(*GROUP, *more)
+    return Window.partitionBy(*key, *more)
 
 
 def before(window: "WindowSpec") -> "WindowSpec":
@@ -36,17 +40,19 @@ def so_far(window: "WindowSpec") -> "WindowSpec":
     return window.rowsBetween(Window.unboundedPreceding, 0)
 
 
-def telling(rows: "DataFrame", *, orders: bool, counts: bool, with_id: bool) -> "DataFrame":
+def telling(rows: "DataFrame", key: Key, *, orders: bool, counts: bool, with_id: bool, with_time: bool) -> "DataFrame":
     """The rows that have something to tell.
 
     Args:
-        rows: all of a log, see :data:`inturn.spark.audit.log.COLUMNS`.
+        rows: all of a log, see :data:`inturn.spark.audit.log.COLUMNS`; and ``other``, whether its id is another's.
+        key: what messages of one timeline share.
         orders: whether messages have places; without, a row's place is its content.
         counts: whether the order counts, so that a hole is a gap.
         with_id: whether messages have ids.
+        with_time: whether they have times; without, all of the clock is null.
 
     Returns:
-        Rows that are sorted by group, epoch, ``down``, ``c`` and ``p``, with these columns more:
+        Rows that are sorted by ``key``, ``down``, ``c`` and ``p``, with these columns more:
 
         * ``p``: the place in which it arrived, from 1; ``k``: the clock of its group then.
         * ``top``: the greatest place that had arrived before it; null for the first.
@@ -57,21 +63,20 @@ def telling(rows: "DataFrame", *, orders: bool, counts: bool, with_id: bool) -> 
           only the first row of them has it right; the others' are less.
         * ``n``: rows so far; ``k_first``, ``k_last``: of the group so far. In a group's last row, whose ``below`` is
           null, they are the group's, and its place is the lowest.
-        * ``other``: whether an earlier message of the group has the same id and other content.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    nothing = F.lit(None).cast("bigint")
     rows = rows.repartition("h")
-    rows = rows.select("*", (_same_id() if with_id else F.lit(False)).alias("other"))  # noqa: FBT003
-    arrivals = timelines().orderBy("f", "m")
+    arrivals = timelines(key).orderBy("f", "m")
     arrived = rows.select(
         "*",
         F.bitwise_not("o").alias("down"),  # unlike -o, it has a value for every number
         F.row_number().over(arrivals).alias("p"),
         F.max("o").over(before(arrivals)).alias("top"),
-        F.max("t").over(so_far(arrivals)).alias("k"),
+        (F.max("t").over(so_far(arrivals)) if with_time else nothing).alias("k"),
     )
-    falling = timelines().orderBy("down", "c", "p")
+    falling = timelines(key).orderBy("down", "c", "p")
     place = F.col("o")
     placed = arrived.select(
         "*",
@@ -80,9 +85,9 @@ def telling(rows: "DataFrame", *, orders: bool, counts: bool, with_id: bool) -> 
         (F.lag("c").over(falling) == F.col("c")).alias("alike"),
         F.row_number().over(falling).alias("n"),
         F.min("p").over(before(falling)).alias("p_above"),
-        F.min("k").over(before(falling)).alias("k_above"),
-        F.min("k").over(so_far(falling)).alias("k_first"),
-        F.max("k").over(so_far(falling)).alias("k_last"),
+        (F.min("k").over(before(falling)) if with_time else nothing).alias("k_above"),
+        (F.min("k").over(so_far(falling)) if with_time else nothing).alias("k_first"),
+        (F.max("k").over(so_far(falling)) if with_time else nothing).alias("k_last"),
     )
     shared = (F.col("above") == place) | (F.col("below") == place)
     tells = F.col("below").isNull() | shared | F.col("other") | (F.col("bad") != GOOD)
@@ -94,13 +99,3 @@ def telling(rows: "DataFrame", *, orders: bool, counts: bool, with_id: bool) -> 
         tells |= F.col("i").isNull()
     again = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003
     return placed.where(tells).withColumn("again", again).drop("alike")
-
-
-def _same_id() -> "Column":
-    """Whether an earlier message of the group has the same id and other content."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    same = so_far(Window.partitionBy("h", "g", "i").orderBy("f", "m"))
-    rival = F.first("c").over(same) != F.col("c")
-    return F.col("i").isNotNull() & (F.col("bad") == GOOD) & rival

@@ -8,7 +8,7 @@ from far above to 0 or 1, are looked at.
 
 from typing import TYPE_CHECKING, Final
 
-from inturn.spark.audit.passes import before, so_far, timelines
+from inturn.spark.audit.passes import GROUP, before, so_far, timelines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,14 +40,14 @@ def divided(rows: "DataFrame") -> "DataFrame":
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    arrivals = timelines().orderBy("f", "m")
-    backwards = timelines().orderBy(F.desc("f"), F.desc("m"))
+    arrivals = timelines(GROUP).orderBy("f", "m")
+    backwards = timelines(GROUP).orderBy(F.desc("f"), F.desc("m"))
     place, top = F.col("o"), F.col("top")
     seen = rows.select(
         "*",
-        F.min("o").over(timelines()).alias("lowest"),
-        (F.first("c").over(so_far(timelines("o").orderBy("f", "m"))) != F.col("c")).alias("rival"),
-        (F.row_number().over(timelines("o", "c").orderBy("f", "m")) == 1).alias("fresh"),
+        F.min("o").over(timelines(GROUP)).alias("lowest"),
+        (F.first("c").over(so_far(timelines(GROUP, "o").orderBy("f", "m"))) != F.col("c")).alias("rival"),
+        (F.row_number().over(timelines(GROUP, "o", "c").orderBy("f", "m")) == 1).alias("fresh"),
     )
     counted = seen.select(
         "*",
@@ -56,7 +56,7 @@ def divided(rows: "DataFrame") -> "DataFrame":
         F.sum((F.col("rival") & F.col("fresh")).cast("bigint")).over(so_far(arrivals)).alias("rivals"),
     )
     beyond = F.last(F.when(place > top, F.col("rivals")), ignorenulls=True).over(before(backwards))
-    ahead = counted.select("*", beyond.alias("beyond"), F.max("rivals").over(timelines()).alias("all_rivals"))
+    ahead = counted.select("*", beyond.alias("beyond"), F.max("rivals").over(timelines(GROUP)).alias("all_rivals"))
     gave_again = F.coalesce("beyond", "all_rivals") - F.col("rivals") + 1
     restated = (gave_again >= 2) & (gave_again >= top - place)
     unfinished = F.col("beyond").isNull() & ((gave_again >= 2) | (top - place >= SURELY))
@@ -64,5 +64,5 @@ def divided(rows: "DataFrame") -> "DataFrame":
     fell = place.isin(0, 1) & (F.col("bottom") > place + FALL)
     restarts = (F.col("fresh") & (again | fell)).cast("bigint")
     numbered = ahead.select("*", F.coalesce(F.sum(restarts).over(so_far(arrivals)), F.lit(0)).alias("epoch"))
-    own = F.first("epoch").over(so_far(timelines("o", "c").orderBy("f", "m")))
+    own = F.first("epoch").over(so_far(timelines(GROUP, "o", "c").orderBy("f", "m")))
     return numbered.select(*(own.alias("e") if name == "e" else name for name in rows.columns))

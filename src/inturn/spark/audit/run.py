@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from inturn.core.order import Duration, duration_us
-from inturn.spark.audit import grade, rating, restarts, rivals, totals, worst
+from inturn.spark.audit import grade, ids, rating, restarts, rivals, totals, worst
 from inturn.spark.audit.folder import Folder
 from inturn.spark.audit.log import Log
-from inturn.spark.audit.passes import telling
+from inturn.spark.audit.passes import EPOCH, GROUP, telling
 from inturn.spark.audit.report import Column, Found, Grade, Keys, Kind, Report
 from inturn.spark.audit.told import told
 from inturn.spark.audit.verdicts import gaps, judged
@@ -44,8 +44,8 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
 ) -> Report:
     """Say what is true of a log's order: copies, conflicts, gaps, late messages, and which grade of order it has.
 
-    It takes two sorts of the log (a third with ``id``), in Spark's own expressions; see docs/audit.md for what each
-    figure means. A column may be named by its path: ``payload.account_id``.
+    It takes two sorts of the log, in Spark's own expressions; docs/audit.md says what each figure means. A column may
+    be named by its path: ``payload.account_id``.
 
     Args:
         df: the messages, on classic Spark or Connect.
@@ -100,7 +100,6 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
         if log.counts:
             keys = replace(keys, start=seen.start(keys.start))
             holes, patience = totals.dated(gaps(rows, keys.start), found_late, seen.ended_us, patience_us)
-            holes = keep(holes)
             found_gaps, in_groups = totals.gaps(holes, patience, seen)
             if found_gaps.lost:
                 found[Kind.GAP] = Found(found_gaps.lost_revisions, in_groups)
@@ -136,15 +135,22 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
 
 def _judged(log: Log, keep: "Keep") -> "DataFrame":
     """The telling rows of a log with their verdicts."""
-    known = {"orders": log.keys.place is not None, "counts": log.counts, "with_id": log.keys.id is not None}
-    rows = log.rows()
-    whole = keep(judged(telling(rows, **known), log))
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    known = {
+        "orders": log.keys.place is not None,
+        "counts": log.counts,
+        "with_id": log.keys.id is not None,
+        "with_time": log.keys.time is not None,
+    }
+    rows = ids.marked(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
+    key = GROUP if log.keys.epoch is None else EPOCH
+    whole = keep(judged(telling(rows, key, **known), key, log))
     suspects = whole.where("suspect").select("h", "g").distinct()
-    if suspects.isEmpty():
+    if not suspects.count():  # unlike isEmpty, it works all of the log out, side by side
         return whole
-    suspects = keep(suspects)
     again = restarts.divided(rows.join(suspects, ["h", "g"], "left_semi"))
-    anew = judged(telling(again, **known), log)
+    anew = judged(telling(again, EPOCH, **known), EPOCH, log)
     return keep(whole.join(suspects, ["h", "g"], "left_anti").unionByName(anew))
 
 

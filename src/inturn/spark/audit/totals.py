@@ -10,7 +10,7 @@ from inturn.spark.audit.verdicts import groups, is_placeholder
 from inturn.spark.audit.words import duration, many, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import Column, DataFrame
 
@@ -170,8 +170,12 @@ def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
 
     by_time = seen.began_us is not None and seen.ended_us is not None
     step, edges = _over_time(seen.began_us or 0, seen.ended_us or 0) if by_time else _over_life()
+    largest_first = F.struct((-F.col("missing")).alias("most"), "g", "e", "first")
     sums = holes.groupBy(step.alias("step"), "open").agg(
-        F.count("*").alias("n"), F.sum("missing").alias("missing"), F.max("age_us").alias("oldest")
+        F.count("*").alias("n"),
+        F.sum("missing").alias("missing"),
+        F.max("age_us").alias("oldest"),
+        F.min_by(F.struct(*holes.columns), largest_first, LARGEST).alias("largest"),
     )
     found = sums.collect()
     lost, still = ([row for row in found if row.open == is_open] for is_open in (False, True))
@@ -186,7 +190,7 @@ def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
         open_revisions=sum(int(row.missing) for row in still),
         oldest_open_s=max(ages) / 1e6 if ages else None,
         patience=patience,
-        largest=named(holes.orderBy("open", F.desc("missing"), "g", "first").limit(LARGEST)) if found else [],
+        largest=named(sorted((gap for row in found for gap in row.largest), key=_largest_lost_first)[:LARGEST]),
         over=[
             (Bar(*edges(each), counts.get((each, False), 0)), Bar(*edges(each), counts.get((each, True), 0)))
             for each in steps
@@ -237,14 +241,14 @@ def dated(
     return holes.select("*", age.alias("age"), age_us.cast("bigint").alias("age_us"), is_open.alias("open")), words
 
 
-def named(holes: "DataFrame") -> list[Gap]:
-    """The gaps themselves, few of them."""
-    return [
-        Gap(
-            row.g, row.e, row["first"], row["last"], row.age, None if row.age_us is None else row.age_us / 1e6, row.open
-        )
-        for row in holes.collect()
-    ]
+def named(holes: "Iterable[Any]") -> list[Gap]:
+    """The gaps themselves, from rows as :func:`dated` gives them."""
+    ages_s = ((row, None if row.age_us is None else row.age_us / 1e6) for row in holes)
+    return [Gap(row.g, row.e, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s]
+
+
+def _largest_lost_first(row: Any) -> tuple[Any, ...]:
+    return row.open, -row.missing, row.g, row.e, row["first"]
 
 
 def sizes(rows: "DataFrame", seen: Overview) -> Sizes | None:
@@ -254,15 +258,19 @@ def sizes(rows: "DataFrame", seen: Overview) -> Sizes | None:
     if seen.median is None:
         return None
     per_group = _by_group(rows)
-    largest = [(row.g, row.n) for row in per_group.orderBy(F.desc("n"), "g").limit(LARGEST).collect()]
     slices = F.pmod("h", F.lit(max(CONSUMERS))).alias("slice")
     sums = per_group.groupBy(_step(F.col("n")).alias("step"), slices).agg(
-        F.count("*").alias("k"), F.sum("n").alias("n")
+        F.count("*").alias("k"),
+        F.sum("n").alias("n"),
+        F.min_by(F.struct("g", "n"), F.struct((-F.col("n")).alias("most"), "g"), LARGEST).alias("largest"),
     )
     counts, load = Counter[int](), Counter[int]()
+    largest: list[tuple[str, int]] = []
     for row in sums.collect():
         counts[row.step] += row.k
         load[row.slice] += row.n
+        largest += [(each.g, each.n) for each in row.largest]
+    largest = sorted(largest, key=lambda each: (-each[1], each[0]))[:LARGEST]
     costs = [_cost(consumers, largest[0][1], load, seen.messages) for consumers in CONSUMERS]
     return Sizes(seen.median, largest, largest[0][1] / seen.messages, _bars(counts), costs)
 

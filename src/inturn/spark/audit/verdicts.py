@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from inturn.spark.audit import restarts
 from inturn.spark.audit.log import GOOD, NO_GROUP, NO_ORDER, UNREADABLE, Log
-from inturn.spark.audit.passes import before, timelines
+from inturn.spark.audit.passes import Key, before, timelines
 from inturn.spark.audit.report import Kind
 
 if TYPE_CHECKING:
@@ -14,8 +14,13 @@ _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown"
 """What people write where there is no key."""
 
 
-def judged(told: "DataFrame", log: Log) -> "DataFrame":
+def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
     """The telling rows with what they say. It sorts nothing: the rows come as the second pass sorted them.
+
+    Args:
+        told: see :func:`inturn.spark.audit.passes.telling`.
+        key: what messages of one timeline share.
+        log: what they are from.
 
     Returns:
         Of the rows what is needed further: ``h``, ``g``, ``e``, ``o``, ``f``, ``m``, ``bad``, ``p``, ``n``, ``below``,
@@ -33,15 +38,15 @@ def judged(told: "DataFrame", log: Log) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     place, top, good = F.col("o"), F.col("top"), F.col("bad") == GOOD
-    shared = timelines("down")
+    shared = timelines(key, "down")
     rows = told.select(
         "*",
         F.min("p").over(shared).alias("p_first"),
         F.min_by("c", "p").over(shared).alias("c_first"),
         F.max("p_above").over(shared).alias("p_over"),
         F.max("k_above").over(shared).alias("k_over"),
-        F.max("n").over(timelines()).alias("size"),
-        F.min("o").over(timelines()).alias("lowest"),
+        F.max("n").over(timelines(key)).alias("size"),
+        F.min("o").over(timelines(key)).alias("lowest"),
     )
     first = F.col("p") == F.col("p_first")
     rival = good & ~first & ~F.col("again") & (F.col("c") != F.col("c_first"))
@@ -49,7 +54,7 @@ def judged(told: "DataFrame", log: Log) -> "DataFrame":
     suspect, gap = F.lit(False), F.lit(False)  # noqa: FBT003
     rival_kind: Column = F.lit(str(Kind.TIE))
     if log.counts:
-        rows = rows.withColumn("writers", _two_writers(rival))
+        rows = rows.withColumn("writers", _two_writers(rival, key))
         rival_kind = F.when(F.col("writers"), Kind.TWO_WRITERS).otherwise(Kind.CONFLICT)
         gap = good & (F.col("above") - 1 > place)
         if log.keys.epoch is None:
@@ -88,13 +93,13 @@ def _restart(log: Log) -> "Column":
     return unsaid & (F.col("bad") == GOOD) & (F.col("e") > 0) & (F.col("p") == 1)
 
 
-def _two_writers(rival: "Column") -> "Column":
+def _two_writers(rival: "Column", key: Key) -> "Column":
     """Whether revisions that follow each other have rivals: then the group has two writers, not one slip."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    higher = F.last(F.when(rival, F.col("o")), ignorenulls=True).over(before(timelines().orderBy("down", "c", "p")))
+    higher = F.last(F.when(rival, F.col("o")), ignorenulls=True).over(before(timelines(key).orderBy("down", "c", "p")))
     follows = rival & (higher == F.col("o") + 1)
-    return F.coalesce(F.max(follows).over(timelines()), F.lit(False))  # noqa: FBT003
+    return F.coalesce(F.max(follows).over(timelines(key)), F.lit(False))  # noqa: FBT003
 
 
 def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
@@ -110,30 +115,21 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    inner = rows.where("missing_to is not null").select(
-        "g",
-        "e",
-        (F.col("o") + 1).alias("first"),
-        (F.col("missing_to") - 1).alias("last"),
-        "size",
-        "opened",
-        "opened_us",
-    )
-    found = inner
+    inner = _hole(F.col("o") + 1, F.col("missing_to") - 1, F.col("opened"), F.col("opened_us"))
+    parts = [F.when(F.col("missing_to").isNotNull(), inner)]
     if start is not None:
         lacking = (F.col("bad") == GOOD) & F.col("below").isNull() & (F.col("o") > start)
-        head = rows.where(lacking).select(
-            "g",
-            "e",
-            F.lit(start).cast("bigint").alias("first"),
-            (F.col("o") - 1).alias("last"),
-            "size",
-            F.lit(1).alias("opened"),
-            F.col("k_first").alias("opened_us"),
-        )
-        found = inner.unionByName(head)
+        parts.append(F.when(lacking, _hole(F.lit(start), F.col("o") - 1, F.lit(1), F.col("k_first"))))
+    found = rows.select("g", "e", "size", F.inline(F.array_compact(F.array(*parts))))
     wide = "decimal(38,0)"  # numbers that do not count may lie further apart than a long can say
     return found.withColumn("missing", F.col("last").cast(wide) - F.col("first").cast(wide) + 1)
+
+
+def _hole(first: "Column", last: "Column", opened: "Column", opened_us: "Column") -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    named = {"first": first, "last": last, "opened": opened, "opened_us": opened_us}
+    return F.struct(*(column.cast("bigint").alias(name) for name, column in named.items()))
 
 
 def groups(rows: "DataFrame") -> "DataFrame":

@@ -43,7 +43,7 @@ def timelines(rows: "DataFrame", holes: "DataFrame | None", log: Log) -> list[Ti
         counts[row.g][row.kind] = row.n
     gaps: defaultdict[str, list[Gap]] = defaultdict(list)
     if holes is not None:
-        for gap in named(holes.where(F.col("g").isin(chosen)).orderBy("g", "first").limit(GROUPS * POINTS)):
+        for gap in named(holes.where(F.col("g").isin(chosen)).orderBy("g", "first").limit(GROUPS * POINTS).collect()):
             gaps[gap.group].append(gap)
     points, sizes = _points(rows, chosen, log)
     return [Timeline(g, sizes[g], counts[g], points[g], gaps[g]) for g in chosen]
