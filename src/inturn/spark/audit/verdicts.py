@@ -1,9 +1,11 @@
 """What each telling row says: which faults a message has, which revisions a group lacks."""
 
+import functools
+import operator
 from typing import TYPE_CHECKING
 
 from inturn.spark.audit import restarts
-from inturn.spark.audit.log import GOOD, NO_GROUP, NO_ORDER, UNREADABLE, Log
+from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, Log
 from inturn.spark.audit.passes import Key, before, timelines
 from inturn.spark.audit.report import Kind
 
@@ -45,36 +47,38 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         F.min_by("c", "p").over(shared).alias("c_first"),
         F.max("p_above").over(shared).alias("p_over"),
         F.max("k_above").over(shared).alias("k_over"),
-        F.max("n").over(timelines(key)).alias("size"),
-        F.min("o").over(timelines(key)).alias("lowest"),
     )
     first = F.col("p") == F.col("p_first")
     rival = good & ~first & ~F.col("again") & (F.col("c") != F.col("c_first"))
     late = good & first & (place < top) if log.keys.place else F.lit(False)  # noqa: FBT003
     suspect, gap = F.lit(False), F.lit(False)  # noqa: FBT003
     rival_kind: Column = F.lit(str(Kind.TIE))
+    rows = rows.select(
+        "*",
+        F.max("n").over(timelines(key)).alias("size"),
+        F.min("o").over(timelines(key)).alias("lowest"),
+        (_two_writers(rival, key) if log.counts else F.lit(False)).alias("writers"),  # noqa: FBT003
+    )
     if log.counts:
-        rows = rows.withColumn("writers", _two_writers(rival, key))
         rival_kind = F.when(F.col("writers"), Kind.TWO_WRITERS).otherwise(Kind.CONFLICT)
         gap = good & (F.col("above") - 1 > place)
         if log.keys.epoch is None:
             suspect = restarts.may_start(rival=rival, first=good & first)
-    kinds = F.array_compact(
-        F.array(
-            F.when(F.col("bad") == UNREADABLE, Kind.UNREADABLE)
-            .when(F.col("bad") == NO_GROUP, Kind.NO_GROUP)
-            .when(F.col("bad") == NO_ORDER, Kind.NO_ORDER),
-            F.when(good & F.col("again"), Kind.DUPLICATE),
-            F.when(rival, rival_kind),
-            F.when(late, Kind.LATE),
-            F.when(good & F.col("other"), Kind.ID_CONFLICT),
-            F.when(_restart(log), Kind.RESET),
-            F.when(good & F.col("i").isNull() & F.lit(log.keys.id is not None), Kind.NO_ID),
-        )
-    )
+    misplaced = F.when(F.col("bad") == UNREADABLE, Kind.UNREADABLE).when(F.col("bad") == NO_GROUP, Kind.NO_GROUP)
+    faults: list[tuple[Column, Column]] = [
+        (~good, misplaced.otherwise(Kind.NO_ORDER)),
+        (good & F.col("again"), F.lit(str(Kind.DUPLICATE))),
+        (rival, rival_kind),
+        (late, F.lit(str(Kind.LATE))),
+        (good & F.col("other"), F.lit(str(Kind.ID_CONFLICT))),
+        (_restart(log), F.lit(str(Kind.RESET))),
+        (good & F.col("i").isNull() & F.lit(log.keys.id is not None), F.lit(str(Kind.NO_ID))),
+    ]
+    kinds = F.array_compact(F.array(*(F.when(fault, kind) for fault, kind in faults)))
+    faulty = functools.reduce(operator.or_, (F.coalesce(fault, F.lit(False)) for fault, _ in faults))  # noqa: FBT003
     return rows.select(
         *("h", "g", "e", "o", "f", "m", "bad", "p", "n", "below", "k_first", "k_last", "size"),
-        F.when(F.size(kinds) > 0, kinds).alias("kinds"),
+        F.when(faulty, kinds).alias("kinds"),
         F.when(gap, F.col("above")).alias("missing_to"),
         F.when(gap, F.col("p_above")).alias("opened"),
         F.when(gap, F.col("k_above")).alias("opened_us"),
