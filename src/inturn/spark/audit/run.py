@@ -157,12 +157,10 @@ def _judged(log: Log, keep: "Keep") -> "DataFrame":
 @contextmanager
 def _at_hand() -> "Iterator[Keep]":
     """Keeps what it is given at hand for the queries of the block, once it has been worked out."""
-    from pyspark.storagelevel import StorageLevel
-
     with ExitStack() as kept:
 
         def keep(df: "DataFrame") -> "DataFrame":
-            df.persist(StorageLevel.MEMORY_AND_DISK)
+            df.persist()  # pyspark's MEMORY_AND_DISK would serialize it, and every query read it back
             kept.callback(df.unpersist)
             return df
 
