@@ -92,7 +92,8 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
 def _audited(log: Log, source: str, patience_us: int | None, columns: list[Column], folder: Folder | None) -> Report:
     with _at_hand() as keep:
         rows = _judged(log, keep)
-        seen = totals.overview(rows)
+        per_group = keep(totals.by_group(rows))
+        seen = totals.overview(per_group)
         found = totals.faults(rows, seen)
         keys, found_late, found_gaps, holes = log.keys, None, None, None
         if Kind.LATE in found:
@@ -120,7 +121,7 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
             late=found_late,
             differ=rivals.differing(rows, log) if _RIVALS & found.keys() else [],
             epochs=seen.epochs if keys.epoch else 0,
-            sizes=totals.sizes(rows, seen),
+            sizes=totals.sizes(per_group, seen),
             columns=columns,
             grade=None,
         )

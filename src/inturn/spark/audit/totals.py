@@ -66,12 +66,12 @@ class Overview:
         return start if most * 2 > self.timelines else None
 
 
-def overview(rows: "DataFrame") -> Overview:
-    """The size of a log."""
+def overview(per_group: "DataFrame") -> Overview:
+    """The size of a log, given its groups as :func:`by_group` has them."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     blank = F.when(is_placeholder(F.col("g")), F.col("n"))
-    whole = _by_group(rows).agg(
+    whole = per_group.agg(
         F.coalesce(F.sum("n"), F.lit(0)).alias("messages"),
         F.count("*").alias("groups"),
         F.coalesce(F.sum("timelines"), F.lit(0)).alias("timelines"),
@@ -87,7 +87,8 @@ def overview(rows: "DataFrame") -> Overview:
     return Overview(**whole.collect()[0].asDict())
 
 
-def _by_group(rows: "DataFrame") -> "DataFrame":
+def by_group(rows: "DataFrame") -> "DataFrame":
+    """The groups, each with its messages, its timelines, the ends of its clock, and where its timelines begin."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return (
@@ -251,13 +252,12 @@ def _largest_lost_first(row: Any) -> tuple[Any, ...]:
     return row.open, -row.missing, row.g, row.e, row["first"]
 
 
-def sizes(rows: "DataFrame", seen: Overview) -> Sizes | None:
+def sizes(per_group: "DataFrame", seen: Overview) -> Sizes | None:
     """How messages are spread over groups, and what order costs because of it; None where there are no groups."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     if seen.median is None:
         return None
-    per_group = _by_group(rows)
     slices = F.pmod("h", F.lit(max(CONSUMERS))).alias("slice")
     sums = per_group.groupBy(_step(F.col("n")).alias("step"), slices).agg(
         F.count("*").alias("k"),
