@@ -10,22 +10,22 @@ from inturn.core.order import Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT, GROUP, HASH
 from inturn.spark.columns.codec import record_fields
+from inturn.spark.dataframe import INTEGERS, is_hashable, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("timestamp", "timestamp_ntz")
-_GROUPS = ("string", "date", *_INTEGERS)
+_GROUPS = ("string", "date", *INTEGERS)
 _FITS: dict[Any, tuple[str, ...]] = {
     bool: ("boolean",),
-    int: (*_INTEGERS, "string"),
-    float: (*_INTEGERS, "float", "double", "string"),
+    int: (*INTEGERS, "string"),
+    float: (*INTEGERS, "float", "double", "string"),
     str: ("string",),
     bytes: ("binary", "string"),
     dt.date: ("date", "string"),
     dt.datetime: (*_TIMES, "string"),
-    Decimal: ("decimal", "string", *_INTEGERS),
+    Decimal: ("decimal", "string", *INTEGERS),
 }
 _MENDS = {"group": "cast it to string", "revision": "cast it to bigint", "time": "cast it to timestamp"}
 
@@ -73,9 +73,9 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
 def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
     checks: list[tuple[str | None, str, tuple[str, ...]]] = [
         (pipeline.group, "group", _GROUPS),
-        (pipeline.epoch, "revision", _INTEGERS),
-        (pipeline.turn, *(("time", _TIMES) if isinstance(pipeline.order, Timestamp) else ("revision", _INTEGERS))),
-        (pipeline.arrival, "revision", (*_INTEGERS, *_TIMES)),
+        (pipeline.epoch, "revision", INTEGERS),
+        (pipeline.turn, *(("time", _TIMES) if isinstance(pipeline.order, Timestamp) else ("revision", INTEGERS))),
+        (pipeline.arrival, "revision", (*INTEGERS, *_TIMES)),
         (pipeline.id, "group", _GROUPS),
     ]
     for name, what, allowed in checks:
@@ -121,10 +121,10 @@ class Intake:
         """
         columns = columns_of(pipeline, df, streaming=streaming)
         is_text = df.schema[pipeline.group].dataType.simpleString() == "string"
-        group = _quoted(pipeline.group) if is_text else f"CAST({_quoted(pipeline.group)} AS string)"
-        others = [_quoted(name) for name in columns if name != pipeline.group and _hashable(df, name)]
+        group = quoted(pipeline.group) if is_text else f"CAST({quoted(pipeline.group)} AS string)"
+        others = [quoted(name) for name in columns if name != pipeline.group and is_hashable(df, name)]
         alone = f"xxhash64({', '.join(others)})" if others else "0L"
-        read = {name: _quoted(name) for name in columns}
+        read = {name: quoted(name) for name in columns}
         if CORRUPT in df.columns:
             read[CORRUPT] = CORRUPT
         if not is_text:
@@ -142,11 +142,3 @@ class Intake:
 
         high = f"(shiftright(c{len(self.read) - 1}, 32) + {1 << 31}L)"
         return numbered.repartitionById(buckets, F.expr(f"CAST(shiftright({high} * {buckets}, 32) AS int)"))
-
-
-def _hashable(df: "DataFrame", name: str) -> bool:
-    return "map<" not in df.schema[name].dataType.simpleString()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from inturn.core.errors import InputError, SetupError
 from inturn.spark.audit.told import told
 from inturn.spark.chunk import CORRUPT
+from inturn.spark.dataframe import quoted
 from inturn.spark.local.files import form_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _plain(reader: "DataFrameReader", source: str, form: str) -> "DataFrame":
         return reader.option("primitivesAsString", "true").json(source)
     reader = reader.option("header", "true").option("enforceSchema", "false")
     names = reader.csv(source).columns
-    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in names)
+    schema = ", ".join(f"{quoted(name)} string" for name in names)
     return reader.schema(f"{schema}, {CORRUPT} string").csv(source) if names else reader.csv(source)
 
 

@@ -12,8 +12,9 @@ from urllib.parse import unquote, urlparse
 
 from inturn.core.errors import InputError
 from inturn.spark.audit.report import Keys
-from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, quoted, what, whole
+from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, what, whole
 from inturn.spark.chunk import CORRUPT
+from inturn.spark.dataframe import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

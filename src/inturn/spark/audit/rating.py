@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from inturn.spark.audit.log import GOOD, Log
 from inturn.spark.audit.passes import EPOCH, GROUP, before, timelines
 from inturn.spark.audit.report import Column, Keys
-from inturn.spark.audit.values import INTEGERS, micros, quoted, whole
+from inturn.spark.audit.values import micros, whole
 from inturn.spark.chunk import CORRUPT
+from inturn.spark.dataframe import INTEGERS, is_hashable, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,16 +62,14 @@ def unique(df: "DataFrame", keys: Keys) -> str | None:
     ]
     if not names:
         return None
-    content = F.xxhash64(*(F.col(quoted(name)) for name in df.columns if _hashable(df, name) and name != keys.arrival))
+    content = F.xxhash64(
+        *(F.col(quoted(name)) for name in df.columns if is_hashable(df, name) and name != keys.arrival)
+    )
     counts = df.agg(
         F.approx_count_distinct(content, 0.01), *(F.approx_count_distinct(F.col(quoted(name)), 0.01) for name in names)
     ).collect()[0]
     best: int = max(range(len(names)), key=lambda at: counts[at + 1])
     return names[best] if counts[0] and counts[best + 1] >= _ALIKE * counts[0] else None
-
-
-def _hashable(df: "DataFrame", name: str) -> bool:
-    return "map<" not in df.schema[name].dataType.simpleString()
 
 
 def _seen(log: Log, kinds: dict[str, str]) -> list[_Seen]:

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from inturn.core.errors import InputError
 from inturn.spark.chunk import CORRUPT
+from inturn.spark.dataframe import INTEGERS, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-INTEGERS = ("tinyint", "smallint", "int", "bigint")
 TIMES = ("timestamp", "timestamp_ntz", "date")
 _BROKEN = ("decimal", "float", "double")
 _SAMPLE_ROWS = 1_000
@@ -39,11 +39,6 @@ def column(df: "DataFrame", name: str) -> "Column":
         inside = found
     msg = f"there is no column {name!r}; there are {', '.join(each for each in df.columns if each != CORRUPT)}"
     raise InputError(msg)
-
-
-def quoted(name: str) -> str:
-    """A name as Spark's expressions take it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def kind_of(df: "DataFrame", name: str) -> str:
