@@ -13,7 +13,7 @@ from inturn.core.pipeline import Pipeline
 from inturn.spark.audit.grade import Evidence, decide, line
 from inturn.spark.audit.report import Differ, Found, Gaps, Keys, Kind, Late, Spread
 
-COUNTS = Evidence(Keys("g", order="n", start=1), False, 1_000, 10, {}, Gaps(0, 0, 0, 0, None, ""), None)
+COUNTS = Evidence(Keys("g", order="n", start=1), False, 1_000, {}, Gaps(0, 0, 0, 0, None, ""), None)
 TIMES = replace(COUNTS, keys=Keys("g", order_by="at", id="tx"), is_time=True, gaps=None)
 
 
@@ -80,7 +80,7 @@ def test_what_is_proposed_is_a_pipeline_and_says_why(
     keys: Keys, by: str | None, is_time: bool, kinds: dict[Kind, Found], gone: int, seconds: float | None
 ) -> None:
     keys = keys if keys.order is not None else replace(keys, order_by=by)
-    seen = Evidence(keys, is_time, 5_000, 7, kinds, lost(gone), None if seconds is None else late(seconds))
+    seen = Evidence(keys, is_time, 5_000, kinds, lost(gone), None if seconds is None else late(seconds))
     choice = decide(seen)
     pipeline = eval(line(seen, choice, "log"), {"apply": lambda state, message: (state, [])} | vars(inturn))  # noqa: S307 - our own text
     assert isinstance(pipeline, Pipeline)

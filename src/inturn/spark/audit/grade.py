@@ -26,7 +26,6 @@ class Evidence:
         keys: the columns that were gone by.
         is_time: whether the order is a time.
         messages: messages that have a place.
-        groups: how many groups there are.
         found: what is wrong, by kind.
         gaps: the gaps, where the order counts.
         late: by how much late messages are late.
@@ -38,7 +37,6 @@ class Evidence:
     keys: Keys
     is_time: bool
     messages: int
-    groups: int
     found: dict[Kind, Found]
     gaps: Gaps | None
     late: Late | None
@@ -78,7 +76,7 @@ def decide(seen: Evidence) -> Choice:
 
 def _decided(seen: Evidence) -> Choice:
     if seen.keys.order is not None:
-        return _counting(seen, seen.keys.order, seen.gaps)
+        return _counting(seen, seen.keys.order)
     if seen.keys.order_by is None:
         says = ["No column carries an order, so the order of arrival is all there is."]
         return Choice("Arrival", "Arrival()", says, _id_needed(seen))
@@ -110,8 +108,9 @@ def _text(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 
-def _counting(seen: Evidence, column: str, gaps: Gaps | None) -> Choice:
+def _counting(seen: Evidence, column: str) -> Choice:
     """Gapless if the revisions are there and name one message each; else what is left of the order."""
+    gaps = seen.gaps
     lost = gaps.lost_revisions if gaps else 0
     rivals = seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
     there = seen.messages - seen.count(Kind.DUPLICATE) - rivals
@@ -133,13 +132,13 @@ def _counting(seen: Evidence, column: str, gaps: Gaps | None) -> Choice:
     if seen.late is not None:
         late = many(seen.count(Kind.LATE), "message")
         says.append(f"{late} came after a later one; Gapless waits and puts them right.")
-    on_gap, needs = _waiting(seen, gaps, says)
+    on_gap, needs = _waiting(seen, says)
     start = [f"start={seen.keys.start}"] if seen.keys.start not in (None, 1) else []
     epoch = [f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch is not None else []
     return Choice("Gapless", f"Gapless({', '.join([_text(column), *start, *epoch])})", says, needs, on_gap)
 
 
-def _waiting(seen: Evidence, gaps: Gaps | None, says: list[str]) -> tuple[str | None, list[str]]:
+def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
     """What to do about gaps, and what the data lack for it; what was seen of them is added to ``says``."""
     wait = _rounded(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
     on_gap, needs = None, []
@@ -149,8 +148,8 @@ def _waiting(seen: Evidence, gaps: Gaps | None, says: list[str]) -> tuple[str | 
             f"The numbers start again {times} and no column says so: add one that is higher after each restart, "
             "and name it, epoch=…"
         )
-    if gaps is not None and gaps.lost:
-        missing = f"{many(gaps.lost_revisions, 'revision')} in {many(gaps.lost, 'gap')}"
+    if seen.gaps is not None and seen.gaps.lost:
+        missing = f"{many(seen.gaps.lost_revisions, 'revision')} in {many(seen.gaps.lost, 'gap')}"
         says.append(f"{missing} never came: a group must not wait for them for ever.")
         on_gap = f'Wait("{wait}", then="park")'
     if seen.keys.start is None:
@@ -163,7 +162,7 @@ def _waiting(seen: Evidence, gaps: Gaps | None, says: list[str]) -> tuple[str | 
 
 
 def _rising(seen: Evidence, column: str, says: list[str]) -> Choice:
-    """Monotone if nothing comes behind a greater number; else a time, if there is one, or Monotone with its price."""
+    """Monotone, with its price if messages come behind a greater number."""
     late = seen.count(Kind.LATE)
     ties = seen.count(Kind.TIE) + seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
     if ties:

@@ -5,18 +5,12 @@ values, so a row knows what came before it without anybody looking back, and the
 left are the messages with a fault, or beside one, and the last row of each group, which knows the group's totals.
 """
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING
 
-from inturn.spark.audit.log import GOOD
+from inturn.spark.audit.log import GOOD, Key, Log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, WindowSpec
-
-Key: TypeAlias = tuple[str, ...]
-GROUP: Final[Key] = ("h", "g")
-"""What messages of one timeline share; a column less is a sixth of the cost of sorting by it."""
-EPOCH: Final[Key] = (*GROUP, "e")
-"""The same where groups have epochs."""
 
 
 def timelines(key: Key, *more: str) -> "WindowSpec":
@@ -40,16 +34,13 @@ def so_far(window: "WindowSpec") -> "WindowSpec":
     return window.rowsBetween(Window.unboundedPreceding, 0)
 
 
-def telling(rows: "DataFrame", key: Key, *, orders: bool, counts: bool, with_id: bool, with_time: bool) -> "DataFrame":
+def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
     """The rows that have something to tell.
 
     Args:
         rows: all of a log, see :data:`inturn.spark.audit.log.COLUMNS`; and ``other``, whether its id is another's.
         key: what messages of one timeline share.
-        orders: whether messages have places; without, a row's place is its content.
-        counts: whether the order counts, so that a hole is a gap.
-        with_id: whether messages have ids.
-        with_time: whether they have times; without, all of the clock is null.
+        log: what they are from.
 
     Returns:
         Rows that are sorted by ``key``, ``down``, ``c`` and ``p``, with these columns more:
@@ -66,6 +57,7 @@ def telling(rows: "DataFrame", key: Key, *, orders: bool, counts: bool, with_id:
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    with_time = log.keys.time is not None
     nothing = F.lit(None).cast("bigint")
     rows = rows.repartition("h")
     arrivals = timelines(key).orderBy("f", "m")
@@ -91,11 +83,11 @@ def telling(rows: "DataFrame", key: Key, *, orders: bool, counts: bool, with_id:
     )
     shared = (F.col("above") == place) | (F.col("below") == place)
     tells = F.col("below").isNull() | shared | F.col("other") | (F.col("bad") != GOOD)
-    if orders:
+    if log.keys.place:
         tells |= place < F.col("top")
-    if counts:
+    if log.counts:
         tells |= F.col("above") - 1 > place
-    if with_id:
+    if log.keys.id:
         tells |= F.col("i").isNull()
     again = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003
     return placed.where(tells).withColumn("again", again).drop("alike")

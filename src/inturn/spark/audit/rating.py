@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from inturn.spark.audit.log import GOOD, Log
-from inturn.spark.audit.passes import EPOCH, GROUP, before, timelines
+from inturn.spark.audit.passes import before, timelines
 from inturn.spark.audit.report import Column, Keys
 from inturn.spark.audit.values import micros, whole
 from inturn.spark.chunk import CORRUPT
@@ -76,12 +76,11 @@ def _seen(log: Log, kinds: dict[str, str]) -> list[_Seen]:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     values = [
-        (micros(log.df, name) if kind == "time" else whole(log.df, name)).alias(f"v{at}")
+        (micros(log.df, name, log.known) if kind == "time" else whole(log.df, name)).alias(f"v{at}")
         for at, (name, kind) in enumerate(kinds.items())
     ]
     rows = log.rows(*values).where(F.col("bad") == GOOD)
-    key = GROUP if log.keys.epoch is None else EPOCH
-    arrivals = timelines(key).orderBy("f", "m")
+    arrivals = timelines(log.key).orderBy("f", "m")
     tops = [F.max(f"v{at}").over(before(arrivals)).alias(f"top{at}") for at in range(len(kinds))]
     followed = rows.repartition("h").select("*", *tops)
     sums: list[Any] = [F.count("*").alias("messages")]
@@ -96,7 +95,7 @@ def _seen(log: Log, kinds: dict[str, str]) -> list[_Seen]:
             (F.max(value).cast("double") - F.min(value).cast("double") + 1).alias(f"range{at}"),
             F.max(top.cast("double") - value.cast("double")).alias(f"behind{at}"),
         ]
-    per_group = followed.groupBy(*key).agg(*sums)
+    per_group = followed.groupBy(*log.key).agg(*sums)
     totals: list[Any] = [F.sum("messages").alias("messages")]
     for at in range(len(kinds)):
         names = [f"{what}{at}" for what in ("filled", "followed", "in_order", "by_one", "repeated", "range")]

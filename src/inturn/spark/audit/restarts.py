@@ -8,7 +8,8 @@ from far above to 0 or 1, are looked at.
 
 from typing import TYPE_CHECKING, Final
 
-from inturn.spark.audit.passes import GROUP, before, so_far, timelines
+from inturn.spark.audit.log import GROUP
+from inturn.spark.audit.passes import before, so_far, timelines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

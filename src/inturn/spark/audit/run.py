@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from inturn.core.order import Duration, duration_us
 from inturn.spark.audit import grade, ids, rating, restarts, rivals, totals, worst
 from inturn.spark.audit.folder import Folder
-from inturn.spark.audit.log import Log
-from inturn.spark.audit.passes import EPOCH, GROUP, telling
+from inturn.spark.audit.log import EPOCH, Log
+from inturn.spark.audit.passes import telling
 from inturn.spark.audit.report import Column, Found, Grade, Keys, Kind, Report
 from inturn.spark.audit.told import told
 from inturn.spark.audit.verdicts import gaps, judged
@@ -138,20 +138,13 @@ def _judged(log: Log, keep: "Keep") -> "DataFrame":
     """The telling rows of a log with their verdicts."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    known = {
-        "orders": log.keys.place is not None,
-        "counts": log.counts,
-        "with_id": log.keys.id is not None,
-        "with_time": log.keys.time is not None,
-    }
     rows = ids.marked(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
-    key = GROUP if log.keys.epoch is None else EPOCH
-    whole = keep(judged(telling(rows, key, **known), key, log))
+    whole = keep(judged(telling(rows, log.key, log), log.key, log))
     suspects = whole.where("suspect").select("h", "g").distinct()
     if not suspects.count():  # unlike isEmpty, it works all of the log out, side by side
         return whole
     again = restarts.divided(rows.join(suspects, ["h", "g"], "left_semi"))
-    anew = judged(telling(again, EPOCH, **known), EPOCH, log)
+    anew = judged(telling(again, EPOCH, log), EPOCH, log)
     return keep(whole.join(suspects, ["h", "g"], "left_anti").unionByName(anew))
 
 
@@ -176,7 +169,6 @@ def _grade(report: Report, log: Log, placed: int) -> Grade | None:
         report.keys,
         log.is_time,
         placed,
-        report.groups,
         report.found,
         report.gaps,
         report.late,

@@ -65,15 +65,21 @@ def numbers_and_times(df: "DataFrame") -> dict[str, str]:
     return {name: found[name] for name in kinds if name in found}
 
 
-def what(df: "DataFrame", name: str) -> str | None:
+def what(df: "DataFrame", name: str, known: dict[str, str]) -> str | None:
     """What one column holds, which may be within another, or a broken number: ``number``, ``time`` or None.
+
+    Args:
+        df: the messages.
+        name: the column.
+        known: what :func:`numbers_and_times` says of them, so that no text is sampled again.
 
     Raises:
         InputError: if the column is not there.
     """
-    kind = kind_of(df, name)
-    if kind.startswith(_BROKEN):
+    if kind_of(df, name).startswith(_BROKEN):
         return "number"
+    if name in df.columns:
+        return known.get(name)
     return numbers_and_times(df.select(column(df, name).alias("value"))).get("value")
 
 
@@ -98,7 +104,7 @@ def whole(df: "DataFrame", name: str) -> "Column":
     raise InputError(msg)
 
 
-def micros(df: "DataFrame", name: str) -> "Column":
+def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
     """A column of times as microseconds since 1970; null where a value is no time.
 
     Numbers are taken for a time since 1970 in the unit that their size tells: seconds, milli-, micro- or nanoseconds.
@@ -111,7 +117,7 @@ def micros(df: "DataFrame", name: str) -> "Column":
     kind, own = kind_of(df, name), column(df, name)
     if kind in TIMES:
         return F.unix_micros(own.cast("timestamp"))
-    if kind == "string" and what(df, name) != "number":
+    if kind == "string" and what(df, name, known) != "number":
         return F.unix_micros(own.try_cast("timestamp"))
     if kind in INTEGERS or kind.startswith(_BROKEN) or kind == "string":
         number = own.try_cast("double")

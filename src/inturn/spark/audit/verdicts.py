@@ -5,8 +5,8 @@ import operator
 from typing import TYPE_CHECKING
 
 from inturn.spark.audit import restarts
-from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, Log
-from inturn.spark.audit.passes import Key, before, timelines
+from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, Key, Log
+from inturn.spark.audit.passes import before, timelines
 from inturn.spark.audit.report import Kind
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
     if log.counts:
         rival_kind = F.when(F.col("writers"), Kind.TWO_WRITERS).otherwise(Kind.CONFLICT)
         gap = good & (F.col("above") - 1 > place)
-        if log.keys.epoch is None:
+        if log.hides_restarts:
             suspect = restarts.may_start(rival=rival, first=good & first)
     misplaced = F.when(F.col("bad") == UNREADABLE, Kind.UNREADABLE).when(F.col("bad") == NO_GROUP, Kind.NO_GROUP)
     faults: list[tuple[Column, Column]] = [
@@ -93,8 +93,7 @@ def _restart(log: Log) -> "Column":
     """Whether a message is the first of a timeline that no column tells of."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    unsaid = F.lit(log.counts and log.keys.epoch is None)
-    return unsaid & (F.col("bad") == GOOD) & (F.col("e") > 0) & (F.col("p") == 1)
+    return F.lit(log.hides_restarts) & (F.col("bad") == GOOD) & (F.col("e") > 0) & (F.col("p") == 1)
 
 
 def _two_writers(rival: "Column", key: Key) -> "Column":
