@@ -11,6 +11,11 @@ InturnError
 ├── StoreError         the store cannot be used
 │   ├── StoreConflict  another writer committed this step first; nothing of ours was written
 │   └── StoreMismatch  the store belongs to another pipeline, or to a newer version of inturn
+├── QueueError         a queue cannot do what it was asked
+│   ├── NoSuchQueue    there is no queue of that name
+│   ├── QueueExists    there is one, with other settings
+│   ├── LeaseExpired   the receiver's lease is over: somebody else may have the message, or has done it
+│   └── TransactionOver the caller's transaction took too long and was rolled back
 ├── SetupError         something outside Python is missing or too old: an extra, a Java, a worker's module
 └── Retryable          raised by a handler: try this message again before its group is parked
 ```
@@ -55,6 +60,26 @@ class StoreConflict(StoreError):
 
 class StoreMismatch(StoreError):
     """The store belongs to another pipeline or to a newer format."""
+
+
+class QueueError(InturnError):
+    """A queue cannot do what it was asked."""
+
+
+class NoSuchQueue(QueueError):
+    """There is no queue of that name."""
+
+
+class QueueExists(QueueError):
+    """There is a queue of that name, with other settings."""
+
+
+class LeaseExpired(QueueError):
+    """The lease is over, so nothing was changed: somebody else may have the message, or has done it."""
+
+
+class TransactionOver(QueueError):
+    """The transaction took longer than ``limits.TRANSACTION_S`` and was rolled back; nothing of it was kept."""
 
 
 class SetupError(InturnError):

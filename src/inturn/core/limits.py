@@ -41,5 +41,47 @@ MAX_BUCKETS: Final = 65_536
 NAME_LENGTH: Final = 200
 """The longest name of a pipeline."""
 
+SEQUENCE_BITS: Final = 44
+"""How many bits of a sequence number count the messages of one queue: 17 million million of them."""
+
+VISIBILITY_S: Final = 43_200
+"""The longest a message is leased at a time: twelve hours, as in SQS."""
+
+DELAY_S: Final = 365 * 86_400
+"""The longest a message is hidden after its send."""
+
+MAX_RECEIVES: Final = 1_000
+"""The most attempts that a queue can allow before a message goes to its dead-letter queue, as in SQS."""
+
+BODY_BYTES: Final = 1_048_576
+"""The longest body, with its attributes, as in SQS."""
+
+ID_LENGTH: Final = 1_000
+"""The longest name of a group and the longest deduplication id, in characters."""
+
+RECEIVE_MESSAGES: Final = 1_000
+"""The most messages of one receive."""
+
+READ_MESSAGES: Final = 10_000
+"""The most messages that a reader or a peek takes at a time."""
+
+EXPIRE_AT_ONCE: Final = 1_000
+"""How many leases that are over, and messages past their retention, one command clears away; the next goes on."""
+
+CLOCK_SLACK_MS: Final = 3_600_000
+"""How much longer than its window a deduplication id is on disk, so that it is known after the clock was set back."""
+
+COMMANDS_AT_ONCE: Final = 1_000
+"""How many commands go into one transaction."""
+
+TRANSACTION_S: Final = 10
+"""How long a caller's transaction may hold the only write lock before it is rolled back."""
+
+POLL_S: Final = 0.05
+"""How long it takes at most until a waiting receive sees what another process has sent."""
+
+BUSY_S: Final = 30
+"""How long a command waits for another process that holds the write lock."""
+
 ERROR_LENGTH: Final = 20_000
 """How many characters of an error and its traceback are kept with a parked group."""

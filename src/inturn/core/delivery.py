@@ -1,0 +1,151 @@
+"""Who may be received next, what a lease allows, what becomes of a message that is given back.
+
+The rules, as the memory store runs them and every other store is tested against:
+
+1. A receive returns the oldest message whose group is free, then as many of the same group as fit, then goes on with
+   the next such group.
+2. A message is hidden while it is leased or delayed. A hidden message is in the way of those behind it in its group,
+   not of those before it; but a lease that was not extended by itself is in the way of all of its group, since who
+   holds part of a batch may be at work on the rest.
+3. A lease ends when its time passes, when the message is acknowledged, or when it is given back. What its holder asks
+   for afterwards is refused, whether or not somebody else has the message by then: the token tells.
+4. A message that is given back is in its old place. It has used up an attempt only if it was its turn: one that came
+   in a batch behind a message that failed has not.
+"""
+
+from collections.abc import Iterable
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+
+class Hold(NamedTuple):
+    """What is known of a message that was received or delayed.
+
+    Attributes:
+        until_ms: hidden until then; None: not hidden.
+        token: the lease that hides it; None: no lease, a delay.
+        attempts: how often it was received when it was its turn.
+        extended: whether the lease was prolonged or shortened by itself.
+        since_ms: when it was hidden.
+    """
+
+    until_ms: int | None
+    token: int | None = None
+    attempts: int = 0
+    extended: bool = False
+    since_ms: int = 0
+
+
+class Act(IntEnum):
+    """What is done with a message."""
+
+    ACK = 0
+    """It is done."""
+    EXTEND = 1
+    """Its lease ends at another time."""
+    NACK = 2
+    """It is given back, to be received again after a delay."""
+    MOVE = 3
+    """It goes into another queue."""
+
+
+class Change(NamedTuple):
+    """Something to be done with one message.
+
+    Attributes:
+        sequence_number: which.
+        token: under which lease; None: without one, by an operator.
+        act: what.
+        ms: from now, for ``EXTEND`` and ``NACK``.
+        to: the queue, for ``MOVE``.
+        note: why, for ``MOVE``.
+    """
+
+    sequence_number: int
+    token: int | None
+    act: Act
+    ms: int = 0
+    to: str | None = None
+    note: str | None = None
+
+
+class Verdict(Enum):
+    """Whether a change was made."""
+
+    DONE = "done"
+    EXPIRED = "expired"
+    """The lease is over, or is another's."""
+    GONE = "gone"
+    """There is no such message any more: acknowledged, purged, or past its retention."""
+
+
+def is_hidden(hold: Hold | None, now_ms: int) -> bool:
+    """Whether a message is leased or delayed."""
+    return hold is not None and hold.until_ms is not None and hold.until_ms > now_ms
+
+
+def blocks_all(hold: Hold | None, now_ms: int) -> bool:
+    """Whether a message is in the way of all of its group."""
+    return hold is not None and hold.token is not None and not hold.extended and is_hidden(hold, now_ms)
+
+
+def takes(holds: Iterable[Hold | None], limit: int, now_ms: int) -> int:
+    """How many messages of a free group are received together, from its first on.
+
+    Args:
+        holds: of the group's messages in their order.
+        limit: how many at most.
+        now_ms: the time.
+    """
+    taken = 0
+    for hold in holds:
+        if taken == limit or is_hidden(hold, now_ms):
+            break
+        taken += 1
+    return taken
+
+
+def leased(hold: Hold | None, token: int, visibility_ms: int, now_ms: int) -> Hold:
+    """A message that has just been received."""
+    return Hold(now_ms + visibility_ms, token, hold.attempts + 1 if hold else 1, since_ms=now_ms)
+
+
+def verdict(hold: Hold | None, token: int | None, now_ms: int) -> Verdict:
+    """Whether the holder of a token may still change a message; an operator, who has none, always may."""
+    if token is None:
+        return Verdict.DONE
+    mine = hold is not None and hold.token == token and is_hidden(hold, now_ms)
+    return Verdict.DONE if mine else Verdict.EXPIRED
+
+
+def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0) -> Hold | None:
+    """What is left of a lease that is over; None: nothing that need be known.
+
+    Args:
+        hold: the lease, or a delay that is over.
+        is_head: whether the message is the first of its group, so that it was its turn.
+        delay_ms: how long it stays hidden.
+        now_ms: the time.
+    """
+    used = hold.token is None or is_head
+    attempts = hold.attempts if used else hold.attempts - 1
+    if delay_ms:
+        return Hold(now_ms + delay_ms, None, attempts, since_ms=now_ms)
+    return Hold(None, None, attempts) if attempts else None
+
+
+def set_right(hold: Hold, now_ms: int) -> Hold:
+    """A hold that began in the future, because the clock went back, lasts as long as it was to last, but from now."""
+    if hold.until_ms is None or hold.since_ms <= now_ms:
+        return hold
+    return hold._replace(until_ms=now_ms + hold.until_ms - hold.since_ms, since_ms=now_ms)
+
+
+def is_exhausted(hold: Hold | None, max_receives: int | None) -> bool:
+    """Whether a message has been tried as often as its queue allows."""
+    return max_receives is not None and hold is not None and hold.attempts >= max_receives
+
+
+def exhausted(max_receives: int | None) -> str:
+    """What is noted with a message that is moved to the dead-letter queue."""
+    return f"received {max_receives} times and never acknowledged"

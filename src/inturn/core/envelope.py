@@ -1,0 +1,234 @@
+"""What a queue keeps: its settings, the messages that it is given and those that it gives, its groups and readers.
+
+Plain values without behaviour beyond their own checks. Times are milliseconds since 1970, of the clock that the
+caller of a rule passes in.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Literal, NamedTuple
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+
+DAY_S = 86_400
+
+
+class Content(IntEnum):
+    """What a body is."""
+
+    TEXT = 0
+    """Text, given as a ``str``."""
+    JSON = 1
+    """Text too, written from a value."""
+    BYTES = 2
+    """Bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings:
+    """How a queue delivers.
+
+    Attributes:
+        visibility_timeout_s: how long a received message stays with its receiver, unless the receive says otherwise.
+        delay_s: how long a sent message is hidden at first, unless the send says otherwise.
+        retention_s: how long a message is kept, acknowledged or not; None: until it is acknowledged.
+        dedup_window_s: how long a deduplication id is remembered; None: for ever.
+        dedup_scope: whether the same id in another group is the same message.
+        content_dedup: whether a message without an id is known by the SHA-256 of its body.
+        dead_letter: the queue that takes messages that were received too often.
+        max_receives: how often a message is received before it goes there.
+    """
+
+    visibility_timeout_s: float = 30
+    delay_s: float = 0
+    retention_s: float | None = None
+    dedup_window_s: float | None = 300
+    dedup_scope: Literal["queue", "group"] = "queue"
+    content_dedup: bool = False
+    dead_letter: str | None = None
+    max_receives: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check each value."""
+        _in_range("visibility_timeout_s", self.visibility_timeout_s, 0, limits.VISIBILITY_S)
+        _in_range("delay_s", self.delay_s, 0, limits.DELAY_S)
+        for name in ("retention_s", "dedup_window_s"):
+            _in_range(name, getattr(self, name) or 0, 0, float("inf"))
+        if self.dedup_scope not in {"queue", "group"}:
+            msg = f"dedup_scope is {self.dedup_scope!r}; it is 'queue' or 'group'"
+            raise InputError(msg)
+        if (self.dead_letter is None) != (self.max_receives is None):
+            msg = "dead_letter and max_receives go together: where a message goes, and after how many receives"
+            raise InputError(msg)
+        if self.max_receives is not None:
+            _in_range("max_receives", self.max_receives, 1, limits.MAX_RECEIVES)
+
+    @property
+    def dedup_window_ms(self) -> int | None:
+        """How long a deduplication id is remembered, in milliseconds; None: for ever."""
+        return None if self.dedup_window_s is None else round(self.dedup_window_s * 1000)
+
+
+def _in_range(name: str, value: float, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        msg = f"{name} is {value!r}; it is a number from {least} to {most}"
+        raise InputError(msg)
+
+
+def checked_name(name: str) -> str:
+    """The name of a queue or a reader, if it can be one.
+
+    Raises:
+        InputError: if it is empty, too long, or has characters that are not printed.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= limits.NAME_LENGTH or not name.isprintable():
+        msg = f"{name!r} is no name: it has 1 to {limits.NAME_LENGTH} characters that can be printed"
+        raise InputError(msg)
+    return name
+
+
+class Draft(NamedTuple):
+    """A message on its way into a queue.
+
+    Attributes:
+        body: its text or its bytes.
+        content: what the body is.
+        group: whose timeline it is in; None: nobody's, it waits for no other.
+        revision: its place in the timeline, if the producer gives one.
+        dedup_id: what it is known by; None: every send is another message.
+        delay_ms: how long it is hidden at first; None: as the queue says.
+        attributes: more about it, as JSON; None: nothing.
+    """
+
+    body: str | bytes
+    content: Content = Content.JSON
+    group: str | None = None
+    revision: int | None = None
+    dedup_id: str | None = None
+    delay_ms: int | None = None
+    attributes: str | None = None
+
+
+class Sent(NamedTuple):
+    """The answer to a send.
+
+    Attributes:
+        sequence_number: the message's place in its queue.
+        duplicate: whether it is an earlier message's, which had the same deduplication id; nothing was added then.
+    """
+
+    sequence_number: int
+    duplicate: bool
+
+
+class Entry(NamedTuple):
+    """A message in a queue.
+
+    Attributes:
+        sequence_number: its place in the queue.
+        body: its text or its bytes.
+        content: what the body is.
+        group: whose timeline it is in.
+        revision: its place in the timeline.
+        dedup_id: what it is known by.
+        attributes: more about it, as JSON.
+        sent_ms: when it was sent.
+        origin: the sequence number it was first sent with, if it has been moved since.
+        came_from: the queue it was moved from, if it was.
+        note: why it was moved.
+    """
+
+    sequence_number: int
+    body: str | bytes
+    content: Content
+    group: str | None
+    revision: int | None
+    dedup_id: str | None
+    attributes: str | None
+    sent_ms: int
+    origin: int | None
+    came_from: str | None
+    note: str | None
+
+
+class Delivery(NamedTuple):
+    """A message as it is given to a receiver.
+
+    Attributes:
+        entry: the message.
+        token: the lease's fencing token: grows with every lease of a queue.
+        until_ms: when the lease ends.
+        attempts: how often it has been received when it was its turn, this time included.
+    """
+
+    entry: Entry
+    token: int
+    until_ms: int
+    attempts: int
+
+
+class Why(IntEnum):
+    """Why the head of a group is not given out."""
+
+    READY = 0
+    IN_FLIGHT = 1
+    DELAYED = 2
+
+
+class GroupView(NamedTuple):
+    """Where a group stands.
+
+    Attributes:
+        group: its name; None for one message without a group.
+        depth: how many messages it has that are not acknowledged.
+        head: the sequence number of the first.
+        head_sent_ms: when that was sent.
+        why: whether it can be received, or why not.
+        until_ms: when that changes by itself, if it does.
+        token: whose lease the head is under.
+        attempts: how often the head has been received.
+    """
+
+    group: str | None
+    depth: int
+    head: int
+    head_sent_ms: int
+    why: Why
+    until_ms: int | None
+    token: int | None
+    attempts: int
+
+
+def first_number(queue: int) -> int:
+    """The number before the first sequence number of a queue.
+
+    A sequence number has its queue's number in its high bits, so that it names one message in the whole store and the
+    messages of one queue lie together.
+    """
+    return queue << limits.SEQUENCE_BITS
+
+
+@dataclass
+class QueueInfo:
+    """What a store knows of a queue.
+
+    Attributes:
+        number: its own among the queues of the store.
+        name: what it is called.
+        settings: how it delivers.
+        readers: the sequence number up to which each reader has read.
+        created_ms: when it was made.
+        depth: how many messages are not acknowledged.
+        last: the last sequence number that was given out.
+        tokens: the last fencing token that was given out.
+    """
+
+    number: int
+    name: str
+    settings: QueueSettings
+    created_ms: int
+    readers: dict[str, int] = field(default_factory=dict)
+    depth: int = 0
+    last: int = 0
+    tokens: int = 0

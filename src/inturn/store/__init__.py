@@ -1,0 +1,1 @@
+"""Where queues are kept: one protocol, one store for every database."""

@@ -1,0 +1,69 @@
+"""What a store of queues can do; the queue above it is the same over every store.
+
+A store selects and keeps; what the rules mean is in :mod:`inturn.core.delivery` and :mod:`inturn.core.dedup`. The
+memory store runs these as they are and is the oracle for the others. Whatever comes in sets comes in order, and its
+answers come in the same order.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from inturn.core.delivery import Change, Verdict
+from inturn.core.envelope import Delivery, Draft, Entry, GroupView, QueueInfo, Sent
+
+
+class Store(Protocol):
+    """Queues, in one database. All but :meth:`transaction` is called inside a transaction, by one caller at a time."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Everything inside is kept, durably, when the block ends; nothing is if it raises.
+
+        Raises:
+            StoreError: if the database cannot be written: full, read-only, corrupt, or locked for too long.
+        """
+        ...
+
+    def queues(self) -> dict[str, QueueInfo]:
+        """All queues by name. What is changed in an info is kept by :meth:`save`."""
+        ...
+
+    def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
+        """Make a queue (one whose number is 0), change it, or remove it with all that is in it (None).
+
+        Args:
+            name: of the queue.
+            info: what is to be known of it.
+            purge: remove its messages and forget its deduplication ids; readers stay where they are.
+        """
+        ...
+
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+        """Put messages at the end of a queue."""
+        ...
+
+    def receive(
+        self, queue: QueueInfo, limit: int, visibility_ms: int | None, now_ms: int, group: str | None = None
+    ) -> list[Delivery]:
+        """Lease messages, of one group if it is named; those that were tried too often are moved away first."""
+        ...
+
+    def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+        """Acknowledge, extend, give back or move messages; each for itself, and all see those before them."""
+        ...
+
+    def read(self, queue: QueueInfo, after: int, limit: int, *, pending: bool = False) -> list[Entry]:
+        """The messages after a sequence number, in order: all that are kept, or those not acknowledged."""
+        ...
+
+    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
+        """Groups with messages, those whose head is oldest first; only these if some are named."""
+        ...
+
+    def due_ms(self, queue: QueueInfo) -> int | None:
+        """When the next lease or delay of a queue is over."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the database."""
+        ...

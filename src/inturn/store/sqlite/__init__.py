@@ -1,0 +1,5 @@
+"""Queues in one SQLite file."""
+
+from inturn.store.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

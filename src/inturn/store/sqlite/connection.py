@@ -1,0 +1,114 @@
+"""A connection to the file: how it is opened, brought up to date, and what its errors mean in plain words."""
+
+import re
+import sqlite3
+from importlib.resources import files
+from pathlib import Path
+
+from inturn.core import limits
+from inturn.core.errors import InputError, StoreError, StoreMismatch
+
+_HERE = files("inturn.store.sqlite")
+
+# The start of the name of an SQLite error, https://www.sqlite.org/rescode.html, and what to tell of it.
+_TOLD = {
+    "SQLITE_FULL": "the disk is full: nothing of the transaction was kept; make room and try again",
+    "SQLITE_READONLY": "the file, or its directory, cannot be written; open it as a user who may write both",
+    "SQLITE_CORRUPT": "the file is damaged; copy it away, and see https://www.sqlite.org/recovery.html",
+    "SQLITE_NOTADB": "this is no SQLite database; name another file, or move this one away",
+    "SQLITE_BUSY": f"another process has held the write lock for more than {limits.BUSY_S} s; nothing was changed",
+    "SQLITE_IOERR": "the disk failed: nothing of the transaction was kept",
+    "SQLITE_CANTOPEN": "the file cannot be opened; see that its directory exists and may be read and written",
+}
+
+
+def queries() -> dict[str, str]:
+    """The statements of queries.sql by name."""
+    parts = re.split(r"^-- name: (\w+)\n", (_HERE / "queries.sql").read_text(), flags=re.MULTILINE)
+    return {name: text.strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def connect(path: str, *, durable: bool) -> sqlite3.Connection:
+    """Open a file, make it if it is not there, and bring it up to date.
+
+    Args:
+        path: of the file; ``:memory:`` for none.
+        durable: whether a commit waits until the disk has it.
+
+    Raises:
+        StoreError: if it cannot be opened or written.
+        StoreMismatch: if a newer version of inturn has written it.
+    """
+    if path != ":memory:" and not Path(path).absolute().parent.is_dir():
+        msg = f"{path}: there is no directory {str(Path(path).parent)!r}; make it first"
+        raise InputError(msg)
+    try:
+        connection = sqlite3.connect(path, timeout=limits.BUSY_S, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise said(error, path) from error
+    try:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
+        _migrate(connection, path)
+    except sqlite3.Error as error:
+        connection.close()
+        raise said(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Run the numbered migrations that the file has not seen, each once, whoever opens it at the same time."""
+    steps = sorted(
+        (int(step.name[:4]), step) for step in (_HERE / "migrations").iterdir() if step.name.endswith(".sql")
+    )
+    newest = steps[-1][0]
+    if _version(connection) == newest:
+        return
+    connection.execute("begin exclusive")
+    try:
+        version = _version(connection)
+        _refuse_newer(path, version, newest)
+        for number, step in steps:
+            if number > version:
+                for statement in _statements(step.read_text()):
+                    connection.execute(statement)
+                connection.execute("update inturn_meta set value = ? where name = 'version'", (number,))
+    except BaseException:
+        connection.execute("rollback")
+        raise
+    connection.execute("commit")
+
+
+def _refuse_newer(path: str, version: int, newest: int) -> None:
+    if version > newest:
+        msg = f"{path} was written by a newer inturn: its format is {version}, this one knows {newest}; update inturn"
+        raise StoreMismatch(msg)
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script; unlike ``executescript``, running them one by one commits nothing."""
+    statements, begun = [], ""
+    for line in script.splitlines(keepends=True):
+        begun += line
+        if sqlite3.complete_statement(begun):
+            statements.append(begun)
+            begun = ""
+    return statements
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    if not connection.execute("select 1 from sqlite_master where name = 'inturn_meta'").fetchone():
+        return 0
+    return int(connection.execute("select value from inturn_meta where name = 'version'").fetchone()[0])
+
+
+def said(error: sqlite3.Error, path: str) -> Exception:
+    """An error of the database in plain words; one that is not the database's is given back as it is."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    for start, words in _TOLD.items():
+        if name.startswith(start):
+            return StoreError(f"{path}: {words} ({error})")
+    return error

@@ -1,0 +1,148 @@
+-- What the store asks, by name. None of it looks at more rows than it returns, whatever lies in the queue,
+-- but for `groups`, which is asked by people.
+
+-- name: queues
+select number, name, settings, readers, created_ms, depth, last, tokens from inturn_queue order by number;
+
+-- name: save_queue
+insert into inturn_queue (number, name, settings, readers, created_ms, depth, last, tokens)
+values (?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (number) do update
+set settings = excluded.settings, readers = excluded.readers,
+    depth = excluded.depth, last = excluded.last, tokens = excluded.tokens;
+
+-- name: count
+update inturn_queue set depth = ?, last = ?, tokens = ? where number = ?;
+
+-- name: remove_queue
+delete from inturn_queue where number = ?;
+
+-- name: purge_messages
+delete from inturn_message where sequence_number between ? and ?;
+
+-- name: purge_ready
+delete from inturn_ready where sequence_number between ? and ?;
+
+-- name: purge_holds
+delete from inturn_hold where sequence_number between ? and ?;
+
+-- name: purge_dedup
+delete from inturn_dedup where queue = ?;
+
+-- name: forget_read
+delete from inturn_message where done = 1 and sequence_number between ? and ?;
+
+-- name: add_message
+insert into inturn_message
+    (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_moved
+insert or replace into inturn_message
+    (sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, queue)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: known
+select sequence_number, until_ms from inturn_dedup where queue = ? and scope = ? and id = ?;
+
+-- name: remember
+insert or replace into inturn_dedup (queue, scope, id, sequence_number, until_ms) values (?, ?, ?, ?, ?);
+
+-- name: outdated
+select queue, scope, id from inturn_dedup where until_ms <= ? order by until_ms limit ?;
+
+-- name: forget
+delete from inturn_dedup where queue = ? and scope = ? and id = ?;
+
+-- name: ready_if_first
+insert into inturn_ready (sequence_number, grp)
+select ?1, ?3 where not exists (
+    select 1 from inturn_message where queue = ?2 and grp = ?3 and done = 0 and sequence_number < ?1
+);
+
+-- name: ready
+insert or ignore into inturn_ready (sequence_number, grp) values (?, ?);
+
+-- name: not_ready
+delete from inturn_ready where sequence_number = ?;
+
+-- name: next_ready
+select sequence_number, grp from inturn_ready
+where sequence_number > ? and sequence_number <= ? order by sequence_number limit 1;
+
+-- name: is_ready
+select 1 from inturn_ready where sequence_number = ?;
+
+-- name: head
+select sequence_number from inturn_message
+where queue = ? and grp = ? and done = 0 order by sequence_number limit 1;
+
+-- name: second
+select sequence_number from inturn_message
+where queue = ? and grp = ? and done = 0 and sequence_number > ? order by sequence_number limit 1;
+
+-- name: group_messages
+select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms
+from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
+where m.queue = ? and m.grp = ? and m.done = 0 order by m.sequence_number limit ?;
+
+-- name: one_message
+select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms
+from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
+where m.sequence_number = ? and m.done = 0;
+
+-- name: hold
+select until_ms, token, attempts, extended, since_ms, grp from inturn_hold where sequence_number = ?;
+
+-- name: group_holds
+select sequence_number, until_ms, token, attempts, extended, since_ms from inturn_hold where queue = ? and grp = ?;
+
+-- name: set_hold
+insert or replace into inturn_hold (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: remove_hold
+delete from inturn_hold where sequence_number = ?;
+
+-- name: over
+select sequence_number, grp, until_ms, token, attempts, extended, since_ms from inturn_hold
+where queue = ? and until_ms <= ? order by until_ms limit ?;
+
+-- name: due
+select until_ms from inturn_hold where queue = ? and until_ms is not null order by until_ms limit 1;
+
+-- name: set_right
+update inturn_hold set until_ms = ?1 + until_ms - since_ms, since_ms = ?1
+where until_ms is not null and since_ms > ?1;
+
+-- name: remove_message
+delete from inturn_message where sequence_number = ?;
+
+-- name: acknowledge
+update inturn_message set done = 1 where sequence_number = ?;
+
+-- name: oldest
+select sequence_number, grp, done, sent_ms from inturn_message
+where sequence_number between ? and ? order by sequence_number limit ?;
+
+-- name: read
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
+
+-- name: read_pending
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where sequence_number > ? and sequence_number <= ? and done = 0
+order by sequence_number limit ?;
+
+-- name: groups
+select grp, count(*), min(sequence_number) from inturn_message
+where queue = ? and done = 0 and grp is not null group by grp order by min(sequence_number) limit ?;
+
+-- name: group
+select count(*), min(sequence_number) from inturn_message where queue = ? and grp = ? and done = 0;
+
+-- name: ungrouped
+select sequence_number from inturn_message
+where queue = ? and grp is null and done = 0 order by sequence_number limit ?;

@@ -1,0 +1,16 @@
+"""A store of each kind behind a desk with a clock that can be moved: the behaviour suite is written against the desk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from desk import STORES, Desk
+
+
+@pytest.fixture(params=STORES)
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    """A desk with one queue, named q."""
+    desk = Desk(STORES[request.param](tmp_path))
+    desk.make("q")
+    yield desk
+    desk.store.close()

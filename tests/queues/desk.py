@@ -1,0 +1,104 @@
+"""What the tests of stores share: a store, a clock that stands until it is moved, and short words for the verbs."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from inturn.core.delivery import Act, Change, Verdict
+from inturn.core.envelope import Content, Delivery, Draft, Entry, GroupView, QueueInfo, QueueSettings, Sent
+from inturn.store.base import Store
+from inturn.store.memory import MemoryStore
+from inturn.store.sqlite import SqliteStore
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda path: MemoryStore(),
+    "sqlite": lambda path: SqliteStore(str(path / "q.db"), durable=False),
+}
+
+
+class Desk:
+    """Every call is a transaction of its own, at the time ``now`` in milliseconds."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.now = 1_000_000
+
+    def make(self, name: str, **settings: Any) -> None:
+        with self.store.transaction():
+            info = self.store.queues().get(name) or QueueInfo(0, name, QueueSettings(), self.now)
+            info.settings = QueueSettings(**settings)
+            self.store.save(name, info)
+
+    def info(self, name: str = "q") -> QueueInfo:
+        with self.store.transaction():
+            return self.store.queues()[name]
+
+    def send(self, *texts: str, queue: str = "q", group: str | None = "", **more: Any) -> list[Sent]:
+        """Send bodies; each in the group that its first letter names, if none is given."""
+        drafts = [Draft(text, Content.TEXT, text[0] if group == "" else group, **more) for text in texts]
+        with self.store.transaction():
+            return self.store.send(self.store.queues()[queue], drafts, self.now)
+
+    def receive(
+        self, limit: int = 1, *, queue: str = "q", visibility_s: float | None = None, group: str | None = None
+    ) -> list[Delivery]:
+        visibility_ms = None if visibility_s is None else round(visibility_s * 1000)
+        with self.store.transaction():
+            return self.store.receive(self.store.queues()[queue], limit, visibility_ms, self.now, group)
+
+    def take(self, limit: int = 1, **more: Any) -> list[str]:
+        """The bodies of a receive."""
+        return [str(each.entry.body) for each in self.receive(limit, **more)]
+
+    def change(self, act: Act, *got: Delivery, queue: str = "q", s: float = 0, to: str | None = None) -> list[Verdict]:
+        """Do the same with all of them."""
+        changes = [Change(each.entry.sequence_number, each.token, act, round(s * 1000), to) for each in got]
+        with self.store.transaction():
+            return self.store.settle(self.store.queues()[queue], changes, self.now)
+
+    def ack(self, *got: Delivery, **more: Any) -> list[Verdict]:
+        return self.change(Act.ACK, *got, **more)
+
+    def nack(self, *got: Delivery, **more: Any) -> list[Verdict]:
+        return self.change(Act.NACK, *got, **more)
+
+    def extend(self, *got: Delivery, **more: Any) -> list[Verdict]:
+        return self.change(Act.EXTEND, *got, **more)
+
+    def move(self, to: str, *entries: Entry, queue: str = "q") -> list[Verdict]:
+        changes = [Change(entry.sequence_number, None, Act.MOVE, to=to) for entry in entries]
+        with self.store.transaction():
+            return self.store.settle(self.store.queues()[queue], changes, self.now)
+
+    def wait(self, seconds: float) -> None:
+        """Move the clock; back, if negative."""
+        self.now += round(seconds * 1000)
+
+    def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", pending: bool = False) -> list[Entry]:
+        with self.store.transaction():
+            return self.store.read(self.store.queues()[queue], after, limit, pending=pending)
+
+    def bodies(self, **more: Any) -> list[str]:
+        return [str(entry.body) for entry in self.read(**more)]
+
+    def groups(self, *names: str, queue: str = "q") -> list[GroupView]:
+        with self.store.transaction():
+            return self.store.groups(self.store.queues()[queue], 100, self.now, names)
+
+    def readers(self, queue: str = "q", **at: int | None) -> None:
+        """Set readers' positions; None removes one."""
+        with self.store.transaction():
+            info = self.store.queues()[queue]
+            for name, position in at.items():
+                info.readers.pop(name, None)
+                if position is not None:
+                    info.readers[name] = position
+            self.store.save(queue, info)
+
+    def drain(self, queue: str = "q") -> Iterable[str]:
+        """Receive and acknowledge until nothing is left."""
+        bodies = []
+        while got := self.receive(10, queue=queue):
+            bodies += [str(each.entry.body) for each in got]
+            assert set(self.ack(*got, queue=queue)) == {Verdict.DONE}
+        return bodies

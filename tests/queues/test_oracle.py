@@ -1,0 +1,114 @@
+"""Every store against the memory store: any commands in any order, with a clock that moves, have the same answers."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import STORES, Desk
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+
+from inturn.core.envelope import Delivery
+
+GROUPS = st.sampled_from(["a", "b", "c", None])
+QUEUES = st.sampled_from(["q", "dead"])
+
+
+class Stores(RuleBasedStateMachine):
+    """Runs each command at both desks."""
+
+    kind = "sqlite"
+    deliveries: Bundle[tuple[str, Delivery]] = Bundle("deliveries")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.TemporaryDirectory()
+        path = Path(self._directory.name)
+        self.desks = [Desk(STORES["memory"](path)), Desk(STORES[self.kind](path))]
+        self.both("make", "dead")
+        self.both("make", "q", dead_letter="dead", max_receives=2, visibility_timeout_s=3, dedup_window_s=7)
+
+    def teardown(self) -> None:
+        for desk in self.desks:
+            desk.store.close()
+        self._directory.cleanup()
+
+    def both(self, verb: str, *args: Any, **more: Any) -> Any:
+        expected, found = (getattr(desk, verb)(*args, **more) for desk in self.desks)
+        assert found == expected
+        return found
+
+    @rule(
+        group=GROUPS,
+        texts=st.lists(st.sampled_from("xyz"), min_size=1, max_size=4),
+        queue=QUEUES,
+        dedup_id=st.sampled_from([None, None, "1", "2"]),
+        delay_ms=st.sampled_from([None, None, 0, 2_000]),
+    )
+    def send(self, group: str | None, texts: list[str], queue: str, dedup_id: str | None, delay_ms: int | None) -> None:
+        self.both("send", *texts, group=group, queue=queue, dedup_id=dedup_id, delay_ms=delay_ms)
+
+    @rule(target=deliveries, limit=st.integers(1, 5), queue=QUEUES, group=st.sampled_from([None, None, None, "a"]))
+    def receive(self, limit: int, queue: str, group: str | None) -> Any:
+        return multiple(*((queue, each) for each in self.both("receive", limit, queue=queue, group=group)))
+
+    @rule(each=deliveries)
+    def ack(self, each: tuple[str, Delivery]) -> None:
+        self.both("ack", each[1], queue=each[0])
+
+    @rule(each=deliveries, s=st.sampled_from([0, 0, 2]))
+    def nack(self, each: tuple[str, Delivery], s: float) -> None:
+        self.both("nack", each[1], queue=each[0], s=s)
+
+    @rule(each=deliveries, s=st.integers(1, 5))
+    def extend(self, each: tuple[str, Delivery], s: float) -> None:
+        self.both("extend", each[1], queue=each[0], s=s)
+
+    @rule(many=st.lists(deliveries, min_size=2, max_size=4))
+    def ack_together(self, many: list[tuple[str, Delivery]]) -> None:
+        self.both("ack", *(each for queue, each in many if queue == "q"))
+
+    @rule(at=st.integers(0, 3), there=st.booleans())
+    def move(self, at: int, there: bool) -> None:
+        source, target = ("q", "dead") if there else ("dead", "q")
+        self.both("move", target, *self.both("read", queue=source, pending=True)[at : at + 2], queue=source)
+
+    @rule(seconds=st.sampled_from([1, 2, 3, 8, -5]))
+    def wait(self, seconds: float) -> None:
+        self.both("wait", seconds)
+
+    @rule(reader=st.sampled_from(["r", "s"]), at=st.sampled_from([None, 0, 1, 3]))
+    def reader(self, reader: str, at: int | None) -> None:
+        entries = self.both("read")
+        position = None if at is None or not entries else entries[min(at, len(entries) - 1)].sequence_number
+        self.both("readers", **{reader: position})
+
+    @rule(retention_s=st.sampled_from([None, 10]))
+    def configure(self, retention_s: float | None) -> None:
+        self.both(
+            "make",
+            "q",
+            dead_letter="dead",
+            max_receives=2,
+            visibility_timeout_s=3,
+            dedup_window_s=7,
+            retention_s=retention_s,
+        )
+
+    @invariant()
+    def the_same_is_seen(self) -> None:
+        for queue in ("q", "dead"):
+            self.both("read", queue=queue)
+            self.both("read", queue=queue, pending=True)
+            self.both("groups", queue=queue)
+            self.both("info", queue)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "memory"])
+def test_like_the_oracle(kind: str) -> None:
+    machine = type("Stores", (Stores,), {"kind": kind})
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=40))
