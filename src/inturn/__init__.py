@@ -1,8 +1,13 @@
 """Every message in its turn, once."""
 
+from typing import TYPE_CHECKING, Any
+
 from inturn.core.errors import InturnError, Retryable
 from inturn.core.order import Arrival, Gapless, Monotone, Retry, Timestamp, Wait
 from inturn.core.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from inturn.database import open  # noqa: A004 - inturn.open, as sqlite and shelve have it
 
 __all__ = [
     "Arrival",
@@ -14,5 +19,16 @@ __all__ = [
     "Retryable",
     "Timestamp",
     "Wait",
+    "open",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The database of queues is imported when it is asked for: Spark's workers have no use for it."""
+    if name == "open":
+        from inturn.database import open  # noqa: A004 - as above
+
+        return open
+    msg = f"module 'inturn' has no attribute {name!r}"
+    raise AttributeError(msg)

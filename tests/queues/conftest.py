@@ -1,4 +1,4 @@
-"""A store of each kind behind a desk with a clock that can be moved: the behaviour suite is written against the desk."""
+"""A store of each kind behind a desk with a clock that can be moved: the suite is written against the desk."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,4 +13,4 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     desk = Desk(STORES[request.param](tmp_path))
     desk.make("q")
     yield desk
-    desk.store.close()
+    desk.close()

@@ -23,6 +23,10 @@ class Desk:
         self.store = store
         self.now = 1_000_000
 
+    def close(self) -> None:
+        if isinstance(self.store, SqliteStore):
+            self.store.close()
+
     def make(self, name: str, **settings: Any) -> None:
         with self.store.transaction():
             info = self.store.queues().get(name) or QueueInfo(0, name, QueueSettings(), self.now)

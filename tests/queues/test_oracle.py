@@ -32,7 +32,7 @@ class Stores(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for desk in self.desks:
-            desk.store.close()
+            desk.close()
         self._directory.cleanup()
 
     def both(self, verb: str, *args: Any, **more: Any) -> Any:

@@ -222,6 +222,7 @@ class QueueInfo:
         depth: how many messages are not acknowledged.
         last: the last sequence number that was given out.
         tokens: the last fencing token that was given out.
+        due_ms: when the next lease or delay is over; as of the last receive that found nothing, and not kept.
     """
 
     number: int
@@ -232,3 +233,4 @@ class QueueInfo:
     depth: int = 0
     last: int = 0
     tokens: int = 0
+    due_ms: int | None = field(default=None, compare=False)

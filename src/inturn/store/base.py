@@ -5,9 +5,9 @@ memory store runs these as they are and is the oracle for the others. Whatever c
 answers come in the same order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from inturn.core.delivery import Change, Verdict
 from inturn.core.envelope import Delivery, Draft, Entry, GroupView, QueueInfo, Sent
@@ -60,8 +60,12 @@ class Store(Protocol):
         """Groups with messages, those whose head is oldest first; only these if some are named."""
         ...
 
-    def due_ms(self, queue: QueueInfo) -> int | None:
-        """When the next lease or delay of a queue is over."""
+
+class SqlStore(Store, Protocol):
+    """A store in an SQL database, in which the caller may have tables too."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """Run a statement of the caller's; a cursor over its rows is returned."""
         ...
 
     def close(self) -> None:

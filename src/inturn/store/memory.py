@@ -72,6 +72,7 @@ class MemoryStore:
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Put messages at the end of a queue."""
+        self._look_at_clock(now_ms)
         return [self._send_one(self._queues[queue.name], draft, now_ms) for draft in drafts]
 
     def _send_one(self, queue: _Queue, draft: Draft, now_ms: int) -> Sent:
@@ -109,8 +110,8 @@ class MemoryStore:
     ) -> list[Delivery]:
         """Lease messages."""
         kept = self._queues[queue.name]
+        self._look_at_clock(now_ms)
         self._tidy(kept, now_ms)
-        queue.tokens += 1
         if visibility_ms is None:
             visibility_ms = round(queue.settings.visibility_timeout_s * 1000)
         taken: list[_Kept] = []
@@ -121,6 +122,9 @@ class MemoryStore:
                 waiting = self._without_exhausted(kept, messages, now_ms)
                 number = delivery.takes([message.hold for message in waiting], limit - len(taken), now_ms)
                 taken += waiting[:number]
+        queue.tokens += bool(taken)
+        holds = [] if taken else [message.hold for message in kept.messages.values()]
+        queue.due_ms = min((hold.until_ms for hold in holds if hold and hold.until_ms is not None), default=None)
         for message in taken:
             message.hold = delivery.leased(message.hold, queue.tokens, visibility_ms, now_ms)
         return [
@@ -128,6 +132,12 @@ class MemoryStore:
             for each in taken
             if each.hold
         ]
+
+    def _look_at_clock(self, now_ms: int) -> None:
+        """If it went back, nothing waits longer than it was to wait."""
+        for queue in self._queues.values():
+            for message in queue.messages.values():
+                message.hold = message.hold and delivery.set_right(message.hold, now_ms)
 
     def _free(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
         """The groups of which something can be received, the oldest first."""
@@ -159,7 +169,7 @@ class MemoryStore:
             self._remove(queue, number)
         for group in self._groups(queue):
             for message in group:
-                hold = message.hold = message.hold and delivery.set_right(message.hold, now_ms)
+                hold = message.hold
                 if hold is not None and hold.until_ms is not None and not delivery.is_hidden(hold, now_ms):
                     message.hold = delivery.given_back(hold, is_head=message is group[0])
 
@@ -174,6 +184,7 @@ class MemoryStore:
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back or move messages."""
+        self._look_at_clock(now_ms)
         return [self._settle_one(self._queues[queue.name], change, now_ms) for change in changes]
 
     def _settle_one(self, queue: _Queue, change: Change, now_ms: int) -> Verdict:
@@ -243,14 +254,6 @@ class MemoryStore:
         wanted = set(names)
         found = [group for group in self._groups(kept) if not wanted or group[0].entry.group in wanted]
         return [_view(group, now_ms) for group in found[:limit]]
-
-    def due_ms(self, queue: QueueInfo) -> int | None:
-        """When the next lease or delay of a queue is over."""
-        holds = [message.hold for message in self._queues[queue.name].messages.values()]
-        return min((hold.until_ms for hold in holds if hold and hold.until_ms is not None), default=None)
-
-    def close(self) -> None:
-        """Nothing to let go of."""
 
 
 def _view(group: list[_Kept], now_ms: int) -> GroupView:

@@ -5,8 +5,9 @@ whatever lies behind it; `inturn_hold` holds what is in flight or delayed, which
 written once and deleted once. Every change of a group ends in :meth:`SqliteStore._refresh`.
 """
 
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from inturn.core.envelope import (
     Why,
     first_number,
 )
+from inturn.core.errors import StoreError
 from inturn.store.sqlite.connection import connect, queries, said
 
 _SQL: Final = queries()
@@ -152,6 +154,7 @@ class SqliteStore:
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Put messages at the end of a queue."""
+        self._look_at_clock(now_ms)
         settings, number, sent = queue.settings, queue.number, []
         delay_ms = round(settings.delay_s * 1000)
         messages, holds = [], []
@@ -207,22 +210,27 @@ class SqliteStore:
         self, queue: QueueInfo, limit: int, visibility_ms: int | None, now_ms: int, group: str | None = None
     ) -> list[Delivery]:
         """Lease messages."""
+        self._look_at_clock(now_ms)
         self._tidy(queue, now_ms)
-        queue.tokens += 1
-        self._changed.add(queue.name)
+        token = queue.tokens + 1
         if visibility_ms is None:
             visibility_ms = round(queue.settings.visibility_timeout_s * 1000)
         given: list[Delivery] = []
         holds = []
         for head, name in self._heads(queue, group):
             for entry, before in self._take(queue, head, name, limit - len(given), now_ms):
-                hold = delivery.leased(before, queue.tokens, visibility_ms, now_ms)
+                hold = delivery.leased(before, token, visibility_ms, now_ms)
                 holds.append((entry.sequence_number, queue.number, name, *hold))
-                given.append(Delivery(entry, queue.tokens, now_ms + visibility_ms, hold.attempts))
+                given.append(Delivery(entry, token, now_ms + visibility_ms, hold.attempts))
             if len(given) == limit:
                 break
         if holds:
+            queue.tokens = token
+            self._changed.add(queue.name)
             self._do_each("set_hold", holds)
+        else:
+            due = self._one("due", queue.number)
+            queue.due_ms = due and due[0]
         return given
 
     def _heads(self, queue: QueueInfo, group: str | None) -> Iterator[tuple[int, str | None]]:
@@ -259,11 +267,14 @@ class SqliteStore:
             rows = self._all("group_messages", queue.number, group, limit)
         return [(_entry(row), _hold(row[_ENTRY:])) for row in rows]
 
-    def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
-        """Give back leases that are over, and remove what is past its retention."""
-        if now_ms < self._now_ms:  # the clock went back, or this is the first look at it
+    def _look_at_clock(self, now_ms: int) -> None:
+        """If it went back, nothing waits longer than it was to wait."""
+        if now_ms < self._now_ms:  # or this is the first look
             self._do("set_right", now_ms)
         self._now_ms = now_ms
+
+    def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
+        """Give back leases that are over, and remove what is past its retention."""
         touched: set[tuple[int, str | None]] = set()
         if queue.settings.retention_s is not None:
             touched |= self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
@@ -316,6 +327,7 @@ class SqliteStore:
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back or move messages."""
+        self._look_at_clock(now_ms)
         verdicts, passed = [], self._passed(queue)
         touched: set[tuple[int, str | None]] = set()
         for change in changes:
@@ -403,10 +415,18 @@ class SqliteStore:
         until_ms, token = (hold.until_ms, hold.token) if hold else (None, None)
         return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0)
 
-    def due_ms(self, queue: QueueInfo) -> int | None:
-        """When the next lease or delay of a queue is over."""
-        row = self._one("due", queue.number)
-        return row and int(row[0])
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
+        """Run a statement of the caller's.
+
+        Raises:
+            StoreError: for one that would end the transaction.
+        """
+        if re.match(
+            r"\s*(begin|commit|end|rollback|savepoint|release|pragma|attach|detach|vacuum)\b", sql, re.IGNORECASE
+        ):
+            msg = f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back"
+            raise StoreError(msg)
+        return self.connection.execute(sql, parameters)
 
     def close(self) -> None:
         """Let go of the file."""

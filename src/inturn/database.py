@@ -1,0 +1,244 @@
+"""A database of queues: where it is opened, its queues, and transactions of the caller's own.
+
+db = inturn.open("shop.db")
+payments = db.queue("payments")
+with db.transaction() as tx:
+    tx.execute("update account set …")
+    message.ack(tx=tx)
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo, QueueSettings, checked_name
+from inturn.core.errors import InputError, QueueExists, TransactionOver
+from inturn.queue.operation import operation
+from inturn.queue.queue import Queue
+from inturn.store.base import SqlStore, Store
+from inturn.store.commands import Ask, Command
+from inturn.store.sqlite import SqliteStore
+from inturn.store.writer import Writer
+
+T = TypeVar("T")
+
+
+def wall_clock_ms() -> int:
+    """The time of this machine, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
+    target: str | Path, *, durable: bool = True, clock: Callable[[], int] = wall_clock_ms
+) -> "Database":
+    """Open a database of queues, which is made if it is not there.
+
+    Args:
+        target: an SQLite file, ``shop.db``; ``:memory:`` for one that ends with the process.
+        durable: whether an answer waits until the disk has what was done. Without, the last moments before a power
+            failure or a crash of the machine may be lost, whole transactions from the end; a crash of the process
+            loses nothing, and the file stays sound.
+        clock: the time in milliseconds since 1970; another one for tests.
+
+    Raises:
+        StoreError: if the file cannot be used: read-only, corrupt, no database, or the disk is full.
+        StoreMismatch: if a newer version of inturn has written it.
+        InputError: if the target is of no known kind.
+    """
+    text = str(target)
+    if "://" in text:
+        msg = f"{text!r}: name an SQLite file, such as shop.db; other databases are not known here"
+        raise InputError(msg)
+    return Database(SqliteStore(text, durable=durable), clock)
+
+
+class Database:
+    """Queues in one database, for any number of threads and tasks; see :func:`open`."""
+
+    def __init__(self, store: SqlStore, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.store = store
+        self.writer = Writer(store, clock)
+
+    def __enter__(self) -> Self:
+        """It closes at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database: what is under way is finished, who waits for messages is told."""
+        self.writer.close()
+        self.store.close()
+
+    def queue(self, name: str, settings: QueueSettings | None = None) -> Queue:
+        """A queue, which is made if it is not there.
+
+        Args:
+            name: what it is called, 1 to 200 characters.
+            settings: how it delivers; None: as it does, and as usual if it is new.
+
+        Raises:
+            QueueExists: if it is there with other settings; ``Queue.configure`` changes them.
+        """
+        self.create(name, settings)
+        return Queue(self.writer, name)
+
+    @operation
+    def create(self, name: str, settings: QueueSettings | None = None) -> Command[QueueInfo]:
+        """Make a queue if it is not there; what is known of it is returned.
+
+        Raises:
+            QueueExists: if it is there with other settings.
+        """
+        checked_name(name)
+        if settings is not None and settings.dead_letter == name:
+            msg = f"the queue {name!r} cannot be its own dead_letter queue; name another"
+            raise InputError(msg)
+
+        def make(store: Store, now_ms: int) -> QueueInfo:
+            info = store.queues().get(name)
+            if info is None:
+                info = QueueInfo(0, name, settings or QueueSettings(), now_ms)
+                store.save(name, info)
+            elif settings is not None and settings != info.settings:
+                msg = f"the queue {name!r} is there with other settings: {_differences(info.settings, settings)}"
+                raise QueueExists(msg)
+            return info
+
+        return Ask(name, make)
+
+    @operation
+    def queues(self) -> Command[list[str]]:
+        """The names of all queues."""
+        return Ask("", lambda store, _now_ms: sorted(store.queues()))
+
+    def transaction(self) -> "Transaction":
+        """Your own SQL and what is done with messages, all of it or nothing; for ``with`` and ``async with``.
+
+        It holds the only write lock, so all others wait meanwhile, and it is rolled back after
+        ``limits.TRANSACTION_S`` seconds.
+        """
+        return Transaction(self.writer, self.store)
+
+
+def _differences(there: QueueSettings, asked: QueueSettings) -> str:
+    fields = [name for name in QueueSettings.__dataclass_fields__ if getattr(there, name) != getattr(asked, name)]
+    return ", ".join(f"{name} is {getattr(there, name)!r}, not {getattr(asked, name)!r}" for name in fields)
+
+
+class Transaction:
+    """One transaction over the database: give it to verbs as ``tx=``, and run your own SQL in it.
+
+    It ends with its block: kept if the block is left plainly, rolled back if it raises.
+    """
+
+    def __init__(self, writer: Writer, store: SqlStore) -> None:
+        self._writer = writer
+        self._store = store
+        self._unit: AbstractContextManager[None] | None = None
+        self._mutex = threading.RLock()  # against the alarm, which ends what takes too long
+        self._until = 0.0
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        """Wait for who is writing, then begin."""
+        self._writer.take_lead(self)
+        return self._begun()
+
+    async def __aenter__(self) -> Self:
+        """The same in a task."""
+        await self._writer.atake_lead(self)
+        return self._begun()
+
+    def _begun(self) -> Self:
+        unit = self._store.transaction()
+        try:
+            unit.__enter__()
+        except BaseException:
+            self._writer.give_up_lead()
+            raise
+        self._unit = unit
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Keep it, or roll it back."""
+        with self._mutex:
+            if self._is_over:
+                if kind is None:
+                    raise _over()
+                return
+            self._end(kind, error, trace)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The same in a task."""
+        # The commit is waited for here: a loop that went on could find its own transaction half ended.
+        self.__exit__(kind, error, trace)
+
+    def _end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_over = True
+        unit, self._unit = self._unit, None
+        try:
+            if unit is not None:
+                unit.__exit__(kind, error, trace)
+        finally:
+            self._writer.give_up_lead()
+
+    def overdue(self) -> float | None:
+        """Roll back if it has taken too long; else when it will have, by the monotonic clock."""
+        if not self._until:
+            self._until = time.monotonic() + limits.TRANSACTION_S
+        with self._mutex:
+            if self._is_over:
+                return None
+            if time.monotonic() < self._until or self._unit is None:
+                return self._until
+            error = _over()
+            with suppress(TransactionOver):
+                self._end(TransactionOver, error, None)
+            return None
+
+    def execute(self, sql: str, parameters: tuple[Any, ...] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
+        """Run a statement of your own.
+
+        Args:
+            sql: one statement; tables that begin with ``inturn_`` are not yours.
+            parameters: for its ``?`` or ``:name``.
+
+        Raises:
+            TransactionOver: if the transaction has ended.
+            sqlite3.Error: what SQLite has to say.
+        """
+        with self._mutex:
+            self._check()
+            cursor: sqlite3.Cursor = self._store.execute(sql, parameters)
+            return cursor
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command in this transaction; the verbs do it when they are given ``tx=``."""
+        with self._mutex:
+            self._check()
+            return command.answer(command.run(self._store, self._writer.clock()))
+
+    def _check(self) -> None:
+        if self._is_over or self._unit is None:
+            raise _over()
+
+
+def _over() -> TransactionOver:
+    return TransactionOver(
+        f"the transaction is over: its block has ended, or it took {limits.TRANSACTION_S} s and was rolled back"
+    )

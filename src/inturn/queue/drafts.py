@@ -1,0 +1,78 @@
+"""A message on its way into a queue: what the caller says, checked and encoded."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.envelope import Content, Draft
+from inturn.core.errors import InputError
+from inturn.core.message import group_text
+
+
+def draft(
+    body: Any,
+    *,
+    group: object = None,
+    revision: int | None = None,
+    dedup_id: str | None = None,
+    delay_s: float | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Draft:
+    """A message to be sent.
+
+    Args:
+        body: text and bytes are sent as they are, any other value as JSON.
+        group: whose timeline it is in: a str, int, date or UUID; None: nobody's, it waits for no other.
+        revision: its place in the timeline, if the producer knows it.
+        dedup_id: what it is known by: a second send with it is the same message.
+        delay_s: how long it is hidden at first; None: as the queue says.
+        attributes: more about it, as a JSON object.
+
+    Raises:
+        InputError: if something does not fit; the words say what.
+    """
+    content, data = _encoded(body)
+    more = None if attributes is None else _json(dict(attributes), "attributes").decode()
+    size = len(data) + len(more or "")
+    if size > limits.BODY_BYTES:
+        msg = (
+            f"the body with its attributes has {size:,} bytes; {limits.BODY_BYTES:,} fit: store it and send its address"
+        )
+        raise InputError(msg)
+    if delay_s is not None and not 0 <= delay_s <= limits.DELAY_S:
+        msg = f"delay_s is {delay_s!r}; it is a number of seconds from 0 to {limits.DELAY_S}"
+        raise InputError(msg)
+    return Draft(
+        data if content is Content.BYTES else data.decode(),
+        content,
+        None if group is None else _short("group", group_text(group)),
+        revision,
+        None if dedup_id is None else _short("dedup_id", dedup_id),
+        None if delay_s is None else round(delay_s * 1000),
+        more,
+    )
+
+
+def _encoded(body: Any) -> tuple[Content, bytes]:
+    if isinstance(body, str):
+        return Content.TEXT, body.encode()
+    if isinstance(body, bytes | bytearray | memoryview):
+        return Content.BYTES, bytes(body)
+    return Content.JSON, _json(body, "body")
+
+
+def _json(value: Any, what: str) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        msg = f"the {what} {value!r} cannot be written as JSON: {error}"
+        raise InputError(msg) from error
+
+
+def _short(what: str, text: str) -> str:
+    if not isinstance(text, str) or not 0 < len(text) <= limits.ID_LENGTH:
+        msg = f"{what} is {text!r}; it is a text of 1 to {limits.ID_LENGTH} characters"
+        raise InputError(msg)
+    return text

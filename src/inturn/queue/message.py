@@ -1,0 +1,203 @@
+"""A message that was received, or only read: what is known of it, and what its receiver can do."""
+
+import datetime as dt
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.delivery import Act, Change, Verdict
+from inturn.core.envelope import Content, Delivery, Entry
+from inturn.core.errors import InputError, LeaseExpired
+from inturn.queue.operation import operation
+from inturn.store.base import Store
+from inturn.store.commands import Ask, Command, Settle, Transaction, queue_of
+from inturn.store.writer import Writer
+
+
+class About:
+    """What is known of a message: shared by those that were received and those that were only read."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+
+    @property
+    def sequence_number(self) -> int:
+        """Its place in the queue."""
+        return self._entry.sequence_number
+
+    @property
+    def id(self) -> int:
+        """What it is known by in the whole database: the sequence number of its first send."""
+        return self._entry.origin or self._entry.sequence_number
+
+    @property
+    def group(self) -> str | None:
+        """Whose timeline it is in."""
+        return self._entry.group
+
+    @property
+    def revision(self) -> int | None:
+        """Its place in the timeline, as the producer gave it."""
+        return self._entry.revision
+
+    @property
+    def dedup_id(self) -> str | None:
+        """What it is known by, as the producer gave it."""
+        return self._entry.dedup_id
+
+    @cached_property
+    def body(self) -> Any:
+        """What was sent."""
+        return msgspec.json.decode(self._entry.body) if self._entry.content is Content.JSON else self._entry.body
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """More about it."""
+        return (
+            {} if self._entry.attributes is None else msgspec.json.decode(self._entry.attributes, type=dict[str, Any])
+        )
+
+    @property
+    def sent_at(self) -> dt.datetime:
+        """When it was sent."""
+        return time_of(self._entry.sent_ms)
+
+    @property
+    def came_from(self) -> str | None:
+        """The queue from which it was moved here."""
+        return self._entry.came_from
+
+    @property
+    def note(self) -> str | None:
+        """Why it was moved here."""
+        return self._entry.note
+
+
+def time_of(ms: int) -> dt.datetime:
+    """A time of the store."""
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
+
+
+class Peeked(About):
+    """A message that was looked at; nobody's lease was touched."""
+
+    def __repr__(self) -> str:
+        return f"Peeked({self.sequence_number}, group={self.group!r})"
+
+
+class Message(About):
+    """A message that was received: acknowledge it, or give it back, before its lease ends."""
+
+    def __init__(self, delivery: Delivery, writer: Writer, queue: str) -> None:
+        super().__init__(delivery.entry)
+        self._delivery = delivery
+        self.writer = writer
+        self.queue = queue
+
+    def __repr__(self) -> str:
+        return f"Message({self.sequence_number}, group={self.group!r}, attempts={self.attempts})"
+
+    @property
+    def attempts(self) -> int:
+        """How often it was received when it was its turn, this time included."""
+        return self._delivery.attempts
+
+    @property
+    def fencing_token(self) -> int:
+        """Grows with every lease of the queue: a side effect that carries it can be told from one of an older lease."""
+        return self._delivery.token
+
+    @property
+    def leased_until(self) -> dt.datetime:
+        """When the lease ends, unless it is extended."""
+        return time_of(self._delivery.until_ms)
+
+    @operation
+    def ack(self, tx: Transaction | None = None) -> Command[None]:
+        """It is done: it is never delivered again.
+
+        Raises:
+            LeaseExpired: if the lease is over; nothing is changed then.
+        """
+        return settling(self.queue, [self], Act.ACK).within(tx)
+
+    @operation
+    def nack(self, tx: Transaction | None = None, *, delay_s: float = 0) -> Command[None]:
+        """Give it back to its old place, to be received again, by default at once.
+
+        Raises:
+            LeaseExpired: if the lease is over.
+        """
+        return settling(self.queue, [self], Act.NACK, delay_s).within(tx)
+
+    @operation
+    def extend(self, timeout_s: float, tx: Transaction | None = None) -> Command[None]:
+        """Keep it for ``timeout_s`` seconds from now on.
+
+        Raises:
+            LeaseExpired: if the lease is over.
+        """
+        return settling(self.queue, [self], Act.EXTEND, timeout_s).within(tx)
+
+    @operation
+    def reject(self, note: str, tx: Transaction | None = None, *, to: str | None = None) -> Command[None]:
+        """Put it into another queue, with a note why; what is behind it in its group goes on.
+
+        Args:
+            note: why.
+            tx: a transaction of the caller's.
+            to: the queue; None: the dead-letter queue of its own.
+
+        Raises:
+            LeaseExpired: if the lease is over.
+            InputError: if its queue has no dead-letter queue and none is named.
+            NoSuchQueue: if there is no queue of that name.
+        """
+
+        def move(store: Store, now_ms: int) -> None:
+            info = queue_of(store, self.queue)
+            target = to or info.settings.dead_letter
+            if target is None:
+                msg = f"the queue {self.queue!r} has no dead_letter queue; name one: reject(…, to=…)"
+                raise InputError(msg)
+            queue_of(store, target)
+            change = Change(self.sequence_number, self.fencing_token, Act.MOVE, to=target, note=note)
+            _all_done([change], store.settle(info, [change], now_ms))
+
+        return Ask(self.queue, move).within(tx)
+
+
+def settling(queue: str, messages: Sequence[Message], act: Act, seconds: float = 0) -> Command[None]:
+    """The command that does one thing with messages of a queue."""
+    ms = milliseconds("the time", seconds)
+    changes = [Change(each.sequence_number, each.fencing_token, act, ms) for each in messages]
+    return Settle(queue, lambda verdicts: _all_done(changes, verdicts), changes)
+
+
+def milliseconds(what: str, seconds: float) -> int:
+    """A time-out in milliseconds.
+
+    Raises:
+        InputError: if it is no number, or out of bounds.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= limits.VISIBILITY_S:
+        msg = f"{what} is {seconds!r}; it is a number of seconds from 0 to {limits.VISIBILITY_S}"
+        raise InputError(msg)
+    return round(seconds * 1000)
+
+
+def _all_done(changes: Sequence[Change], verdicts: Sequence[Verdict]) -> None:
+    failed = [
+        (change, verdict) for change, verdict in zip(changes, verdicts, strict=True) if verdict is not Verdict.DONE
+    ]
+    if failed:
+        change, verdict = failed[0]
+        why = "its lease is over" if verdict is Verdict.EXPIRED else "it is not in the queue any more"
+        more = f", and {len(failed) - 1} more like it" if len(failed) > 1 else ""
+        msg = (
+            f"message {change.sequence_number} was not changed: {why}{more}; somebody else may have it, or has done it"
+        )
+        raise LeaseExpired(msg)

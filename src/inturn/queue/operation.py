@@ -1,0 +1,71 @@
+"""Methods that are called plainly from threads, and awaited from tasks, without a second class for either.
+
+A method that is an operation returns the command that it stands for. Calling it runs the command; its ``aio`` awaits
+it: ``queue.send(body)`` and ``await queue.send.aio(body)``.
+"""
+
+from collections.abc import Callable
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from inturn.store.commands import Command
+from inturn.store.writer import Writer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class HasWriter(Protocol):
+    """What operations belong to."""
+
+    @property
+    def writer(self) -> Writer:
+        """Who runs commands, each in a transaction of its own."""
+        ...
+
+
+S = TypeVar("S", bound=HasWriter)
+
+
+class Bound(Generic[P, T_co]):
+    """An operation of one object."""
+
+    __slots__ = ("_command", "_writer")
+
+    def __init__(self, command: Callable[P, Command[T_co]], writer: Writer) -> None:
+        self._command = command
+        self._writer = writer
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Do it; what it did is durable when this returns."""
+        command = self._command(*args, **kwargs)
+        return self._writer.run(command) if command.tx is None else command.tx.run(command)
+
+    async def aio(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Do it without holding up the event loop."""
+        command = self._command(*args, **kwargs)
+        return await self._writer.arun(command) if command.tx is None else command.tx.run(command)
+
+
+class Operation(Generic[S, P, T_co]):
+    """A method that is one command; made by :func:`operation`."""
+
+    def __init__(self, method: Callable[Concatenate[S, P], Command[T_co]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+        self.__wrapped__ = method  # for help() and documentation
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "Operation[S, P, T_co]": ...
+    @overload
+    def __get__(self, instance: S, owner: type) -> Bound[P, T_co]: ...
+    def __get__(self, instance: S | None, owner: type) -> "Operation[S, P, T_co] | Bound[P, T_co]":
+        """The operation of an object."""
+        if instance is None:
+            return self
+        return Bound(self._method.__get__(instance, owner), instance.writer)
+
+
+def operation(method: Callable[Concatenate[S, P], Command[T_co]]) -> Operation[S, P, T_co]:
+    """Make an operation of a method that returns a command; ``tx=`` runs it within a transaction."""
+    return Operation(method)

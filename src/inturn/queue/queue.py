@@ -1,0 +1,263 @@
+"""Queues: send, receive, acknowledge; look at them, read them from the beginning, take back what went wrong.
+
+Every verb is an operation: ``queue.send(body)`` in a thread, ``await queue.send.aio(body)`` in a task, and with
+``tx=`` within a transaction of the caller's own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from inturn.core import limits
+from inturn.core.delivery import Act, Change, Verdict
+from inturn.core.envelope import (
+    Draft,
+    GroupView,
+    QueueInfo,
+    QueueSettings,
+    Sent,
+    checked_name,
+)
+from inturn.core.errors import InputError
+from inturn.queue.drafts import draft
+from inturn.queue.message import Message, Peeked, milliseconds, settling
+from inturn.queue.operation import operation
+from inturn.queue.reader import Reader
+from inturn.store.base import Store
+from inturn.store.commands import Ask, Command, Receive, Send, Transaction, queue_of
+from inturn.store.writer import Writer
+
+
+class Depth(NamedTuple):
+    """How much is in a queue.
+
+    Attributes:
+        messages: not acknowledged.
+        last: the sequence number that was given out last.
+    """
+
+    messages: int
+    last: int
+
+
+class Queue:
+    """One queue of a database; got by ``db.queue(name)``.
+
+    Args:
+        writer: who runs its operations.
+        name: what it is called.
+    """
+
+    def __init__(self, writer: Writer, name: str) -> None:
+        self.writer = writer
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    # --- sending and receiving ---
+
+    @operation
+    def send(
+        self,
+        body: Any,
+        *,
+        group: object = None,
+        revision: int | None = None,
+        dedup_id: str | None = None,
+        delay_s: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: Transaction | None = None,
+    ) -> Command[Sent]:
+        """Put a message at the end; it is durable when this returns. The arguments are those of :func:`draft`.
+
+        Returns:
+            Its sequence number; of the first message, if it is a duplicate.
+
+        Raises:
+            InputError: if something does not fit.
+            NoSuchQueue: if the queue was deleted.
+        """
+        one = draft(body, group=group, revision=revision, dedup_id=dedup_id, delay_s=delay_s, attributes=attributes)
+        return Send(self.name, _first, [one]).within(tx)
+
+    @operation
+    def send_many(self, drafts: Iterable[Draft], tx: Transaction | None = None) -> Command[list[Sent]]:
+        """Put messages at the end, all or none; made by :func:`draft`."""
+        return Send(self.name, list, list(drafts)).within(tx)
+
+    @operation
+    def receive(
+        self,
+        max_messages: int = 1,
+        *,
+        wait_s: float = 0,
+        visibility_timeout_s: float | None = None,
+        group: str | None = None,
+        tx: Transaction | None = None,
+    ) -> Command[list[Message]]:
+        """Lease the next messages: the oldest whose group is free, more of the same group, then the next such group.
+
+        Args:
+            max_messages: how many at most.
+            wait_s: how long to wait if there is none.
+            visibility_timeout_s: how long the lease is; None: as the queue says.
+            group: of this group only.
+            tx: a transaction of the caller's, in which nothing is waited for.
+        """
+        if not 1 <= max_messages <= limits.RECEIVE_MESSAGES:
+            msg = f"max_messages is {max_messages!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}"
+            raise InputError(msg)
+        visibility_ms = (
+            None if visibility_timeout_s is None else milliseconds("visibility_timeout_s", visibility_timeout_s)
+        )
+        return Receive(
+            self.name,
+            lambda deliveries: [Message(each, self.writer, self.name) for each in deliveries],
+            max_messages,
+            visibility_ms=visibility_ms,
+            group=group,
+            wait_s=wait_s,
+        ).within(tx)
+
+    @operation
+    def ack(self, messages: Sequence[Message], tx: Transaction | None = None) -> Command[None]:
+        """Several at once, each for itself.
+
+        Raises:
+            LeaseExpired: naming those whose lease is over; the others are done.
+        """
+        return settling(self.name, messages, Act.ACK).within(tx)
+
+    @operation
+    def nack(self, messages: Sequence[Message], *, delay_s: float = 0, tx: Transaction | None = None) -> Command[None]:
+        """Give several back at once."""
+        return settling(self.name, messages, Act.NACK, delay_s).within(tx)
+
+    @operation
+    def extend(self, messages: Sequence[Message], timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
+        """Keep several for longer."""
+        return settling(self.name, messages, Act.EXTEND, timeout_s).within(tx)
+
+    # --- looking ---
+
+    @operation
+    def peek(self, limit: int = 10, *, after: int = 0, tx: Transaction | None = None) -> Command[list[Peeked]]:
+        """Messages that are not acknowledged, in order, after a sequence number; nobody's lease is touched."""
+        return self._reading(after, limit, pending=True).within(tx)
+
+    @operation
+    def depth(self) -> Command[Depth]:
+        """How much is in it."""
+
+        def look(store: Store, _now_ms: int) -> Depth:
+            info = queue_of(store, self.name)
+            return Depth(info.depth, info.last)
+
+        return Ask(self.name, look)
+
+    @operation
+    def groups(self, *names: str, limit: int = 100) -> Command[list[GroupView]]:
+        """Where groups stand: those with the oldest heads, or those that are named."""
+        return Ask(self.name, lambda store, now_ms: store.groups(queue_of(store, self.name), limit, now_ms, names))
+
+    @operation
+    def info(self) -> Command[QueueInfo]:
+        """Its settings, its readers, its counts."""
+        return Ask(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name)))
+
+    def _reading(self, after: int, limit: int, *, pending: bool) -> Command[list[Peeked]]:
+        if not 1 <= limit <= limits.READ_MESSAGES:
+            msg = f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}"
+            raise InputError(msg)
+        return Ask(
+            self.name,
+            lambda store, _now_ms: [
+                Peeked(entry) for entry in store.read(queue_of(store, self.name), after, limit, pending=pending)
+            ],
+        )
+
+    # --- changing the queue itself ---
+
+    @operation
+    def configure(self, /, **settings: Any) -> Command[QueueSettings]:
+        """Change some settings; those that are not named stay.
+
+        Raises:
+            InputError: if a value does not fit, or there is no such setting.
+        """
+        unknown = sorted(settings.keys() - QueueSettings.__dataclass_fields__.keys())
+        if unknown:
+            msg = f"there is no setting {unknown[0]!r}; there are {', '.join(QueueSettings.__dataclass_fields__)}"
+            raise InputError(msg)
+
+        def change(store: Store, _now_ms: int) -> QueueSettings:
+            info = queue_of(store, self.name)
+            info.settings = replace(info.settings, **settings)
+            store.save(self.name, info)
+            return info.settings
+
+        return Ask(self.name, change)
+
+    @operation
+    def purge(self, tx: Transaction | None = None) -> Command[int]:
+        """Remove all messages, received ones too, and forget their deduplication ids; how many there were."""
+
+        def clear(store: Store, _now_ms: int) -> int:
+            info = queue_of(store, self.name)
+            there = info.depth
+            store.save(self.name, info, purge=True)
+            return there
+
+        return Ask(self.name, clear).within(tx)
+
+    @operation
+    def delete(self) -> Command[None]:
+        """Remove the queue with all that is in it."""
+
+        def remove(store: Store, _now_ms: int) -> None:
+            queue_of(store, self.name)
+            store.save(self.name, None)
+
+        return Ask(self.name, remove)
+
+    @operation
+    def redrive(
+        self, limit: int = limits.READ_MESSAGES, *, to: str | None = None, tx: Transaction | None = None
+    ) -> Command[int]:
+        """Move messages out of this dead-letter queue: each back to where it came from, or all to one queue.
+
+        One that goes back to the queue that it was first sent to is in its old place there, in front of all that was
+        sent after it. Messages that are being looked at, received and not acknowledged, stay.
+
+        Args:
+            limit: how many at most, the oldest first.
+            to: the queue; None: each to where it came from.
+            tx: a transaction of the caller's.
+
+        Returns:
+            How many were moved; those that came from nowhere else stay.
+        """
+
+        def move(store: Store, now_ms: int) -> int:
+            info = queue_of(store, self.name)
+            if to is not None:
+                queue_of(store, to)
+            entries = store.read(info, 0, limit, pending=True)
+            changes = [
+                Change(entry.sequence_number, None, Act.MOVE, to=target)
+                for entry in entries
+                if (target := to or entry.came_from) in store.queues() and target != self.name
+            ]
+            return sum(verdict is Verdict.DONE for verdict in store.settle(info, changes, now_ms))
+
+        return Ask(self.name, move).within(tx)
+
+    def reader(self, name: str) -> Reader:
+        """A named reader over all that is sent to the queue, whoever receives it."""
+        return Reader(self.writer, self.name, checked_name(name))
+
+
+def _first(sent: list[Sent]) -> Sent:
+    return sent[0]

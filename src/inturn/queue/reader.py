@@ -1,0 +1,75 @@
+"""Named readers over the log of a queue."""
+
+from inturn.core.errors import InputError
+from inturn.queue.message import Peeked
+from inturn.queue.operation import operation
+from inturn.store.base import Store
+from inturn.store.commands import Ask, Command, Transaction, queue_of
+from inturn.store.writer import Writer
+
+
+class Reader:
+    """A named place in the log of a queue, as a Kafka consumer group has it.
+
+    What it has not read stays readable, acknowledged or not, until the queue's retention is over. A reader that has
+    never been asked for anything begins with what is there; ``start`` says where.
+    """
+
+    def __init__(self, writer: Writer, queue: str, name: str) -> None:
+        self.writer = writer
+        self.queue = queue
+        self.name = name
+
+    @operation
+    def position(self) -> Command[int]:
+        """The sequence number up to which it has read; 0 before the first."""
+        return Ask(self.queue, lambda store, _now_ms: queue_of(store, self.queue).readers.get(self.name, 0))
+
+    @operation
+    def read(self, limit: int = 100, *, after: int | None = None) -> Command[list[Peeked]]:
+        """The next messages, in the order of their sequence numbers.
+
+        They come again until :meth:`commit` says that they were read.
+
+        Args:
+            limit: how many at most.
+            after: a sequence number; None: the reader's own position.
+        """
+
+        def look(store: Store, _now_ms: int) -> list[Peeked]:
+            info = queue_of(store, self.queue)
+            if self.name not in info.readers:
+                self._set(store, 0)
+            begin = info.readers[self.name] if after is None else after
+            return [Peeked(entry) for entry in store.read(info, begin, limit)]
+
+        return Ask(self.queue, look)
+
+    @operation
+    def commit(self, sequence_number: int, tx: Transaction | None = None) -> Command[None]:
+        """Everything up to a sequence number was read, so it need not be kept for this reader."""
+        return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number, forth=True)).within(tx)
+
+    @operation
+    def seek(self, sequence_number: int, tx: Transaction | None = None) -> Command[None]:
+        """Go on after this sequence number, which may be an older one, as far as messages are still there; 0: all."""
+        return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number)).within(tx)
+
+    @operation
+    def delete(self) -> Command[None]:
+        """Forget the reader: nothing is kept for it any more."""
+
+        def forget(store: Store, _now_ms: int) -> None:
+            info = queue_of(store, self.queue)
+            info.readers.pop(self.name, None)
+            store.save(info.name, info)
+
+        return Ask(self.queue, forget)
+
+    def _set(self, store: Store, position: int, *, forth: bool = False) -> None:
+        info = queue_of(store, self.queue)
+        if position > info.last:
+            msg = f"the last message of {info.name!r} is {info.last}; nobody can have read up to {position}"
+            raise InputError(msg)
+        info.readers[self.name] = max(position, info.readers.get(self.name, 0)) if forth else position
+        store.save(info.name, info)

@@ -1,0 +1,209 @@
+"""What can be asked of a queue, as values: the writer puts many of them into one transaction.
+
+A command says what it does with a store, and what its answer means to the caller.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
+
+from inturn.core.delivery import Change, Verdict
+from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent
+from inturn.core.errors import InturnError, NoSuchQueue
+from inturn.store.base import Store
+
+T = TypeVar("T")
+
+
+def queue_of(store: Store, name: str) -> QueueInfo:
+    """A queue by its name.
+
+    Raises:
+        NoSuchQueue: if there is none.
+    """
+    info = store.queues().get(name)
+    if info is None:
+        known = ", ".join(sorted(store.queues())) or "none"
+        msg = f"there is no queue {name!r}; there are: {known}"
+        raise NoSuchQueue(msg)
+    return info
+
+
+class Transaction(Protocol):
+    """A transaction of the caller's own."""
+
+    def run(self, command: "Command[T]") -> T:
+        """Do a command in it."""
+        ...
+
+
+class Command(Generic[T]):
+    """One thing to be done in a transaction.
+
+    Attributes:
+        queue: the queue it is about.
+        answer: what the store's answer means to the caller; may raise what is wrong.
+        tx: the transaction of the caller's own in which it is done; None: in one of the writer's.
+    """
+
+    __slots__ = ("answer", "queue", "tx")
+
+    def __init__(self, queue: str, answer: Callable[[Any], T]) -> None:
+        self.queue = queue
+        self.answer = answer
+        self.tx: Transaction | None = None
+
+    def within(self, tx: "Transaction | None") -> Self:
+        """The same, in a transaction of the caller's own."""
+        self.tx = tx
+        return self
+
+    def run(self, store: Store, now_ms: int) -> Any:
+        """Do it, alone."""
+        raise NotImplementedError
+
+
+class Send(Command[T]):
+    """Put messages into a queue."""
+
+    __slots__ = ("drafts",)
+
+    def __init__(self, queue: str, answer: Callable[[list[Sent]], T], drafts: Sequence[Draft]) -> None:
+        super().__init__(queue, answer)
+        self.drafts: Final = drafts
+
+    def run(self, store: Store, now_ms: int) -> list[Sent]:
+        """Do it, alone."""
+        return store.send(queue_of(store, self.queue), self.drafts, now_ms)
+
+
+class Settle(Command[T]):
+    """Acknowledge, extend, give back or move messages."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self, queue: str, answer: Callable[[list[Verdict]], T], changes: Sequence[Change]) -> None:
+        super().__init__(queue, answer)
+        self.changes: Final = changes
+
+    def run(self, store: Store, now_ms: int) -> list[Verdict]:
+        """Do it, alone."""
+        return store.settle(queue_of(store, self.queue), self.changes, now_ms)
+
+
+class Receive(Command[T]):
+    """Lease messages, and wait for some if there are none.
+
+    Attributes:
+        limit: how many at most.
+        visibility_ms: for how long; None: as the queue says.
+        group: of this group only.
+        wait_s: how long to wait for the first.
+    """
+
+    __slots__ = ("group", "limit", "visibility_ms", "wait_s")
+
+    def __init__(
+        self,
+        queue: str,
+        answer: Callable[[list[Delivery]], T],
+        limit: int,
+        *,
+        visibility_ms: int | None = None,
+        group: str | None = None,
+        wait_s: float = 0,
+    ) -> None:
+        super().__init__(queue, answer)
+        self.limit: Final = limit
+        self.visibility_ms: Final = visibility_ms
+        self.group: Final = group
+        self.wait_s: Final = wait_s
+
+    def run(self, store: Store, now_ms: int) -> list[Delivery]:
+        """Do it, alone; nothing is waited for."""
+        return store.receive(queue_of(store, self.queue), self.limit, self.visibility_ms, now_ms, self.group)
+
+
+class Ask(Command[T]):
+    """Anything else: a look, or a change of the queue itself."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, queue: str, function: Callable[[Store, int], T]) -> None:
+        super().__init__(queue, _as_it_is)
+        self.function: Final = function
+
+    def run(self, store: Store, now_ms: int) -> T:
+        """Do it."""
+        return self.function(store, now_ms)
+
+
+def _as_it_is(value: T) -> T:
+    return value
+
+
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""What a command came to: its raw answer, or its error."""
+
+_ORDER: Final[dict[type, int]] = {Settle: 0, Send: 1, Ask: 2, Receive: 3}
+
+
+def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int]) -> list[Outcome]:
+    """Do commands in one transaction.
+
+    Of commands that are there at the same time nobody can say which was first, so acknowledgements are done first,
+    since they free groups, and receives last, so that they find what has just come; and what goes into one queue goes
+    in together.
+
+    Raises:
+        Exception: whatever a command raises, and then nothing is done of any; the caller may try them one by one.
+    """
+    outcomes: list[Outcome] = [(None, None)] * len(commands)
+    parts: dict[tuple[int, str], list[int]] = {}
+    for place, command in enumerate(commands):
+        parts.setdefault((_ORDER[type(command)], command.queue), []).append(place)
+    with store.transaction():
+        now_ms = clock()
+        for (kind, queue), places in sorted(parts.items()):
+            part: Sequence[Any] = [commands[place] for place in places]
+            if kind != _ORDER[Ask] and queue not in store.queues():
+                answers = [_error(queue_of, store, queue)] * len(part)
+            elif kind == _ORDER[Send]:
+                answers = _together(part, [each.drafts for each in part], store, now_ms)
+            elif kind == _ORDER[Settle]:
+                answers = _together(part, [each.changes for each in part], store, now_ms)
+            elif kind == _ORDER[Receive]:
+                answers = _receives(part, store, now_ms)
+            else:
+                answers = [(each.run(store, now_ms), None) for each in part]
+            for place, answer in zip(places, answers, strict=True):
+                outcomes[place] = answer
+    return outcomes
+
+
+def _error(function: Callable[..., Any], *args: Any) -> Outcome:
+    try:
+        return function(*args), None
+    except InturnError as error:
+        return None, error
+
+
+def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, now_ms: int) -> list[Outcome]:
+    """Commands of one kind for one queue, as one."""
+    queue = queue_of(store, part[0].queue)
+    every = [one for each in sets for one in each]
+    answers: Sequence[Any]
+    answers = store.send(queue, every, now_ms) if isinstance(part[0], Send) else store.settle(queue, every, now_ms)
+    ends = list(accumulate(len(each) for each in sets))
+    return [(answers[end - len(each) : end], None) for end, each in zip(ends, sets, strict=True)]
+
+
+def _receives(part: Sequence[Any], store: Store, now_ms: int) -> list[Outcome]:
+    """Receives from one queue; what one has not found, the next does not find either."""
+    outcomes: list[Outcome] = []
+    is_empty = False
+    for each in part:
+        found = [] if is_empty and each.group is None else each.run(store, now_ms)
+        is_empty |= each.group is None and not found
+        outcomes.append((found, None))
+    return outcomes

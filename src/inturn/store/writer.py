@@ -1,0 +1,366 @@
+"""One writer for many callers: commands that wait are done together, in one transaction with one fsync.
+
+There is no thread that writes. Whoever comes while nobody writes takes the lead: it does all that has gathered, its own
+command among it, in one transaction, gives each caller its answer, and hands the lead to the first of those that have
+come meanwhile. So a lone caller pays for no switch of threads, and sixty-four callers share one fsync. This is the
+group commit of databases, with the leader and followers of LevelDB's write path.
+
+Callers are threads or asyncio tasks; for tasks a helper thread leads, so that no event loop waits for a disk. A receive
+that finds nothing and may wait stays parked, and is tried again with every batch, when a lease or a delay is over, and
+every ``limits.POLL_S`` for the sake of what other processes send.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from math import inf
+from typing import Any, Protocol, TypeVar
+
+from inturn.core import limits
+from inturn.core.delivery import Act, Change
+from inturn.core.errors import StoreError
+from inturn.store.alarm import Alarm
+from inturn.store.base import Store
+from inturn.store.commands import Ask, Command, Outcome, Receive, Settle, execute
+
+T = TypeVar("T")
+
+
+class _Caller:
+    """Somebody who waits: for the answer to a command or, without a command, for the lead.
+
+    Attributes:
+        command: what is to be done.
+        until: when a receive has waited long enough, by the monotonic clock.
+        outcome: the answer, once there is one.
+        has_lead: whether it has been given the lead.
+        is_gone: whether it waits no more.
+    """
+
+    __slots__ = ("command", "has_lead", "is_gone", "outcome", "until")
+
+    def __init__(self, command: Command[Any] | None) -> None:
+        self.command = command
+        wait_s = command.wait_s if isinstance(command, Receive) else 0
+        self.until = time.monotonic() + wait_s if wait_s else 0.0
+        self.outcome: Outcome | None = None
+        self.has_lead = self.is_gone = False
+
+
+class _Thread(_Caller):
+    """A thread, which waits at a lock: the quickest there is."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, command: Command[Any] | None) -> None:
+        super().__init__(command)
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def tell(self) -> None:
+        """Let it go on: it has an outcome, or the lead."""
+        self._gate.release()
+
+    def wait(self) -> None:
+        """Wait to be told."""
+        self._gate.acquire()
+
+
+class _Task(_Caller):
+    """A task of an event loop."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, command: Command[Any] | None) -> None:
+        super().__init__(command)
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self.loop.create_future()
+
+
+class _Nobody(_Caller):
+    """No caller: something is to be done, by default to try the parked receives again, and nobody waits for it."""
+
+    __slots__ = ()
+
+    def __init__(self, command: Command[Any] | None = None) -> None:
+        super().__init__(command or Ask("", lambda _store, _now_ms: None))
+
+
+class Leader(Protocol):
+    """Who has the lead for longer than a batch."""
+
+    def overdue(self) -> float | None:
+        """Give the lead up if it has been held for too long; else when that will be, by the monotonic clock."""
+        ...
+
+
+class Writer:
+    """Does commands over a store, for any number of threads and tasks.
+
+    Args:
+        store: where.
+        clock: the time, in milliseconds since 1970.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+        self.store = store
+        self.clock = clock
+        self._mutex = threading.Lock()
+        self._callers: deque[_Caller] = deque()
+        self._parked: list[_Caller] = []  # only who leads changes it
+        self._is_led = self._is_closed = False
+        self._leader: Leader | None = None
+        self._helper = ThreadPoolExecutor(1, thread_name_prefix="inturn-writer")
+        self._alarm = Alarm(self._ring)
+
+    # --- what a caller does ---
+
+    def run(self, command: Command[T]) -> T:
+        """Do a command; what it did is durable when this returns.
+
+        Raises:
+            StoreError: if the store cannot be written, or is closed.
+            Exception: what else the command has to say.
+        """
+        caller = _Thread(command)
+        try:
+            if not self._enter(caller):
+                caller.wait()
+            if caller.has_lead:
+                while caller.outcome is None and caller not in self._parked:
+                    self._write()
+                caller.has_lead = False
+                self._pass_on()
+                if caller.outcome is None:
+                    caller.wait()
+        except BaseException:
+            self._abandon(caller)
+            raise
+        return command.answer(_value(caller))
+
+    async def arun(self, command: Command[T]) -> T:
+        """The same for a task."""
+        caller = _Task(command)
+        if self._enter(caller):
+            self._helper.submit(self._serve)
+        try:
+            await caller.future
+        except asyncio.CancelledError:
+            self._abandon(caller)
+            raise
+        return command.answer(_value(caller))
+
+    def take_lead(self, leader: Leader) -> None:
+        """Write alone, until :meth:`give_up_lead`."""
+        caller = _Thread(None)
+        try:
+            if not self._enter(caller):
+                caller.wait()
+            self._begin(caller, leader)
+        except BaseException:
+            self._abandon(caller)
+            raise
+
+    async def atake_lead(self, leader: Leader) -> None:
+        """The same for a task."""
+        caller = _Task(None)
+        try:
+            if not self._enter(caller):
+                await caller.future
+            self._begin(caller, leader)
+        except BaseException:
+            self._abandon(caller)
+            raise
+
+    def give_up_lead(self) -> None:
+        """Let others write again; what was committed may be what a parked receive waits for."""
+        self._leader = None
+        if self._parked:
+            with self._mutex:
+                self._callers.appendleft(_Nobody())
+        self._pass_on()
+
+    def close(self) -> None:
+        """Wait for who is writing, let nobody in any more, and tell those who wait."""
+        with self._mutex:
+            if self._is_closed:
+                return
+        last = _Thread(None)
+        if not self._enter(last):
+            last.wait()
+        with self._mutex:
+            self._is_closed = True
+            left = [*self._parked, *self._callers]
+            self._parked, self._callers = [], deque()
+            for caller in left:
+                caller.outcome = (None, _closed())
+        self._tell(left)
+        self._alarm.stop()
+        self._helper.shutdown(wait=False)
+
+    # --- the lead ---
+
+    def _enter(self, caller: _Caller) -> bool:
+        """Come in; whether the caller has the lead now."""
+        with self._mutex:
+            if self._is_closed:
+                raise _closed()
+            if self._is_led:
+                self._callers.append(caller)
+                return False
+            self._is_led = caller.has_lead = True
+            if caller.command is not None:
+                self._callers.append(caller)
+            return True
+
+    def _begin(self, caller: _Caller, leader: Leader) -> None:
+        if caller.outcome is not None:
+            _value(caller)  # closed meanwhile
+        self._leader = leader
+        overdue = leader.overdue()
+        if overdue is not None:
+            self._alarm.set(overdue)
+
+    def _pass_on(self) -> None:
+        """Give the lead to the first of those that have come meanwhile."""
+        with self._mutex:
+            if not self._callers:
+                self._is_led = False
+                return
+            following = self._callers[0]
+            if following.command is None:
+                self._callers.popleft()
+            if isinstance(following, _Thread) or following.command is None:
+                following.has_lead = True
+        if following.has_lead:
+            self._tell([following])
+        else:
+            self._helper.submit(self._serve)
+
+    def _serve(self) -> None:
+        """Lead for those who cannot."""
+        self._write()
+        self._pass_on()
+
+    def _write(self) -> None:
+        """Do what has gathered, in one transaction, and tell the callers."""
+        with self._mutex:
+            gathered: list[_Caller] = []
+            while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
+                gathered.append(self._callers.popleft())
+        callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
+        try:
+            outcomes = self._outcomes([caller.command for caller in callers if caller.command])
+        except BaseException:  # this thread is interrupted; what it was to do, the next one does
+            with self._mutex:
+                self._callers.extendleft(reversed(gathered))
+            raise
+        self._hand_out(callers, outcomes)
+
+    def _outcomes(self, commands: Sequence[Command[Any]]) -> list[Outcome]:
+        if not commands:
+            return []
+        try:
+            return execute(self.store, commands, self.clock)
+        except StoreError as error:  # the store cannot be written, so no other command fares better
+            return [(None, error)] * len(commands)
+        except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
+            if len(commands) == 1:
+                return [(None, error)]
+            return [outcome for command in commands for outcome in self._outcomes([command])]
+
+    def _hand_out(self, callers: Sequence[_Caller], outcomes: Sequence[Outcome]) -> None:
+        """Give each caller its outcome; receives that found nothing and may wait are parked."""
+        now = time.monotonic()
+        told, parked, unclaimed = [], [], []
+        with self._mutex:
+            for caller, outcome in zip(callers, outcomes, strict=True):
+                if caller.is_gone:
+                    unclaimed.append((caller, outcome))
+                elif caller.until > now and outcome == ([], None):
+                    parked.append(caller)
+                else:
+                    caller.outcome = outcome
+                    told.append(caller)
+            self._parked = parked
+        self._tell(told)
+        for caller, outcome in unclaimed:
+            self._give_back(caller, outcome)
+        if parked:
+            self._alarm.set(min(now + limits.POLL_S, self._due(parked), *(caller.until for caller in parked)))
+
+    def _due(self, parked: Sequence[_Caller]) -> float:
+        """When a lease or a delay is over in a queue that is waited for, by the monotonic clock."""
+        queues = self.store.queues()
+        names = {caller.command.queue for caller in parked if caller.command}
+        due_ms = [queues[name].due_ms for name in names if name in queues]
+        next_ms = min((each for each in due_ms if each is not None), default=None)
+        return inf if next_ms is None else time.monotonic() + max(0, next_ms - self.clock()) / 1000
+
+    def _ring(self) -> None:
+        """The alarm's thread: end what has lasted too long, and try the parked receives again."""
+        leader = self._leader
+        overdue = leader.overdue() if leader is not None else None
+        if overdue is not None:
+            self._alarm.set(overdue)
+        if self._parked:
+            with suppress(StoreError):  # closed meanwhile
+                if self._enter(_Nobody()):
+                    self._serve()
+
+    # --- telling ---
+
+    @staticmethod
+    def _tell(callers: Sequence[_Caller]) -> None:
+        """Let callers go on; the tasks of one loop all at once."""
+        tasks: dict[asyncio.AbstractEventLoop, list[_Task]] = {}
+        for caller in callers:
+            if isinstance(caller, _Thread):
+                caller.tell()
+            elif isinstance(caller, _Task):
+                tasks.setdefault(caller.loop, []).append(caller)
+        for loop, those in tasks.items():
+            with suppress(RuntimeError):  # the loop was closed, so nobody waits
+                loop.call_soon_threadsafe(_wake, those)
+
+    def _abandon(self, caller: _Caller) -> None:
+        """A caller waits no more: interrupted, or cancelled."""
+        with self._mutex:
+            caller.is_gone = True
+            if caller in self._callers:
+                self._callers.remove(caller)
+            had_lead, caller.has_lead = caller.has_lead, False
+        if had_lead:
+            self._pass_on()
+        if caller.outcome is not None:
+            self._give_back(caller, caller.outcome)
+
+    def _give_back(self, caller: _Caller, outcome: Outcome) -> None:
+        """Messages that nobody takes any more need not wait for their lease to end."""
+        if isinstance(caller.command, Receive) and outcome[0]:
+            changes = [Change(each.entry.sequence_number, each.token, Act.NACK) for each in outcome[0]]
+            with suppress(StoreError):
+                back = _Nobody(Settle(caller.command.queue, lambda verdicts: verdicts, changes))
+                if self._enter(back):
+                    self._helper.submit(self._serve)
+
+
+def _wake(tasks: Sequence[_Task]) -> None:
+    for task in tasks:
+        if not task.future.done():
+            task.future.set_result(None)
+
+
+def _value(caller: _Caller) -> Any:
+    value, error = caller.outcome or (None, None)
+    if error is not None:
+        raise error
+    return value
+
+
+def _closed() -> StoreError:
+    return StoreError("the database is closed; open it again with inturn.open")
