@@ -177,6 +177,15 @@ def test_a_message_moved_back_is_in_its_old_place(desk: Desk) -> None:
     assert desk.take(10) == ["a1", "a2", "a3", "b1"]
 
 
+def test_a_message_that_somebody_has_is_not_moved_by_another(desk: Desk) -> None:
+    desk.make("dead")
+    desk.send("a1", "a2")
+    (held,) = desk.receive()
+    assert desk.move("dead", *desk.read()) == [Verdict.HELD, DONE]
+    assert desk.change(Act.MOVE, held, to="dead") == [DONE]
+    assert desk.bodies(queue="dead") == ["a2", "a1"]
+
+
 def test_a_message_moved_back_waits_for_what_is_in_flight(desk: Desk) -> None:
     desk.make("dead")
     desk.send("a1", "a2")

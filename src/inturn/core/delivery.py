@@ -77,6 +77,8 @@ class Verdict(Enum):
     """The lease is over, or is another's."""
     GONE = "gone"
     """There is no such message any more: acknowledged, purged, or past its retention."""
+    HELD = "held"
+    """A receiver has it, so nobody else may move it."""
 
 
 def is_hidden(hold: Hold | None, now_ms: int) -> bool:
@@ -110,11 +112,12 @@ def leased(hold: Hold | None, token: int, visibility_ms: int, now_ms: int) -> Ho
     return Hold(now_ms + visibility_ms, token, hold.attempts + 1 if hold else 1, since_ms=now_ms)
 
 
-def verdict(hold: Hold | None, token: int | None, now_ms: int) -> Verdict:
-    """Whether the holder of a token may still change a message; an operator, who has none, always may."""
-    if token is None:
-        return Verdict.DONE
-    mine = hold is not None and hold.token == token and is_hidden(hold, now_ms)
+def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
+    """Whether the holder of a lease may still change a message, or an operator, who has none, may at all."""
+    is_leased = hold is not None and hold.token is not None and is_hidden(hold, now_ms)
+    if change.token is None:
+        return Verdict.HELD if is_leased and change.act is Act.MOVE else Verdict.DONE
+    mine = is_leased and hold is not None and hold.token == change.token
     return Verdict.DONE if mine else Verdict.EXPIRED
 
 

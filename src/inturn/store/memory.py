@@ -191,7 +191,7 @@ class MemoryStore:
         message = queue.messages.get(change.sequence_number)
         if message is None or message.done:
             return Verdict.GONE
-        verdict = delivery.verdict(message.hold, change.token, now_ms)
+        verdict = delivery.verdict(message.hold, change, now_ms)
         if verdict is not Verdict.DONE:
             return verdict
         if change.act is Act.ACK:

@@ -340,7 +340,7 @@ class SqliteStore:
                     verdicts.append(Verdict.GONE)
                     continue
                 group = message[3]
-            verdict = delivery.verdict(hold, change.token, now_ms)
+            verdict = delivery.verdict(hold, change, now_ms)
             verdicts.append(verdict)
             if verdict is not Verdict.DONE:
                 continue

@@ -1,0 +1,299 @@
+"""The queue as its users see it: verbs, words and errors."""
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inturn
+from inturn.core.envelope import QueueSettings, Why
+from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueExists, StoreError
+from inturn.database import Database
+from inturn.queue import draft
+
+
+class Clock:
+    """Stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+    def forward(self, seconds: float) -> None:
+        self.ms += round(seconds * 1000)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def db(tmp_path: Path, clock: Clock) -> Iterator[Database]:
+    with inturn.open(tmp_path / "shop.db", clock=clock) as db:
+        yield db
+
+
+def test_a_message_comes_out_as_it_went_in(db: Database, clock: Clock) -> None:
+    queue = db.queue("payments")
+    sent = queue.send({"amount": 5}, group="acct-1", revision=1, dedup_id="tx-77", attributes={"from": "web"})
+    (message,) = queue.receive()
+    assert (message.body, message.group, message.revision, message.dedup_id) == ({"amount": 5}, "acct-1", 1, "tx-77")
+    assert message.attributes == {"from": "web"}
+    assert message.sequence_number == message.id == sent.sequence_number
+    assert message.sent_at == dt.datetime.fromtimestamp(clock.ms / 1000, dt.UTC)
+    assert message.leased_until == message.sent_at + dt.timedelta(seconds=30)
+    assert (message.attempts, message.came_from, message.note) == (1, None, None)
+    message.ack()
+    assert queue.depth().messages == 0
+
+
+BODIES = ["text", "", "7", b"\x00\xff", {"a": [1, None]}, [1.5], 7, None, True, "ünï\U0001f600"]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_text_and_bytes_stay_what_they_are_and_the_rest_is_json(db: Database, body: Any) -> None:
+    queue = db.queue("q")
+    queue.send(body)
+    (message,) = queue.receive()
+    assert message.body == body
+    assert type(message.body) is type(body)
+
+
+def test_a_group_may_be_any_name(db: Database) -> None:
+    queue = db.queue("q")
+    for group in (7, "7", dt.date(2026, 1, 2)):
+        queue.send("x", group=group)
+    assert [(view.group, view.depth) for view in queue.groups()] == [("7", 2), ("2026-01-02", 1)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"body": {1, 2, object()}}, "cannot be written as JSON"),
+        ({"body": "x" * 1_048_577}, "1,048,577 bytes; 1,048,576 fit"),
+        ({"body": "x", "group": ""}, "group is ''; it is a text of 1 to"),
+        ({"body": "x", "group": 1.5}, "a group must be"),
+        ({"body": "x", "dedup_id": 7}, "dedup_id is 7; it is a text"),
+        ({"body": "x", "delay_s": -1}, "delay_s is -1; it is a number of seconds from 0"),
+        ({"body": "x", "attributes": {"a": object()}}, "the attributes"),
+    ],
+)
+def test_what_does_not_fit_is_told_and_nothing_is_sent(db: Database, wrong: dict[str, Any], words: str) -> None:
+    queue = db.queue("q")
+    with pytest.raises(InputError, match=words):
+        queue.send(**wrong)
+    assert queue.depth().messages == 0
+
+
+def test_many_at_once_and_none_if_one_is_wrong(db: Database) -> None:
+    queue = db.queue("q")
+    sent = queue.send_many(draft(n, group=f"g{n % 3}") for n in range(10))
+    assert [each.duplicate for each in sent] == [False] * 10
+    with pytest.raises(InputError):
+        queue.send_many(draft("x", group=group) for group in ("a", ""))
+    assert queue.depth().messages == 10
+
+
+def test_the_verbs_of_several_messages(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many(draft(n, group="g") for n in range(3))
+    first = queue.receive(3)
+    queue.nack(first)
+    again = queue.receive(3)
+    queue.extend(again, 60)
+    queue.ack(again[:2])
+    with pytest.raises(LeaseExpired, match=rf"message {again[0].sequence_number} was not changed.*and 1 more"):
+        queue.ack(again)  # each for itself: the third is done all the same
+    assert queue.depth().messages == 0
+
+
+def test_a_lease_that_is_over_is_told_for_every_verb(db: Database, clock: Clock) -> None:
+    queue = db.queue("q")
+    queue.send("x")
+    (old,) = queue.receive(visibility_timeout_s=5)
+    clock.forward(5)
+    (new,) = queue.receive(visibility_timeout_s=5)
+    for act in (old.ack, old.nack, lambda: old.extend(5), lambda: old.reject("bad", to="q")):
+        with pytest.raises(LeaseExpired, match="its lease is over"):
+            act()
+    assert new.fencing_token > old.fencing_token
+    new.ack()
+    with pytest.raises(LeaseExpired, match="not in the queue any more"):
+        old.ack()
+
+
+def test_a_rejected_message_says_why_and_the_group_goes_on(db: Database) -> None:
+    db.queue("dead")
+    queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=5))
+    queue.send_many(draft(n, group="g") for n in range(2))
+    (message,) = queue.receive()
+    message.reject("no such account")
+    assert [each.body for each in queue.receive(10)] == [1]
+    (dead,) = db.queue("dead").peek()
+    assert (dead.body, dead.group, dead.note, dead.came_from, dead.id) == (0, "g", "no such account", "q", message.id)
+    with pytest.raises(InputError, match="has no dead_letter queue; name one"):
+        db.queue("dead").receive()[0].reject("again")
+
+
+def test_redrive_puts_messages_back_in_their_old_places(db: Database) -> None:
+    dead = db.queue("dead")
+    queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=1))
+    queue.send_many(draft(n, group="g") for n in range(4))
+    for _ in range(2):
+        queue.receive()[0].reject("not now")
+    dead.send("of its own")
+    assert dead.redrive() == 2
+    assert dead.depth().messages == 1
+    assert [each.body for each in queue.receive(10)] == [0, 1, 2, 3]
+    with pytest.raises(NoSuchQueue):
+        dead.redrive(to="nowhere")
+    other = db.queue("other")
+    assert dead.redrive(to="other") == 1
+    assert [each.body for each in other.peek()] == ["of its own"]
+
+
+def test_a_message_in_flight_is_not_redriven(db: Database) -> None:
+    dead, queue = db.queue("dead"), db.queue("q")
+    queue.send("x", group="g")
+    queue.receive()[0].reject("bad", to="dead")
+    (held,) = dead.receive()
+    assert dead.redrive() == 0
+    held.nack()
+    assert dead.redrive() == 1
+
+
+def test_a_queue_is_made_once_and_other_settings_are_told(db: Database) -> None:
+    settings = QueueSettings(visibility_timeout_s=60)
+    db.queue("q", settings)
+    assert db.queue("q", settings).info().settings == db.queue("q").info().settings == settings
+    with pytest.raises(QueueExists, match=r"visibility_timeout_s is 60, not 5"):
+        db.queue("q", QueueSettings(visibility_timeout_s=5))
+    assert db.queue("q").configure(visibility_timeout_s=5).visibility_timeout_s == 5
+    assert db.queues() == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"visibility_timeout_s": -1}, "visibility_timeout_s is -1; it is a number from 0"),
+        ({"dedup_scope": "galaxy"}, "dedup_scope is 'galaxy'; it is 'queue' or 'group'"),
+        ({"dead_letter": "dead"}, "go together"),
+        ({"dead_letter": "dead", "max_receives": 0}, "max_receives is 0"),
+        ({"colour": "red"}, "there is no setting 'colour'; there are visibility_timeout_s"),
+    ],
+)
+def test_settings_that_do_not_fit(db: Database, settings: dict[str, Any], words: str) -> None:
+    queue = db.queue("q")
+    with pytest.raises(InputError, match=words):
+        queue.configure(**settings)
+    assert queue.info().settings == QueueSettings()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb"])
+def test_names_that_are_none(db: Database, name: str) -> None:
+    with pytest.raises(InputError, match="is no name"):
+        db.queue(name)
+    with pytest.raises(InputError, match="is no name"):
+        db.queue("q").reader(name)
+
+
+def test_purge_and_delete(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many(draft(n) for n in range(5))
+    assert queue.purge() == 5
+    assert queue.receive() == []
+    queue.delete()
+    for act in (queue.receive, queue.depth, lambda: queue.send("x"), queue.delete):
+        with pytest.raises(NoSuchQueue, match="there is no queue 'q'; there are: none"):
+            act()
+
+
+def test_groups_say_why_they_are_blocked(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("x", group="a")
+    queue.send("x", group="b", delay_s=5)
+    queue.receive()
+    assert [(view.group, view.why) for view in queue.groups("b", "a")] == [("a", Why.IN_FLIGHT), ("b", Why.DELAYED)]
+
+
+def test_a_reader_reads_everything_and_can_go_back(db: Database) -> None:
+    queue = db.queue("q")
+    reader = queue.reader("audit")
+    assert reader.read() == []  # from now on what it has not read is kept
+    sent = queue.send_many(draft(n, group=f"g{n}") for n in range(5))
+    queue.ack(queue.receive(10))
+    assert [each.body for each in reader.read(3)] == [0, 1, 2]
+    reader.commit(sent[2].sequence_number)
+    assert [each.body for each in reader.read()] == [3, 4]
+    reader.commit(sent[0].sequence_number)  # an old one changes nothing
+    assert reader.position() == sent[2].sequence_number
+    assert [each.body for each in reader.read(after=0)] == [3, 4]  # what all have read is gone
+    queue.send(5)
+    reader.seek(sent[3].sequence_number)
+    assert [each.body for each in reader.read()] == [4, 5]
+    with pytest.raises(InputError, match="nobody can have read up to"):
+        reader.seek(sent[4].sequence_number + 2)
+    reader.delete()
+    assert [each.body for each in queue.peek()] == [5]
+
+
+def test_a_transaction_keeps_all_of_it_or_nothing(db: Database) -> None:
+    queue, done = db.queue("q"), db.queue("done")
+    with db.transaction() as tx:
+        tx.execute("create table account (id primary key, balance)")
+        tx.execute("insert into account values ('a', 0)")
+    queue.send({"amount": 5}, group="a")
+
+    def pay(message: Any, *, fail: bool) -> None:
+        with db.transaction() as tx:
+            tx.execute("update account set balance = balance + :amount", message.body)
+            message.ack(tx)
+            done.send({"paid": message.body["amount"]}, group="a", tx=tx)
+            if fail:
+                raise ZeroDivisionError
+
+    (message,) = queue.receive()
+    with pytest.raises(ZeroDivisionError):
+        pay(message, fail=True)
+    assert (queue.depth().messages, done.depth().messages) == (1, 0)
+    pay(message, fail=False)
+    with pytest.raises(LeaseExpired):  # so a second holder's account is not touched either
+        pay(message, fail=False)
+    assert (queue.depth().messages, done.depth().messages) == (0, 1)
+    with db.transaction() as tx:
+        assert tx.execute("select balance from account").fetchall() == [(5,)]
+
+
+def test_a_receive_within_a_transaction(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("x", group="a")
+    with pytest.raises(ZeroDivisionError), db.transaction() as tx:  # noqa: PT012 - the block is what is tested
+        assert len(queue.receive(tx=tx)) == 1
+        raise ZeroDivisionError
+    assert len(queue.receive()) == 1  # as if it had not been received
+
+
+@pytest.mark.parametrize("sql", ["commit", " ROLLBACK", "begin", "pragma synchronous=off", "savepoint x"])
+def test_a_transaction_is_not_ended_from_inside(db: Database, sql: str) -> None:
+    with db.transaction() as tx, pytest.raises(StoreError, match="cannot be run here"):
+        tx.execute(sql)
+
+
+def test_an_address_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name an SQLite file"):
+        inturn.open("mysql://here/there")
+    with pytest.raises(InputError, match="there is no directory"):
+        inturn.open(tmp_path / "nowhere" / "shop.db")
+
+
+def test_in_memory() -> None:
+    with inturn.open(":memory:") as db:
+        db.queue("q").send("x")
+        assert [each.body for each in db.queue("q").receive()] == ["x"]
+    with pytest.raises(StoreError, match="the database is closed"):
+        db.queue("q")

@@ -1,0 +1,341 @@
+"""Many callers, one writer: group commit, waiting, leads that are given up, and nobody left behind."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inturn
+from inturn.core import limits
+from inturn.core.errors import LeaseExpired, NoSuchQueue, StoreError, TransactionOver
+from inturn.database import Database, wall_clock_ms
+from inturn.queue import Queue
+from inturn.store.sqlite import SqliteStore
+
+
+class Counted(SqliteStore):
+    """Counts its transactions."""
+
+    transactions = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with super().transaction():
+            self.transactions += 1
+            yield
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with Database(Counted(str(tmp_path / "shop.db"))) as db:
+        yield db
+
+
+def threads(number: int, act: Any) -> list[Any]:
+    """What ``act`` returned or raised in each of so many threads."""
+    results: list[Any] = [None] * number
+
+    def run(at: int) -> None:
+        try:
+            results[at] = act(at)
+        except Exception as error:  # noqa: BLE001 - it is what is looked at
+            results[at] = error
+
+    running = [threading.Thread(target=run, args=(at,)) for at in range(number)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(60)
+        assert not thread.is_alive(), "a caller was left behind"
+    return results
+
+
+def while_somebody_writes(db: Database, number: int, act: Any) -> list[Any]:
+    """Let that many threads gather before the first of them can write."""
+    with db.transaction():
+        results: list[Any] = []
+        gathering = threading.Thread(target=lambda: results.extend(threads(number, act)))
+        gathering.start()
+        deadline = time.monotonic() + 30
+        while len(db.writer._callers) < number:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    gathering.join(60)
+    return results
+
+
+def test_what_gathers_is_one_transaction(db: Database) -> None:
+    queue = db.queue("q")
+    before = db.store.transactions  # type: ignore[attr-defined]
+    sent = while_somebody_writes(db, 20, lambda at: queue.send(at, group=str(at)))
+    assert len({each.sequence_number for each in sent}) == 20
+    assert db.store.transactions == before + 2  # type: ignore[attr-defined] # with that of somebody
+    assert queue.depth().messages == 20
+
+
+def test_one_that_fails_harms_no_other(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("held")
+    (held,) = queue.receive()
+    held.ack()
+
+    def act(at: int) -> Any:
+        if at == 0:
+            return held.ack()
+        if at == 1:
+            return Queue(db.writer, "nowhere").send("x")
+        if at == 2:
+            return Queue(db.writer, "nowhere").info()
+        return queue.send(at)
+
+    results = while_somebody_writes(db, 10, act)
+    assert [type(each) for each in results[:3]] == [LeaseExpired, NoSuchQueue, NoSuchQueue]
+    assert not any(isinstance(each, Exception) for each in results[3:])
+    assert queue.depth().messages == 7
+
+
+def test_an_error_of_the_database_in_a_batch_is_its_own_commands(db: Database) -> None:
+    queue = db.queue("q")
+    with db.transaction() as tx:
+        tx.execute(
+            "create trigger no before insert on inturn_message when new.body = 'bad' "
+            "begin select raise(abort, 'bad body'); end"
+        )
+    results = while_somebody_writes(db, 6, lambda at: queue.send("bad" if at == 3 else "good"))
+    assert [isinstance(each, Exception) for each in results] == [False] * 3 + [True] + [False] * 2
+    assert queue.depth().messages == 5
+
+
+def test_a_waiting_receive_wakes_up_when_something_is_sent(db: Database) -> None:
+    queue = db.queue("q")
+    waiting = threading.Thread(target=lambda: got.extend(queue.receive(wait_s=30)))
+    got: list[Any] = []
+    waiting.start()
+    while not db.writer._parked:
+        time.sleep(0.001)
+    before = time.monotonic()
+    queue.send("x")
+    waiting.join(30)
+    assert time.monotonic() - before < 10  # far from the thirty seconds
+    assert [each.body for each in got] == ["x"]
+
+
+def test_waiting_receives_are_served_in_turn_and_those_for_whom_there_is_nothing_wait_on(db: Database) -> None:
+    queue = db.queue("q")
+
+    async def run() -> list[list[Any]]:
+        waiting = [asyncio.create_task(queue.receive.aio(wait_s=60)) for _ in range(3)]
+        while len(db.writer._parked) < 3:
+            await asyncio.sleep(0.001)
+        await queue.send.aio("first", group="a")
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.done() for task in waiting] == [True, False, False]
+        await asyncio.gather(queue.send.aio("second", group="b"), queue.send.aio("third", group="c"))
+        return [await task for task in waiting]
+
+    assert [[each.body for each in got] for got in asyncio.run(run())] == [["first"], ["second"], ["third"]]
+
+
+def test_a_waiting_receive_wakes_up_when_a_lease_or_a_delay_is_over(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("leased", group="a")
+    queue.send("delayed", group="b", delay_s=0.3)
+    queue.receive(visibility_timeout_s=0.2)
+    assert [each.body for _ in range(2) for each in queue.receive(wait_s=30)] == ["leased", "delayed"]
+
+
+def test_a_receive_waits_as_long_as_it_was_asked_to(db: Database) -> None:
+    queue = db.queue("q")
+    before = time.monotonic()
+    assert queue.receive(wait_s=0.2) == []
+    assert time.monotonic() - before >= 0.2
+
+
+def test_an_idle_wait_writes_nothing(db: Database, tmp_path: Path) -> None:
+    queue = db.queue("q")
+    log = tmp_path / "shop.db-wal"
+    before = log.stat().st_size
+    queue.receive(wait_s=0.3)
+    assert log.stat().st_size == before
+
+
+def test_another_process_is_seen_while_waiting(db: Database, tmp_path: Path) -> None:
+    queue = db.queue("q")
+    program = f"import inturn; inturn.open({str(tmp_path / 'shop.db')!r}).queue('q').send('from afar')"
+    other = subprocess.Popen([sys.executable, "-c", program])
+    assert [each.body for each in queue.receive(wait_s=60)] == ["from afar"]
+    assert other.wait() == 0
+
+
+def test_tasks_and_threads_at_once(db: Database) -> None:
+    queue = db.queue("q")
+
+    async def many() -> None:
+        await asyncio.gather(*(queue.send.aio(at, group=f"t{at % 7}") for at in range(200)))
+
+    runs = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(2)]
+    for run in runs:
+        run.start()
+    threads(8, lambda at: [queue.send(n, group=f"g{at}") for n in range(25)])
+    for run in runs:
+        run.join()
+    assert queue.depth().messages == 600
+    taken: dict[str, list[int]] = {}
+    while got := queue.receive(50):
+        for each in got:
+            taken.setdefault(each.group or "", []).append(each.body)
+        queue.ack(got)
+    assert all(taken[f"g{at}"] == list(range(25)) for at in range(8))
+
+
+def test_a_cancelled_task_gives_back_what_it_was_about_to_get(db: Database) -> None:
+    queue = db.queue("q")
+
+    async def run() -> None:
+        waiting = asyncio.create_task(queue.receive.aio(wait_s=60))
+        while not db.writer._parked:
+            await asyncio.sleep(0.001)
+        sent = asyncio.create_task(queue.send.aio("x", group="a"))
+        await sent
+        waiting.cancel()  # the answer may be on its way, or it may be there already
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    for _ in range(20):
+        asyncio.run(run())
+        got = queue.receive(10, wait_s=5)
+        if got:  # else the cancelled task had taken it before it was cancelled
+            queue.ack(got)
+        else:
+            queue.purge()
+    assert queue.depth().messages == 0
+
+
+def test_a_cancelled_wait_takes_nothing(db: Database) -> None:
+    queue = db.queue("q")
+
+    async def run() -> None:
+        waiting = asyncio.create_task(queue.receive.aio(wait_s=60))
+        while not db.writer._parked:
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(run())
+    queue.send("x")
+    assert [each.body for each in queue.receive()] == ["x"]
+
+
+def test_a_transaction_in_a_task(db: Database) -> None:
+    queue = db.queue("q")
+
+    async def run() -> None:
+        async with db.transaction() as tx:
+            queue.send("x", tx=tx)
+            await asyncio.sleep(0)
+            await queue.send.aio("y", tx=tx)
+
+    asyncio.run(run())
+    assert queue.depth().messages == 2
+
+
+def test_transactions_of_threads_and_tasks_take_turns(db: Database) -> None:
+    queue = db.queue("q")
+    with db.transaction() as tx:
+        tx.execute("create table counter (n)")
+        tx.execute("insert into counter values (0)")
+
+    def add() -> None:
+        with db.transaction() as tx:
+            (n,) = tx.execute("select n from counter").fetchone()
+            queue.send(n, group="a", tx=tx)
+            tx.execute("update counter set n = ?", (n + 1,))
+
+    async def together() -> None:
+        async def one() -> None:
+            async with db.transaction() as tx:
+                (n,) = tx.execute("select n from counter").fetchone()
+                await asyncio.sleep(0)
+                queue.send(n, group="a", tx=tx)
+                tx.execute("update counter set n = ?", (n + 1,))
+
+        await asyncio.gather(*(one() for _ in range(20)))
+
+    running = threading.Thread(target=lambda: asyncio.run(together()))
+    running.start()
+    threads(4, lambda at: [add() for _ in range(10)])
+    running.join()
+    assert [each.body for each in queue.peek(100)] == list(range(60))
+
+
+def test_a_transaction_that_takes_too_long_is_rolled_back_and_others_go_on(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TRANSACTION_S", 0.2)
+    queue = db.queue("q")
+    with pytest.raises(TransactionOver), db.transaction() as tx:  # noqa: PT012 - the block is what is tested
+        queue.send("lost", tx=tx)
+        assert queue.send("other").duplicate is False  # waits until the first was rolled back
+        with pytest.raises(TransactionOver):
+            tx.execute("select 1")
+        with pytest.raises(TransactionOver):
+            queue.send("lost too", tx=tx)
+    assert [each.body for each in queue.peek()] == ["other"]
+
+
+def test_closing_tells_who_waits(tmp_path: Path) -> None:
+    db = inturn.open(tmp_path / "shop.db")
+    queue = db.queue("q")
+    errors: list[Any] = []
+    waiting = threading.Thread(target=lambda: errors.extend(threads(3, lambda at: queue.receive(wait_s=60))))
+    waiting.start()
+    while len(db.writer._parked) < 3:
+        time.sleep(0.001)
+    db.close()
+    db.close()
+    waiting.join(30)
+    assert [type(error) for error in errors] == [StoreError] * 3
+    with pytest.raises(StoreError, match="closed"):
+        queue.send("x")
+
+
+def test_an_interrupted_leader_leaves_nobody_behind(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = db.queue("q")
+    interrupted = threading.Event()
+
+    def clock() -> int:
+        if threading.current_thread().name == "doomed" and not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+        return wall_clock_ms()
+
+    monkeypatch.setattr(db.writer, "clock", clock)
+    caught: list[BaseException] = []
+
+    def doomed() -> None:
+        try:
+            queue.send("never")
+        except KeyboardInterrupt as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=doomed, name="doomed")
+    with db.transaction():
+        thread.start()
+        while len(db.writer._callers) < 1:
+            time.sleep(0.001)
+        results: list[Any] = []
+        others = threading.Thread(target=lambda: results.extend(threads(5, queue.send)))
+        others.start()
+        while len(db.writer._callers) < 6:
+            time.sleep(0.001)
+    thread.join(30)
+    others.join(30)
+    assert len(caught) == 1
+    assert not any(isinstance(each, Exception) for each in results)
+    assert sorted(each.body for each in queue.peek()) == list(range(5))
