@@ -14,7 +14,7 @@ import pytest
 
 import inturn
 from inturn.core import limits
-from inturn.core.errors import LeaseExpired, NoSuchQueue, StoreError, TransactionOver
+from inturn.core.errors import LeaseExpired, NoSuchQueue, QueueError, StoreError, TransactionOver
 from inturn.database import Database, wall_clock_ms
 from inturn.queue import Queue
 from inturn.store.sqlite import SqliteStore
@@ -195,26 +195,22 @@ def test_tasks_and_threads_at_once(db: Database) -> None:
     assert all(taken[f"g{at}"] == list(range(25)) for at in range(8))
 
 
-def test_a_cancelled_task_gives_back_what_it_was_about_to_get(db: Database) -> None:
+@pytest.mark.parametrize("pauses", range(6))
+def test_a_cancelled_task_gives_back_what_it_was_about_to_get(db: Database, pauses: int) -> None:
     queue = db.queue("q")
 
-    async def run() -> None:
+    async def run() -> list[Any]:
         waiting = asyncio.create_task(queue.receive.aio(wait_s=60))
         while not db.writer._parked:
             await asyncio.sleep(0.001)
-        sent = asyncio.create_task(queue.send.aio("x", group="a"))
-        await sent
-        waiting.cancel()  # the answer may be on its way, or it may be there already
-        await asyncio.gather(waiting, return_exceptions=True)
+        sending = asyncio.create_task(queue.send.aio("x", group="a"))
+        for _ in range(pauses):
+            await asyncio.sleep(0)
+        waiting.cancel()  # the answer may be there, on its way, or not yet found
+        (got, _) = await asyncio.gather(waiting, sending, return_exceptions=True)
+        return got if isinstance(got, list) else await queue.receive.aio(wait_s=20)
 
-    for _ in range(20):
-        asyncio.run(run())
-        got = queue.receive(10, wait_s=5)
-        if got:  # else the cancelled task had taken it before it was cancelled
-            queue.ack(got)
-        else:
-            queue.purge()
-    assert queue.depth().messages == 0
+    assert [each.body for each in asyncio.run(run())] == ["x"]
 
 
 def test_a_cancelled_wait_takes_nothing(db: Database) -> None:
@@ -281,12 +277,33 @@ def test_a_transaction_that_takes_too_long_is_rolled_back_and_others_go_on(
     queue = db.queue("q")
     with pytest.raises(TransactionOver), db.transaction() as tx:  # noqa: PT012 - the block is what is tested
         queue.send("lost", tx=tx)
-        assert queue.send("other").duplicate is False  # waits until the first was rolled back
+        assert threads(1, lambda at: queue.send("other").duplicate) == [False]  # it waited until the first was over
         with pytest.raises(TransactionOver):
             tx.execute("select 1")
         with pytest.raises(TransactionOver):
             queue.send("lost too", tx=tx)
     assert [each.body for each in queue.peek()] == ["other"]
+
+
+def test_a_verb_that_would_wait_for_its_own_transaction_is_told(db: Database) -> None:
+    queue = db.queue("q")
+    with db.transaction() as tx:
+        for act in (lambda: queue.send("x"), lambda: db.transaction().__enter__()):
+            with pytest.raises(QueueError, match="give the verb the transaction, tx=tx"):
+                act()
+        queue.send("y", tx=tx)
+
+    async def run() -> None:
+        async with db.transaction() as tx:
+            for act in (lambda: queue.send.aio("x"), lambda: db.transaction().__aenter__()):
+                with pytest.raises(QueueError, match="give the verb the transaction, tx=tx"):
+                    await act()
+            with pytest.raises(QueueError):  # it would hold up the loop, and the transaction with it
+                queue.send("x")
+            await queue.send.aio("z", tx=tx)
+
+    asyncio.run(run())
+    assert [each.body for each in queue.peek()] == ["y", "z"]
 
 
 def test_closing_tells_who_waits(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from inturn.core.replay import instant_us
 from inturn.spark import ship
 from inturn.spark.chunk import GROUP
 from inturn.spark.columns.codec import StateCodec
-from inturn.spark.faults import reach
+from inturn.faults import reach
 from inturn.spark.intake import Intake
 from inturn.spark.tables.manifest import File, Level, Manifest, Store, Taken, about
 from inturn.spark.tables.merge import levels_to_merge

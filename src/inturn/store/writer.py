@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 from inturn.core import limits
 from inturn.core.delivery import Act, Change
-from inturn.core.errors import StoreError
+from inturn.core.errors import QueueError, StoreError
 from inturn.store.alarm import Alarm
 from inturn.store.base import Store
 from inturn.store.commands import Ask, Command, Outcome, Receive, Settle, execute
@@ -114,6 +114,7 @@ class Writer:
         self._parked: list[_Caller] = []  # only who leads changes it
         self._is_led = self._is_closed = False
         self._leader: Leader | None = None
+        self._owner: Any = None  # the thread or the task that leads for longer
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="inturn-writer")
         self._alarm = Alarm(self._ring)
 
@@ -124,8 +125,11 @@ class Writer:
 
         Raises:
             StoreError: if the store cannot be written, or is closed.
+            QueueError: within a transaction of this thread's own, which it would wait for.
             Exception: what else the command has to say.
         """
+        if self._owner is not None and self._owner[0] == threading.get_ident():
+            raise _within()
         caller = _Thread(command)
         try:
             if not self._enter(caller):
@@ -144,6 +148,8 @@ class Writer:
 
     async def arun(self, command: Command[T]) -> T:
         """The same for a task."""
+        if self._owner is not None and self._owner[1] is asyncio.current_task():
+            raise _within()
         caller = _Task(command)
         if self._enter(caller):
             self._helper.submit(self._serve)
@@ -156,29 +162,33 @@ class Writer:
 
     def take_lead(self, leader: Leader) -> None:
         """Write alone, until :meth:`give_up_lead`."""
+        if self._owner is not None and self._owner[0] == threading.get_ident():
+            raise _within()
         caller = _Thread(None)
         try:
             if not self._enter(caller):
                 caller.wait()
-            self._begin(caller, leader)
+            self._begin(caller, leader, (threading.get_ident(), None))
         except BaseException:
             self._abandon(caller)
             raise
 
     async def atake_lead(self, leader: Leader) -> None:
         """The same for a task."""
+        if self._owner is not None and self._owner[1] is asyncio.current_task():
+            raise _within()
         caller = _Task(None)
         try:
             if not self._enter(caller):
                 await caller.future
-            self._begin(caller, leader)
+            self._begin(caller, leader, (threading.get_ident(), asyncio.current_task()))
         except BaseException:
             self._abandon(caller)
             raise
 
     def give_up_lead(self) -> None:
         """Let others write again; what was committed may be what a parked receive waits for."""
-        self._leader = None
+        self._leader = self._owner = None
         if self._parked:
             with self._mutex:
                 self._callers.appendleft(_Nobody())
@@ -217,10 +227,10 @@ class Writer:
                 self._callers.append(caller)
             return True
 
-    def _begin(self, caller: _Caller, leader: Leader) -> None:
+    def _begin(self, caller: _Caller, leader: Leader, owner: Any) -> None:
         if caller.outcome is not None:
             _value(caller)  # closed meanwhile
-        self._leader = leader
+        self._leader, self._owner = leader, owner
         overdue = leader.overdue()
         if overdue is not None:
             self._alarm.set(overdue)
@@ -360,6 +370,10 @@ def _value(caller: _Caller) -> Any:
     if error is not None:
         raise error
     return value
+
+
+def _within() -> QueueError:
+    return QueueError("this is within a transaction, for whose end it would wait: give the verb the transaction, tx=tx")
 
 
 def _closed() -> StoreError:

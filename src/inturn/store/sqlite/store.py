@@ -28,6 +28,7 @@ from inturn.core.envelope import (
     first_number,
 )
 from inturn.core.errors import StoreError
+from inturn.faults import reach
 from inturn.store.sqlite.connection import connect, queries, said
 
 _SQL: Final = queries()
@@ -72,9 +73,12 @@ class SqliteStore:
         try:
             self.connection.execute("begin immediate")
             try:
+                reach("in transaction")
                 yield
                 self._save_counts()
+                reach("before commit")
                 self.connection.execute("commit")
+                reach("after commit")
             except BaseException:
                 self._queues = None
                 self._changed.clear()

@@ -1,0 +1,36 @@
+"""Named points at which a test kills the process, to see that nothing is lost and nothing is done twice.
+
+``INTURN_KILL_AT="before commit"`` kills the process that reaches that point with SIGKILL, as a power failure would;
+``INTURN_KILL_AT="before commit@3"`` the third time; ``INTURN_STOP_AT`` makes it sleep there until SIGCONT, as a
+machine that hangs. The variables are read when this is imported.
+"""
+
+import os
+import signal
+from collections import Counter
+
+POINTS = ("before files", "between files", "before commit", "after commit", "in transaction")
+"""The first four are those of a step of a Spark pipeline; the last three of a transaction of a queue."""
+
+_reached: Counter[str] = Counter()
+_kill_at = os.environ.get("INTURN_KILL_AT")
+_stop_at = os.environ.get("INTURN_STOP_AT")
+
+
+def kill_at(point: str) -> None:
+    """Die at this point: for a process that was forked."""
+    global _kill_at  # noqa: PLW0603 - there is one process, and it dies once
+    _kill_at = point
+    _reached.clear()
+
+
+def reach(point: str) -> None:
+    """Die here, or sleep here, if that was asked for."""
+    if _kill_at is None and _stop_at is None:
+        return
+    _reached[point] += 1
+    here = (point, f"{point}@{_reached[point]}")
+    if _kill_at in here:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if _stop_at in here:
+        os.kill(os.getpid(), signal.SIGSTOP)

@@ -1,0 +1,116 @@
+"""A shop whose process is killed again and again, and the history that shows whether anything was lost or done twice.
+
+    python mortal.py DIRECTORY KILLS SEED
+
+Each life is a fork that dies at a named point, or after a random time, and the next one goes on with the same file. A
+life sends the next orders of some accounts, each with a deduplication id, and notes in ``sent.log`` what was answered;
+it receives orders and, in one transaction each, applies them to the account, sends a receipt, and acknowledges. What is
+left at the end is worked off by a life that nobody kills. Prints one line of JSON for the test.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import inturn
+from inturn import faults
+from inturn.core.envelope import QueueSettings
+from inturn.queue import draft
+
+ACCOUNTS = [f"acct-{n}" for n in range(6)]
+POINTS = ["in transaction", "before commit", "after commit", "received", "applied", "answered"]
+
+
+def live(directory: Path, seed: int, *, dies: bool) -> None:
+    """One life: until it is killed or, if it does not die, until nothing is left to do."""
+    chance = random.Random(seed)
+    log = os.open(directory / "sent.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    if dies:
+        if chance.random() < 0.8:
+            faults.kill_at(f"{chance.choice(POINTS)}@{chance.randint(1, 6)}")
+        else:
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02))
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process as it is
+    with inturn.open(directory / "shop.db") as db:
+        orders = db.queue("orders", QueueSettings(visibility_timeout_s=0.05, dedup_window_s=None))
+        receipts = db.queue("receipts")
+        with db.transaction() as tx:
+            tx.execute("create table if not exists applied (place integer primary key, account, number, life)")
+        following = _following(directory)
+        while dies or orders.depth().messages:
+            if dies:
+                _send(orders, chance, following, log)
+            for message in orders.receive(chance.randint(1, 5), wait_s=0 if dies else 0.1):
+                faults.reach("received")
+                try:
+                    _apply(db, receipts, message, seed)
+                except inturn.core.errors.LeaseExpired:
+                    break  # the rest of the batch is not ours any more
+
+
+def _following(directory: Path) -> dict[str, int]:
+    """The number of each account's next order: those that were not answered are sent again, with the same id."""
+    following = dict.fromkeys(ACCOUNTS, 1)
+    for line in (directory / "sent.log").read_text().splitlines():
+        account, number = line.split()
+        following[account] = int(number) + 1
+    return following
+
+
+def _send(orders: Any, chance: random.Random, following: dict[str, int], log: int) -> None:
+    accounts = chance.sample(ACCOUNTS, chance.randint(1, 3))
+    drafts = [
+        draft({"number": following[account]}, group=account, dedup_id=f"{account}/{following[account]}")
+        for account in accounts
+    ]
+    if chance.random() < 0.5:
+        orders.send_many(drafts)
+    else:
+        for each in drafts:
+            orders.send(json.loads(each.body), group=each.group, dedup_id=each.dedup_id)
+    faults.reach("answered")
+    os.write(log, "".join(f"{account} {following[account]}\n" for account in accounts).encode())
+    for account in accounts:
+        following[account] += 1
+
+
+def _apply(db: Any, receipts: Any, message: Any, life: int) -> None:
+    with db.transaction() as tx:
+        tx.execute(
+            "insert into applied (account, number, life) values (?, ?, ?)",
+            (message.group, message.body["number"], life),
+        )
+        faults.reach("applied")
+        receipts.send({"number": message.body["number"]}, group=message.group, tx=tx)
+        message.ack(tx)
+
+
+def main(directory: Path, kills: int, seed: int) -> None:
+    """Let them live and die."""
+    (directory / "sent.log").touch()
+    killed = 0
+    for life in range(1, kills + 1):
+        child = os.fork()
+        if child == 0:
+            live(directory, seed * 1_000_000 + life, dies=True)
+            os._exit(1)  # it should have been killed
+        _, status = os.waitpid(child, 0)
+        killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
+    time.sleep(0.1)  # the leases of the dead are over
+    live(directory, seed, dies=False)
+    with inturn.open(directory / "shop.db") as db:
+        receipts = [(each.group, each.body["number"]) for each in db.queue("receipts").peek(10_000)]
+        with db.transaction() as tx:
+            applied = tx.execute("select account, number, life from applied order by place").fetchall()
+            sound = tx.execute("select * from pragma_integrity_check").fetchall()
+    sent = [line.split() for line in (directory / "sent.log").read_text().splitlines()]
+    print(json.dumps({"killed": killed, "sent": sent, "applied": applied, "receipts": receipts, "sound": sound}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

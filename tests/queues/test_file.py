@@ -1,0 +1,139 @@
+"""The SQLite file: what is wrong with it is told in words, nothing is lost, and no query looks through it."""
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inturn
+from inturn.core.errors import StoreError, StoreMismatch
+from inturn.queue import draft
+from inturn.store.sqlite.connection import queries
+
+VERSION_1 = Path(__file__).parent / "version1.sql"
+
+
+def pages(db: Any) -> int:
+    return int(db.store.connection.execute("pragma page_count").fetchone()[0])
+
+
+def test_a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "shop.db") as db:
+        queue = db.queue("q")
+        sent = [queue.send("x" * 1_000, group="a")]
+        db.store.connection.execute(f"pragma max_page_count = {pages(db)}")  # what SQLite makes of a full disk
+        with pytest.raises(StoreError, match="disk is full: nothing of the transaction was kept"):
+            sent += queue.send_many([draft("y" * 1_000, group="a") for _ in range(100)])
+        with pytest.raises(StoreError, match="disk is full"), db.transaction() as tx:
+            queue.send_many([draft("y" * 1_000, group="a") for _ in range(100)], tx=tx)
+        assert queue.depth().messages == 1
+        (message,) = queue.receive()
+        message.ack()  # what makes room is possible
+        db.store.connection.execute("pragma max_page_count = 1000000")
+        assert queue.send("z").sequence_number > sent[0].sequence_number
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "shop.db") as db:
+        queue = db.queue("q")
+        db.store.connection.execute("pragma query_only = 1")  # root may write whatever the permissions say
+        with pytest.raises(StoreError, match="cannot be written; open it as a user who may"):
+            queue.send("x")
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    path.write_text("dear diary " * 500)
+    with pytest.raises(StoreError, match=r"shop.db: this is no SQLite database; name another file"):
+        inturn.open(path)
+    assert path.read_text() == "dear diary " * 500
+
+
+def test_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with inturn.open(path) as db:
+        db.queue("q").send_many([draft("x" * 500, group=str(n)) for n in range(200)])
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\x07" * (len(data) - 4096)
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="the file is damaged; copy it away"), inturn.open(path) as db:
+        db.queue("q").receive()
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened"):
+        inturn.open(tmp_path)
+
+
+def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    inturn.open(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("update inturn_meta set value = 99 where name = 'version'")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreMismatch, match="written by a newer inturn: its format is 99"):
+        inturn.open(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_of_the_first_version_goes_on(tmp_path: Path) -> None:
+    """The dump was written when that version was the newest; it is never changed."""
+    path = tmp_path / "shop.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_1.read_text())
+    connection.close()
+    with inturn.open(path) as db:
+        queue = db.queue("payments")
+        assert queue.info().settings.visibility_timeout_s == 60
+        assert queue.send("again", dedup_id="tx-2").duplicate
+        assert [(each.body, each.group) for each in queue.receive(10)] == [({"amount": 2}, "acct-1"), ("text", None)]
+        assert queue.reader("audit").position() == queue.peek(1)[0].sequence_number
+
+
+def test_your_own_tables_may_be_there_already(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table account (id)")
+        connection.execute("pragma user_version = 42")
+    connection.close()
+    with inturn.open(path) as db, db.transaction() as tx:
+        assert tx.execute("select count(*) from account").fetchone() == (0,)
+        assert tx.execute("select * from pragma_user_version").fetchone() == (42,)
+
+
+@pytest.mark.parametrize(("durable", "synchronous"), [(True, 2), (False, 1)])
+def test_durable_is_an_fsync_for_each_commit(tmp_path: Path, durable: bool, synchronous: int) -> None:
+    with inturn.open(tmp_path / "shop.db", durable=durable) as db:
+        assert db.store.connection.execute("pragma synchronous").fetchone() == (synchronous,)
+        assert db.store.connection.execute("pragma journal_mode").fetchone() == ("wal",)
+
+
+def test_no_number_comes_twice_however_often_the_file_is_opened(tmp_path: Path) -> None:
+    numbers, tokens = [], []
+    for _ in range(3):
+        with inturn.open(tmp_path / "shop.db") as db:
+            queue = db.queue("q")
+            numbers.append(queue.send("x").sequence_number)
+            (message,) = queue.receive()
+            tokens.append(message.fencing_token)
+            message.ack()
+    assert numbers == sorted(set(numbers))
+    assert tokens == sorted(set(tokens))
+
+
+@pytest.mark.parametrize("name", sorted(queries()))
+def test_no_query_scans_or_sorts(tmp_path: Path, name: str) -> None:
+    sql = queries()[name]
+    with inturn.open(tmp_path / "shop.db") as db:
+        values = [1] * (max(map(int, re.findall(r"\?(\d+)", sql)), default=0) or sql.count("?"))
+        plan = [row[3] for row in db.store.connection.execute(f"explain query plan {sql}", values)]
+    allowed = {
+        "queues": {"SCAN inturn_queue"},  # all of them are wanted
+        "set_right": {"SCAN inturn_hold USING INDEX inturn_hold_due"},  # when the clock went back
+        "groups": {"USE TEMP B-TREE FOR ORDER BY"},  # for people; the rows are found by an index
+    }
+    bad = {step for step in plan if re.search(r"SCAN|TEMP B-TREE", step)} - allowed.get(name, set())
+    assert not {step for step in bad if "CONSTANT ROW" not in step}, plan
