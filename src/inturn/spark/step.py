@@ -20,10 +20,10 @@ from inturn.core.fold import Counts
 from inturn.core.order import Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import instant_us
+from inturn.faults import reach
 from inturn.spark import ship
 from inturn.spark.chunk import GROUP
 from inturn.spark.columns.codec import StateCodec
-from inturn.faults import reach
 from inturn.spark.intake import Intake
 from inturn.spark.tables.manifest import File, Level, Manifest, Store, Taken, about
 from inturn.spark.tables.merge import levels_to_merge

@@ -11,12 +11,12 @@ from inturn.core import errors
 from inturn.core.decision import Decision
 from inturn.core.fold import Counts
 from inturn.core.pipeline import Pipeline
+from inturn.faults import reach
 from inturn.spark import ship
 from inturn.spark.chunk import GROUP, HASH, sort_keys
 from inturn.spark.columns.codec import MessageCodec, StateCodec
 from inturn.spark.columns.sort import assert_sorted, sorted_chunks
 from inturn.spark.decisions import Decisions, group_hash
-from inturn.faults import reach
 from inturn.spark.kernel import Kernel
 from inturn.spark.tables.levels import ALL_US, NONE_US, Levels, waits
 from inturn.spark.tables.manifest import File, Level
