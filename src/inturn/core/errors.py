@@ -11,6 +11,10 @@ InturnError
 ├── StoreError         the store cannot be used
 │   ├── StoreConflict  another writer committed this step first; nothing of ours was written
 │   └── StoreMismatch  the store belongs to another pipeline, or to a newer version of inturn
+├── TurnError          a task did not get its turn in a QueueBroker: it has not run, and never will
+│   ├── QueueFull      as many wait as may
+│   ├── TurnTimeout    its deadline passed while it waited; also a TimeoutError
+│   └── BrokerStopped  the broker was stopped
 ├── SetupError         something outside Python is missing or too old: an extra, a Java, a worker's module
 └── Retryable          raised by a handler: try this message again before its group is parked
 ```
@@ -55,6 +59,22 @@ class StoreConflict(StoreError):
 
 class StoreMismatch(StoreError):
     """The store belongs to another pipeline or to a newer format."""
+
+
+class TurnError(InturnError):
+    """A task did not get its turn: it has not run, and never will."""
+
+
+class QueueFull(TurnError):
+    """As many tasks wait as may; offer it again later, or wait for room with ``put``."""
+
+
+class TurnTimeout(TurnError, TimeoutError):
+    """The deadline passed while the task waited for its turn."""
+
+
+class BrokerStopped(TurnError):
+    """The broker was stopped while the task waited, or before it came."""
 
 
 class SetupError(InturnError):
