@@ -98,8 +98,6 @@ class Task(Waiter[T]):
             self._end(error)
         else:
             return self._go_on(context, coroutine, awaited)
-        finally:
-            del self  # an error knows this frame, and the task knows its error: garbage, but only for the collector
         return None
 
     @types.coroutine
@@ -121,7 +119,7 @@ class Task(Waiter[T]):
         except BaseException as error:  # noqa: BLE001 - whatever it is, who awaits the task is told
             self._end(error)
         finally:
-            del self, value  # as above
+            del self, value  # an error that was thrown in knows this frame
 
     def _succeed(self, result: T) -> None:
         self._worker = None
@@ -130,6 +128,8 @@ class Task(Waiter[T]):
 
     def _end(self, error: BaseException) -> None:
         self._worker = None
+        if error.__traceback__ is not None:  # but for the frame that ran it, whose caller knows the task: a cycle
+            error.__traceback__ = error.__traceback__.tb_next
         if isinstance(error, asyncio.CancelledError):
             asyncio.Future.cancel(self, *error.args)
         else:
