@@ -314,10 +314,11 @@ class QueueBroker:
         if not isinstance(waiter, Task):
             waiter.set_result(None)
             return
-        # Not by create_task: a task factory could begin it here and now. An empty context keeps nobody's alive.
-        worker = asyncio.Task(self._work(), loop=self._loop, context=contextvars.Context())
+        nobodys = contextvars.Context()  # else it would keep the context of its first task for as long as it lasts
+        # Not by create_task: a task factory could begin it here and now.
+        worker = asyncio.Task(self._work(), loop=self._loop, context=nobodys)
         self._workers[worker] = waiter
-        worker.add_done_callback(self._worker_ended)
+        worker.add_done_callback(self._worker_ended, context=nobodys)
 
     async def _work(self) -> None:
         """Run the task that this worker was made for, and then whichever gets its slot."""
