@@ -255,7 +255,7 @@ class QueueBroker:
         loop = self._open()
         task: Task[T] = HeldTask(loop=loop) if hold else Task(loop=loop)
         task._broker, task.group, task.place, task.deadline = self, group, None, None
-        task._call = (contextvars.copy_context(), function, args)
+        task._context, task._function, task._args = contextvars.copy_context(), function, args
         task._keeps, task._holds, task._worker = hold, False, None
         return task
 

@@ -60,8 +60,10 @@ class Task(Waiter[T]):
     ``BrokerStopped`` if the task did not get its turn. If nobody asks, nobody is told.
     """
 
-    __slots__ = ("_call", "_holds", "_keeps", "_worker")
-    _call: "tuple[contextvars.Context, Callable[..., Awaitable[T]], tuple[Any, ...]] | None"  # until it begins
+    __slots__ = ("_args", "_context", "_function", "_holds", "_keeps", "_worker")
+    _context: contextvars.Context | None  # these three until it begins
+    _function: Callable[..., Awaitable[T]] | None
+    _args: tuple[Any, ...]
     _keeps: bool  # its slot is to be kept with its result
     _holds: bool  # it has its result and keeps the slot
     _worker: "asyncio.Task[None] | None"  # while it runs
@@ -86,9 +88,11 @@ class Task(Waiter[T]):
 
     def _begin(self, worker: asyncio.Task[None]) -> Awaitable[None] | None:
         """Run it until it ends or awaits something; then what is left of it, to be awaited."""
-        assert self._call is not None  # noqa: S101 - for mypy; it begins once
-        context, function, args = self._call
-        self._worker, self._call = worker, None  # who keeps a result keeps no arguments
+        context, function, args = self._context, self._function, self._args
+        assert context is not None  # noqa: S101 - for mypy; it begins once
+        assert function is not None  # noqa: S101 - as above
+        self._worker = worker
+        self._context, self._function, self._args = None, None, ()  # who keeps a result keeps no arguments
         coroutine = _coroutine(function, args)
         try:
             awaited = context.run(coroutine.send, None)

@@ -98,17 +98,17 @@ class Turns(Generic[W]):
                 self._count_out(waiter)
                 return waiter
             del self._busy[group]
-        while self._arrivals:
-            waiter, _ = self._arrivals.popitem(last=False)
+        arrivals, busy = self._arrivals, self._busy
+        while arrivals:
+            waiter, _ = arrivals.popitem(last=False)
             group = waiter.group
-            if group is None:
-                self._count_out(waiter)
-                return waiter
-            if group not in self._busy:
-                self._busy[group] = None
-                self._count_out(waiter)
-                return waiter
-            self._set_aside(waiter)
+            if group is not None:
+                if group in busy:
+                    self._set_aside(waiter)
+                    continue
+                busy[group] = None
+            self._count_out(waiter)
+            return waiter
         self.active -= 1
         return None
 
