@@ -228,6 +228,38 @@ async def test_turns_and_tasks_stand_in_one_queue() -> None:
     await asyncio.gather(*callers)
 
 
+def test_the_work_for_each_task_does_not_grow_with_the_backlog() -> None:
+    class Group:
+        """Counts how often it is looked at."""
+
+        looks = 0
+
+        def __hash__(self) -> int:
+            self.looks += 1
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    async def looks_per_task(size: int) -> float:
+        broker, groups = QueueBroker(max_active=2, max_queued=3 * size), [Group(), Group()]
+        hot, other = groups
+        running = await broker.turn(hot)
+        tasks = [broker.submit(nothing, group=hot) for _ in range(size)]
+        tasks += [broker.submit(nothing, group=other, timeout_s=1) for _ in range(size)]
+        strangers = [broker.submit(nothing) for _ in range(size)]
+        await asyncio.gather(*strangers)  # past all that wait behind the hot group
+        for task in tasks[:size:2]:
+            task.cancel()
+        running.ack()
+        await broker.drain()
+        return (hot.looks + other.looks) / size
+
+    looks = [run(lambda size=size: looks_per_task(size)) for size in (10, 100, 1000, 10_000)]
+    assert max(looks) < 20
+    assert looks == sorted(looks, reverse=True)  # the start weighs less and less
+
+
 # ── bounds ──
 
 
