@@ -1,4 +1,9 @@
-"""What a QueueBroker promises, a sentence each; and mistakes that brokers have made."""
+"""What a QueueBroker promises, a sentence each.
+
+Mistakes that other brokers have made are among them, marked so: a deadline that strikes running tasks, a refused task that
+runs later, a group blocked for ever by a task that never acknowledges, callers left waiting by ``stop``, a ``drain``
+that returns while tasks run, and an error that is raised somewhere else too.
+"""
 
 import asyncio
 import contextlib
@@ -368,7 +373,7 @@ def test_bounds_are_limits_if_not_said() -> None:
 # ── deadlines ──
 
 
-@in_loop
+@in_loop  # a mistake that others have made
 async def test_who_waits_too_long_is_refused_and_never_runs() -> None:
     broker, work = QueueBroker(max_active=1), Work()
     broker.submit(work, "first")
@@ -385,7 +390,7 @@ async def test_who_waits_too_long_is_refused_and_never_runs() -> None:
     assert work.begun == ["first", "patient"]
 
 
-@in_loop
+@in_loop  # a mistake that others have made
 async def test_a_deadline_is_about_waiting_only() -> None:
     broker = QueueBroker(max_active=1)
     first = broker.submit(asyncio.sleep, 3, "first", timeout_s=1)
@@ -602,7 +607,7 @@ def test_without_a_result_there_is_nothing_to_keep_a_slot_for(how: str) -> None:
     run(test)
 
 
-@in_loop
+@in_loop  # a mistake that others have made
 async def test_a_slot_is_free_when_its_holder_is_garbage() -> None:
     broker = QueueBroker(max_active=1)
     turn = await broker.turn("a")
@@ -898,7 +903,7 @@ async def test_a_refusal_that_comes_with_a_cancellation_frees_no_slot_of_others(
 # ── the end ──
 
 
-@in_loop
+@in_loop  # a mistake that others have made
 async def test_drain_waits_for_all_that_is_queued_running_or_unacknowledged() -> None:
     broker = QueueBroker(max_active=5, max_queued=1)
     order: list[str] = []
@@ -945,7 +950,7 @@ async def test_a_broker_can_be_used_after_it_was_drained() -> None:
         assert broker.active == 0
 
 
-@in_loop
+@in_loop  # a mistake that others have made
 async def test_stop_settles_every_waiting_caller_and_lets_the_running_end() -> None:
     broker, work = QueueBroker(max_active=2, max_queued=3), Work()
 
@@ -1117,6 +1122,7 @@ class Odd(BaseException):
     """Not an Exception."""
 
 
+# A mistake that others have made.
 @pytest.mark.parametrize("error", [KeyError, Odd, TimeoutError, StopAsyncIteration, GeneratorExit])
 @pytest.mark.parametrize("pause", [False, True])
 def test_an_error_is_given_to_who_awaits_the_task_and_to_nobody_else(error: type[BaseException], pause: bool) -> None:
@@ -1185,6 +1191,20 @@ def test_an_error_keeps_nothing_alive(way: str) -> None:
         run(test)
     finally:
         gc.enable()
+
+
+@in_loop
+async def test_an_error_that_is_kept_keeps_no_slot_of_a_later_task() -> None:
+    broker = QueueBroker(max_active=1)
+
+    async def fails() -> None:
+        raise KeyError
+
+    failing = broker.submit(fails)
+    broker.submit(nothing, hold=True)  # run by the same worker, whose frame the error knows
+    await settle()
+    assert isinstance(failing.exception(), KeyError)
+    assert broker.active == 0
 
 
 @in_loop

@@ -105,7 +105,7 @@ class QueueBroker:
         self._stopped = False
         self._turns: Turns[Waiter[Any]] = Turns(max_active, max_queued)
         self._deadlines: Deadlines[Waiter[Any]] = Deadlines(self._refuse)
-        self._workers: dict[asyncio.Task[None], Task[Any] | None] = {}  # each with the task that it is about to begin
+        self._workers: dict[asyncio.Task[None], Task[Any] | None] = {}  # each with the task that has its slot
         self._drainers: set[asyncio.Future[None]] = set()
 
     @property
@@ -325,34 +325,27 @@ class QueueBroker:
         worker = asyncio.current_task()
         if worker is None:
             return
-        task, self._workers[worker] = self._workers[worker], None
+        task, waiter = self._workers[worker], None
         until = monotonic() + limits.BROKER_BURST_S
-        while task is not None:
-            group = task.group
-            try:
+        try:
+            while task is not None:
                 if not task.done() and (rest := task._begin(worker)) is not None:  # done: cancelled in the meantime
                     await rest
-            except BaseException:  # only what must end the loop comes here
-                self._release(group)
-                raise
-            if task._holds:
-                return
-            waiter = self._next(group)
-            # A cancellation is its task's own: what of it is still pending must not reach another task.
-            if not isinstance(waiter, Task) or worker.cancelling():
-                if waiter is not None:
+                waiter = None if task._holds else self._next(task.group)
+                # A cancellation is its task's own: what of it is still pending must not reach another task.
+                task = waiter if isinstance(waiter, Task) and not worker.cancelling() else None
+                if waiter is not None and task is None:
                     self._grant(waiter)
-                return
-            task = waiter
-            if monotonic() > until:
                 self._workers[worker] = task
-                await asyncio.sleep(0)
-                self._workers[worker] = None
-                until = monotonic() + limits.BROKER_BURST_S
+                if monotonic() > until:
+                    await asyncio.sleep(0)
+                    until = monotonic() + limits.BROKER_BURST_S
+        finally:
+            del task, waiter  # who keeps an error keeps this frame, and is not to keep others' tasks with it
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
         task = self._workers.pop(worker)
-        if task is not None:  # cancelled before it began, by ``stop`` or by the end of the loop
+        if task is not None:  # cancelled before it began, by ``stop`` or by the end of the loop; or it ended the loop
             task.cancel()
             self._release(task.group)
         if not worker.cancelled():

@@ -102,6 +102,8 @@ class Task(Waiter[T]):
             self._end(error)
         else:
             return self._go_on(context, coroutine, awaited)
+        finally:
+            del self  # who keeps an error keeps this frame, and is not to keep the task with it
         return None
 
     @types.coroutine
@@ -123,17 +125,15 @@ class Task(Waiter[T]):
         except BaseException as error:  # noqa: BLE001 - whatever it is, who awaits the task is told
             self._end(error)
         finally:
-            del self, value  # an error that was thrown in knows this frame
+            del self, value  # as above
 
     def _succeed(self, result: T) -> None:
         self._worker = None
-        self._holds = self._keeps
         self.set_result(result)
+        self._holds = self._keeps
 
     def _end(self, error: BaseException) -> None:
         self._worker = None
-        if error.__traceback__ is not None:  # but for the frame that ran it, whose caller knows the task: a cycle
-            error.__traceback__ = error.__traceback__.tb_next
         if isinstance(error, asyncio.CancelledError):
             asyncio.Future.cancel(self, *error.args)
         else:
