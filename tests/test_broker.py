@@ -1,8 +1,8 @@
 """What a QueueBroker promises, a sentence each.
 
-Mistakes that other brokers have made are among them, marked so: a deadline that strikes running tasks, a refused task that
-runs later, a group blocked for ever by a task that never acknowledges, callers left waiting by ``stop``, a ``drain``
-that returns while tasks run, and an error that is raised somewhere else too.
+Mistakes that other brokers have made are among them, marked so: a deadline that strikes running tasks, a refused task
+that runs later, a group blocked for ever by a task that never acknowledges, callers left waiting by ``stop``, a
+``drain`` that returns while tasks run, and an error that is raised somewhere else too.
 """
 
 import asyncio
