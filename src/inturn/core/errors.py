@@ -16,6 +16,10 @@ InturnError
 │   ├── QueueExists    there is one, with other settings
 │   ├── LeaseExpired   the receiver's lease is over: somebody else may have the message, or has done it
 │   └── TransactionOver the caller's transaction took too long and was rolled back
+├── TurnError          a task did not get its turn in a QueueBroker: it has not run, and never will
+│   ├── QueueFull      as many wait as may
+│   ├── TurnTimeout    its deadline passed while it waited; also a TimeoutError
+│   └── BrokerStopped  the broker was stopped
 ├── SetupError         something outside Python is missing or too old: an extra, a Java, a worker's module
 └── Retryable          raised by a handler: try this message again before its group is parked
 ```
@@ -80,6 +84,22 @@ class LeaseExpired(QueueError):
 
 class TransactionOver(QueueError):
     """The transaction took longer than ``limits.TRANSACTION_S`` and was rolled back; nothing of it was kept."""
+
+
+class TurnError(InturnError):
+    """A task did not get its turn: it has not run, and never will."""
+
+
+class QueueFull(TurnError):
+    """As many tasks wait as may; offer it again later, or wait for room with ``put``."""
+
+
+class TurnTimeout(TurnError, TimeoutError):
+    """The deadline passed while the task waited for its turn."""
+
+
+class BrokerStopped(TurnError):
+    """The broker was stopped while the task waited, or before it came."""
 
 
 class SetupError(InturnError):

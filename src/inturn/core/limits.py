@@ -85,3 +85,13 @@ BUSY_S: Final = 30
 
 ERROR_LENGTH: Final = 20_000
 """How many characters of an error and its traceback are kept with a parked group."""
+
+BROKER_ACTIVE: Final = 100
+"""How many tasks of a ``QueueBroker`` are active at once, if the user does not say."""
+
+BROKER_QUEUED: Final = 10_000
+"""How many tasks of a ``QueueBroker`` wait at most, if the user does not say."""
+
+BROKER_BURST_S: Final = 0.001
+"""For how long a worker of a ``QueueBroker`` runs one task after the other before it lets the event loop see to
+others; tasks that wait for something do so by themselves."""

@@ -1,0 +1,356 @@
+"""A broker: gives turns to tasks and callers of one event loop, and runs the tasks.
+
+Who is next is decided in :mod:`inturn.core.turns`. Tasks are run by workers: one for each task at work, which goes on
+with the task that gets its slot and ends when there is none. So nothing is left over when there is no work.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import math
+from collections.abc import Awaitable, Callable, Generator, Hashable
+from time import monotonic
+from typing import Any, Self, TypeVar, TypeVarTuple
+
+from inturn.broker.deadlines import Deadlines
+from inturn.broker.task import HeldTask, Task, Waiter
+from inturn.core import limits
+from inturn.core.errors import BrokerStopped, TurnTimeout
+from inturn.core.turns import Turns
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+STOPPED = "the broker was stopped"
+
+
+class Turn:
+    """A slot, held from when it is entered or awaited until it is left, acknowledged or garbage; used once.
+
+    ```
+    async with broker.turn("acct-1"):          # until the end of the block
+        …
+    turn = await broker.turn("acct-1")         # until turn.ack()
+    ```
+    """
+
+    __slots__ = ("_broker", "_group", "_holds", "_timeout_s", "_used")
+
+    def __init__(self, broker: "QueueBroker", group: Hashable, timeout_s: float | None) -> None:
+        self._broker = broker
+        self._group = group
+        self._timeout_s = timeout_s
+        self._used = self._holds = False
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        if self._used:
+            raise RuntimeError("a turn is used once: ask the broker for another")
+        self._used = True
+        broker = self._broker
+        loop = broker._open()
+        if not broker._turns.take(self._group):
+            waiter: Waiter[None] = Waiter(loop=loop)
+            waiter._broker, waiter.group, waiter.place, waiter.deadline = broker, self._group, None, None
+            broker._wait(waiter, self._timeout_s)
+            try:
+                await waiter
+            except BaseException:
+                if not waiter.cancel() and not waiter.cancelled() and waiter.exception() is None:
+                    broker._release(self._group)  # it came, but to a caller that was cancelled at the same time
+                raise
+        self._holds = True
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is GeneratorExit:  # the block is garbage, and so this may be any moment in any thread
+            self.__del__()
+        self.ack()
+
+    def ack(self) -> None:
+        """Free the slot; again does nothing."""
+        if self._holds:
+            self._holds = False
+            self._broker._release(self._group)
+
+    def __del__(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._broker._release_later(self._group)
+
+
+class QueueBroker:
+    """Gives turns to tasks and callers of one event loop.
+
+    At most ``max_active`` are active at once, and at most one of each group; the oldest that may go goes first. What
+    is active holds a slot until it is acknowledged: a block by its end, a task by its end or, with ``hold=True``, by
+    ``ack``. At most ``max_queued`` wait.
+
+    As ``async with QueueBroker() as broker:`` it is drained and stopped at the end of the block; on an error, stopped
+    and its tasks cancelled. It is used in the thread of its loop only.
+
+    Args:
+        max_active: how many are active at once.
+        max_queued: how many wait for a slot before others are refused with ``QueueFull``.
+
+    Raises:
+        ValueError: One of them is less than 1.
+    """
+
+    def __init__(self, *, max_active: int = limits.BROKER_ACTIVE, max_queued: int = limits.BROKER_QUEUED) -> None:
+        if max_active < 1 or max_queued < 1:
+            raise ValueError(f"max_active={max_active} and max_queued={max_queued} must be at least 1")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+        self._turns: Turns[Waiter[Any]] = Turns(max_active, max_queued)
+        self._deadlines: Deadlines[Waiter[Any]] = Deadlines(self._refuse)
+        self._workers: dict[asyncio.Task[None], Task[Any] | None] = {}  # each with the task that has its slot
+        self._drainers: set[asyncio.Future[None]] = set()
+
+    @property
+    def queued(self) -> int:
+        """How many wait for a slot, at most ``max_queued``; callers who wait in ``put`` for room are not among them."""
+        return self._turns.queued
+
+    @property
+    def active(self) -> int:
+        """How many slots are held, at most ``max_active``."""
+        return self._turns.active
+
+    def turn(self, group: Hashable = None, *, timeout_s: float | None = None) -> Turn:
+        """A slot for the caller itself: ``async with broker.turn("acct-1", timeout_s=5):``.
+
+        Args:
+            group: of its group it is the only one active; None is no group.
+            timeout_s: how many seconds it waits at most; None for ever, 0 not at all.
+
+        Returns:
+            What must be entered or awaited. That raises ``QueueFull`` at once, and ``TurnTimeout`` or
+            ``BrokerStopped`` while it waits.
+        """
+        return Turn(self, group, timeout_s)
+
+    def submit(
+        self,
+        function: Callable[[*Args], Awaitable[T]],
+        *args: *Args,
+        group: Hashable = None,
+        timeout_s: float | None = None,
+        hold: bool = False,
+    ) -> Task[T]:
+        """Run ``await function(*args)`` when it is its turn.
+
+        Args:
+            function: is called in a copy of the caller's context when its turn has come.
+            args: its arguments.
+            group: of its group it is the only one active; None is no group.
+            timeout_s: how many seconds it waits for its turn at most; None for ever, 0 not at all. Once started it
+                has all the time it wants.
+            hold: with its result it keeps its slot, until ``Task.ack()`` or until the task is garbage. With an error
+                the slot is freed.
+
+        Returns:
+            The task: await it for the result. If it is dropped, the function runs all the same.
+
+        Raises:
+            QueueFull: It would have to wait, and ``max_queued`` wait already.
+            BrokerStopped: The broker was stopped.
+        """
+        task = self._task(function, args, group, hold=hold)
+        if self._turns.take(group):
+            self._grant(task)
+        else:
+            self._wait(task, timeout_s)
+        return task
+
+    async def put(
+        self,
+        function: Callable[[*Args], Awaitable[T]],
+        *args: *Args,
+        group: Hashable = None,
+        timeout_s: float | None = None,
+        hold: bool = False,
+    ) -> Task[T]:
+        """Like ``submit``, but where that raises ``QueueFull`` wait for room.
+
+        The place in the order and the deadline count from the call. If it is refused before there is room, the task
+        says so. Who is cancelled while waiting takes the task along.
+
+        Raises:
+            BrokerStopped: The broker was stopped before.
+        """
+        task = self._task(function, args, group, hold=hold)
+        if self._turns.take(group):
+            self._grant(task)
+            return task
+        room = asyncio.Event()
+        if self._wait(task, timeout_s, let_in=room.set):
+            try:
+                await room.wait()
+            except BaseException:
+                task.cancel()  # nobody else knows of it
+                raise
+        return task
+
+    async def drain(self) -> None:
+        """Wait until nothing is queued, running or unacknowledged, with what comes in meanwhile.
+
+        Raises:
+            RuntimeError: Called in a task of this broker, which would wait for its own end.
+        """
+        self._refuse_within("drain")
+        while self._turns.active:  # as long as anything waits, something is active
+            idle = asyncio.get_running_loop().create_future()
+            self._drainers.add(idle)
+            try:
+                await idle
+            finally:
+                self._drainers.discard(idle)
+
+    async def stop(self, *, cancel: bool = False) -> None:
+        """Refuse what waits and what comes later with ``BrokerStopped``; wait until all that is active has ended.
+
+        Args:
+            cancel: cancel running tasks. Turns are their callers' own: they are waited for.
+
+        Raises:
+            RuntimeError: Called in a task of this broker, which would wait for its own end.
+        """
+        self._refuse_within("stop")
+        self._stopped = True
+        for waiter in self._turns.waiting():
+            self._withdraw(waiter)
+            waiter._fail(BrokerStopped(STOPPED))
+        self._deadlines.close()
+        if cancel:
+            for worker in list(self._workers):
+                worker.cancel()
+        await self.drain()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                await self.drain()
+        finally:
+            await self.stop(cancel=True)
+
+    def _open(self) -> asyncio.AbstractEventLoop:
+        """The running loop, which must be the one of the first use; refused once the broker is stopped."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise RuntimeError("this broker is used in another event loop already")
+            self._loop = loop
+        if self._stopped:
+            raise BrokerStopped(STOPPED)
+        return loop
+
+    def _task(
+        self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...], group: Hashable, *, hold: bool
+    ) -> Task[T]:
+        loop = self._open()
+        task: Task[T] = HeldTask(loop=loop) if hold else Task(loop=loop)
+        task._broker, task.group, task.place, task.deadline = self, group, None, None
+        task._context, task._function, task._args = contextvars.copy_context(), function, args
+        task._keeps, task._holds, task._worker = hold, False, None
+        return task
+
+    def _refuse_within(self, name: str) -> None:
+        if asyncio.current_task() in self._workers:
+            raise RuntimeError(f"{name}() in a task of this broker would wait for its own end")
+
+    def _wait(self, waiter: Waiter[Any], timeout_s: float | None, let_in: Callable[[], object] | None = None) -> bool:
+        """Let it wait; whether it is outside, to be let in."""
+        if timeout_s is not None and math.isnan(timeout_s):
+            raise ValueError("timeout_s is not a number")
+        outside = self._turns.wait(waiter, let_in)
+        if timeout_s is not None:
+            loop = waiter.get_loop()
+            waiter.deadline = loop.time() + timeout_s
+            self._deadlines.add(loop, waiter, waiter.deadline)
+        return outside
+
+    def _withdraw(self, waiter: Waiter[Any]) -> None:
+        self._turns.withdraw(waiter)
+        if waiter.deadline is not None:
+            self._deadlines.left()
+
+    def _refuse(self, waiter: Waiter[Any]) -> None:
+        self._withdraw(waiter)
+        waiter._fail(_late())
+
+    def _next(self, group: Hashable) -> Waiter[Any] | None:
+        """Free the group's slot; who has it now, if anybody."""
+        while (waiter := self._turns.next(group)) is not None:
+            if waiter.deadline is None:
+                return waiter
+            self._deadlines.left()
+            if waiter.deadline > waiter.get_loop().time():
+                return waiter
+            waiter._fail(_late())  # the timer is late itself; the slot goes on to the next
+            group = waiter.group
+        if not self._turns.active:
+            for idle in self._drainers:
+                if not idle.done():
+                    idle.set_result(None)
+        return None
+
+    def _release(self, group: Hashable) -> None:
+        if self._loop is not None and not self._loop.is_closed() and (waiter := self._next(group)) is not None:
+            self._grant(waiter)
+
+    def _release_later(self, group: Hashable) -> None:
+        """The same from a finalizer, which may run at any moment and in any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._release, group)
+
+    def _grant(self, waiter: Waiter[Any]) -> None:
+        """Let one who has its slot begin: a caller goes on, a task gets a worker."""
+        if not isinstance(waiter, Task):
+            waiter.set_result(None)
+            return
+        nobodys = contextvars.Context()  # else it would keep the context of its first task for as long as it lasts
+        # Not by create_task: a task factory could begin it here and now.
+        worker = asyncio.Task(self._work(), loop=self._loop, context=nobodys)
+        self._workers[worker] = waiter
+        worker.add_done_callback(self._worker_ended, context=nobodys)
+
+    async def _work(self) -> None:
+        """Run the task that this worker was made for, and then whichever gets its slot."""
+        worker = asyncio.current_task()
+        if worker is None:
+            return
+        task, waiter = self._workers[worker], None
+        until = monotonic() + limits.BROKER_BURST_S
+        try:
+            while task is not None:
+                if not task.done() and (rest := task._begin(worker)) is not None:  # done: cancelled in the meantime
+                    await rest
+                waiter = None if task._holds else self._next(task.group)
+                # A cancellation is its task's own: what of it is still pending must not reach another task.
+                task = waiter if isinstance(waiter, Task) and not worker.cancelling() else None
+                if waiter is not None and task is None:
+                    self._grant(waiter)
+                self._workers[worker] = task
+                if monotonic() > until:
+                    await asyncio.sleep(0)
+                    until = monotonic() + limits.BROKER_BURST_S
+        finally:
+            del task, waiter  # who keeps an error keeps this frame, and is not to keep others' tasks with it
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        task = self._workers.pop(worker)
+        if task is not None:  # cancelled before it began, by ``stop`` or by the end of the loop; or it ended the loop
+            task.cancel()
+            self._release(task.group)
+        if not worker.cancelled():
+            worker.exception()  # told: who awaits the task gets it
+
+
+def _late() -> TurnTimeout:
+    return TurnTimeout("the deadline passed while the task waited for its turn")

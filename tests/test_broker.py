@@ -1,0 +1,1341 @@
+"""What a QueueBroker promises, a sentence each.
+
+Mistakes that other brokers have made are among them, marked so: a deadline that strikes running tasks, a refused task
+that runs later, a group blocked for ever by a task that never acknowledges, callers left waiting by ``stop``, a
+``drain`` that returns while tasks run, and an error that is raised somewhere else too.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import math
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from typing import Any
+
+import pytest
+
+from inturn.broker import QueueBroker, Task, Turn
+from inturn.core import limits
+from inturn.core.errors import BrokerStopped, InturnError, QueueFull, TurnError, TurnTimeout
+from virtual_time import VirtualLoop, run
+
+Test = Callable[[], Awaitable[None]]
+
+
+def in_loop(test: Test) -> Callable[[], None]:
+    """A test that runs in virtual time, and leaves no complaint behind."""
+
+    def wrapped() -> None:
+        run(test)  # type: ignore[arg-type]
+
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_to_collect() -> Iterator[None]:
+    """Leave what is there already out of garbage collections, of which there are two in each test."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+async def settle() -> None:
+    """Let everything go on that can without time passing."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class Work:
+    """Tasks that begin when the broker says so and end when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.running: set[Any] = set()
+        self.most = 0
+        self.gates: dict[Any, asyncio.Future[Any]] = {}
+
+    async def __call__(self, name: Any) -> Any:
+        self.begun.append(name)
+        self.running.add(name)
+        self.most = max(self.most, len(self.running))
+        self.gates[name] = asyncio.get_running_loop().create_future()
+        try:
+            return await self.gates[name]
+        finally:
+            self.running.discard(name)
+
+    async def end(self, name: Any, result: Any = None) -> None:
+        self.gates[name].set_result(result)
+        await settle()
+
+    async def end_all(self) -> None:
+        while self.running:
+            await self.end(min(self.running, key=self.begun.index))
+
+
+async def nothing(result: Any = None) -> Any:
+    return result
+
+
+async def for_a_second(result: Any = None) -> Any:
+    await asyncio.sleep(1)
+    return result
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def names(text: str) -> list[str]:
+    return text.split()
+
+
+# ── turns ──
+
+
+@in_loop
+async def test_a_task_gives_its_result_to_who_awaits_it() -> None:
+    async with QueueBroker() as broker:
+        assert await broker.submit(nothing, 7) == 7
+        assert await broker.submit(for_a_second, 8, group="a") == 8
+        assert await (await broker.put(for_a_second, 9)) == 9
+        assert await asyncio.gather(*(broker.submit(for_a_second, n, group=n % 3) for n in range(9))) == [*range(9)]
+
+
+@in_loop
+async def test_at_most_max_active_are_active_at_once() -> None:
+    broker, work = QueueBroker(max_active=3), Work()
+    for name in range(10):
+        broker.submit(work, name)
+        await settle()
+        assert (broker.active, broker.queued) == (min(name + 1, 3), max(name - 2, 0))
+    await work.end_all()
+    assert (work.most, work.begun) == (3, [*range(10)])
+    assert (broker.active, broker.queued) == (0, 0)
+
+
+@in_loop
+async def test_at_most_one_of_a_group_is_active() -> None:
+    broker, work = QueueBroker(), Work()
+    for name in names("a1 a2 b1 a3 b2"):
+        broker.submit(work, name, group=name[0])
+    await settle()
+    assert work.running == {"a1", "b1"}
+    await work.end("a1")
+    assert work.running == {"a2", "b1"}
+    await work.end("b1")
+    await work.end("a2")
+    assert work.running == {"a3", "b2"}
+    await work.end_all()
+
+
+@in_loop
+async def test_the_oldest_that_may_go_goes_first_whatever_its_group() -> None:
+    broker, work = QueueBroker(max_active=1), Work()
+    everything = names("a1 a2 - b1 a3 + b2")
+    for name in everything:
+        broker.submit(work, name, group=name[0] if name[0].isalpha() else None)
+    await settle()
+    await work.end_all()
+    assert work.begun == everything
+
+
+@in_loop
+async def test_who_was_set_aside_keeps_its_place_in_the_order() -> None:
+    broker, work = QueueBroker(max_active=2), Work()
+    for name in names("a1 x1 a2 a3 y1 x2 a4 z1"):
+        broker.submit(work, name, group=name[0])
+    await settle()
+    assert work.begun == names("a1 x1")
+    await work.end("x1")  # a2 and a3 may not go; y1 is the oldest that may
+    assert work.begun == names("a1 x1 y1")
+    await work.end("a1")  # a2 is older than x2
+    await work.end("y1")
+    assert work.begun == names("a1 x1 y1 a2 x2")
+    await work.end_all()
+    assert work.begun == names("a1 x1 y1 a2 x2 a3 z1 a4")
+
+
+@pytest.mark.parametrize("stranger", [None, "stranger"])
+def test_nobody_is_starved_by_a_hot_group_nor_by_tasks_without_one(stranger: Hashable) -> None:
+    async def test() -> None:
+        for hot in ("hot", None):
+            broker, work = QueueBroker(max_active=2), Work()
+            for n in range(100):
+                broker.submit(work, n, group=hot)
+            broker.submit(work, "stranger", group=stranger)
+            await settle()
+            for n in range(100):
+                if "stranger" in work.running:
+                    break
+                await work.end(n)
+            # Behind a hot group it does not wait at all; behind tasks without a group it waits for older ones only.
+            assert work.begun.index("stranger") == (1 if hot else 100)
+            await work.end_all()
+
+    run(test)
+
+
+@in_loop
+async def test_the_queue_may_be_full_of_a_hot_group_and_a_stranger_goes_all_the_same() -> None:
+    broker, work = QueueBroker(max_active=2, max_queued=2), Work()
+    for n in range(3):
+        broker.submit(work, n, group="hot")
+    with pytest.raises(QueueFull):
+        broker.submit(work, 3, group="hot")
+    broker.submit(work, "stranger", group="other")
+    await settle()
+    assert work.running == {0, "stranger"}
+    await work.end_all()
+
+
+@in_loop
+async def test_any_value_with_a_hash_is_a_group_and_none_is_no_group() -> None:
+    broker, work = QueueBroker(max_active=10), Work()
+    for n, group in enumerate([0, False, "", (), ("a", 1), None, None]):
+        broker.submit(work, n, group=group)
+    await settle()
+    assert work.running == {0, 2, 3, 4, 5, 6}  # 0 and False are equal
+    for max_active in (10, 1):  # refused at once, not when its turn comes
+        other = QueueBroker(max_active=max_active)
+        task = other.submit(for_a_second)
+        with pytest.raises(TypeError, match="unhashable"):
+            other.submit(nothing, group=[])
+        await task
+        assert (other.active, other.queued) == (0, 0)
+    await work.end_all()
+
+
+@in_loop
+async def test_turns_and_tasks_stand_in_one_queue() -> None:
+    broker, order = QueueBroker(max_active=1), []
+
+    async def caller(name: str) -> None:
+        async with broker.turn("a"):
+            order.append(name)
+            await asyncio.sleep(1)
+
+    async def task(name: str) -> None:
+        order.append(name)
+
+    callers = []
+    for n in range(3):
+        callers.append(asyncio.create_task(caller(f"turn {n}")))
+        await settle()
+        broker.submit(task, f"task {n}", group="a" if n else None)
+    await broker.drain()
+    assert order == ["turn 0", "task 0", "turn 1", "task 1", "turn 2", "task 2"]
+    await asyncio.gather(*callers)
+
+
+def test_the_work_for_each_task_does_not_grow_with_the_backlog() -> None:
+    class Group:
+        """Counts how often it is looked at."""
+
+        looks = 0
+
+        def __hash__(self) -> int:
+            self.looks += 1
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    async def looks_per_task(size: int) -> float:
+        broker, groups = QueueBroker(max_active=2, max_queued=3 * size), [Group(), Group()]
+        hot, other = groups
+        running = await broker.turn(hot)
+        tasks = [broker.submit(nothing, group=hot) for _ in range(size)]
+        tasks += [broker.submit(nothing, group=other, timeout_s=1) for _ in range(size)]
+        strangers = [broker.submit(nothing) for _ in range(size)]
+        await asyncio.gather(*strangers)  # past all that wait behind the hot group
+        for task in tasks[:size:2]:
+            task.cancel()
+        running.ack()
+        await broker.drain()
+        return (hot.looks + other.looks) / size
+
+    looks = [run(lambda size=size: looks_per_task(size)) for size in (10, 100, 1000, 10_000)]
+    assert max(looks) < 20
+    assert looks == sorted(looks, reverse=True)  # the start weighs less and less
+
+
+# ── bounds ──
+
+
+@in_loop
+async def test_more_than_max_queued_are_refused_at_once() -> None:
+    broker, work = QueueBroker(max_active=1, max_queued=2), Work()
+    for name in range(3):
+        broker.submit(work, name)
+    with pytest.raises(QueueFull, match="2 tasks wait already, and max_queued=2"):
+        broker.submit(work, "late")
+    with pytest.raises(QueueFull):
+        async with broker.turn():
+            pytest.fail("entered")
+    await settle()
+    await work.end(0)
+    broker.submit(work, 3)
+    await work.end_all()
+    assert work.begun == [0, 1, 2, 3]
+
+
+@in_loop
+async def test_put_waits_for_room_in_order_and_nobody_gets_past() -> None:
+    broker, work = QueueBroker(max_active=1, max_queued=1), Work()
+    broker.submit(work, 0)
+    broker.submit(work, 1)
+    puts = [asyncio.create_task(broker.put(work, n)) for n in (2, 3)]
+    await settle()
+    assert (broker.queued, [put.done() for put in puts]) == (1, [False, False])
+    await work.end(0)
+    assert (broker.queued, [put.done() for put in puts]) == (1, [True, False])
+    with pytest.raises(QueueFull):
+        broker.submit(work, "late")
+    await work.end_all()
+    assert work.begun == [0, 1, 2, 3]
+    assert [await (await put) for put in puts] == [None, None]
+
+
+@in_loop
+async def test_put_does_not_wait_where_its_task_can_begin() -> None:
+    broker, work = QueueBroker(max_active=2, max_queued=1), Work()
+    broker.submit(work, "a1", group="a")
+    broker.submit(work, "a2", group="a")
+    await broker.put(work, "b1", group="b")
+    blocked = asyncio.create_task(broker.put(work, "a3", group="a"))
+    stranger = asyncio.create_task(broker.put(work, "c1", group="c"))
+    await settle()
+    assert not blocked.done()
+    assert not stranger.done()
+    await work.end("b1")  # there is no more room than before, but the slot is c1's
+    assert stranger.done()
+    assert not blocked.done()
+    assert work.running == {"a1", "c1"}
+    await work.end_all()
+    assert work.begun == names("a1 b1 c1 a2 a3")
+    await blocked
+
+
+@in_loop
+async def test_who_is_cancelled_while_waiting_for_room_takes_the_task_along() -> None:
+    broker, work = QueueBroker(max_active=1, max_queued=1), Work()
+    broker.submit(work, 0)
+    queued = broker.submit(work, 1)
+    puts = [asyncio.create_task(broker.put(work, n)) for n in (2, 3, 4)]
+    await settle()
+    puts[0].cancel()
+    await settle()
+    queued.cancel()  # now there is room for 3, whose caller is cancelled before it has heard of it
+    puts[1].cancel()
+    await settle()
+    assert (broker.queued, puts[2].done()) == (1, True)
+    await work.end_all()
+    assert work.begun == [0, 4]
+    assert (broker.active, broker.queued) == (0, 0)
+
+
+@in_loop
+async def test_the_deadline_of_put_counts_from_the_call() -> None:
+    broker = QueueBroker(max_active=1, max_queued=1)
+    for _ in range(2):
+        broker.submit(asyncio.sleep, 10)
+    task = await broker.put(nothing, timeout_s=3)
+    with pytest.raises(TurnTimeout):
+        await task
+    assert (now(), broker.queued) == (3, 1)
+    await broker.drain()
+
+
+@pytest.mark.parametrize("bounds", [{"max_active": 0}, {"max_queued": 0}, {"max_active": -1}])
+def test_bounds_are_at_least_one(bounds: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be at least 1"):
+        QueueBroker(**bounds)
+
+
+def test_bounds_are_limits_if_not_said() -> None:
+    async def test() -> None:
+        broker = QueueBroker()
+        for _ in range(limits.BROKER_ACTIVE + limits.BROKER_QUEUED):
+            broker.submit(nothing)
+        with pytest.raises(QueueFull):
+            broker.submit(nothing)
+        await broker.drain()
+
+    run(test)
+
+
+# ── deadlines ──
+
+
+@in_loop  # a mistake that others have made
+async def test_who_waits_too_long_is_refused_and_never_runs() -> None:
+    broker, work = QueueBroker(max_active=1), Work()
+    broker.submit(work, "first")
+    late = broker.submit(work, "late", timeout_s=5)
+    patient = broker.submit(work, "patient", timeout_s=50)
+    with pytest.raises(TurnTimeout) as caught:
+        await late
+    assert isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, TurnError)
+    assert issubclass(TurnError, InturnError)
+    assert (now(), broker.queued) == (5, 1)
+    await work.end_all()
+    await patient
+    assert work.begun == ["first", "patient"]
+
+
+@in_loop  # a mistake that others have made
+async def test_a_deadline_is_about_waiting_only() -> None:
+    broker = QueueBroker(max_active=1)
+    first = broker.submit(asyncio.sleep, 3, "first", timeout_s=1)
+    second = broker.submit(asyncio.sleep, 100, "second", timeout_s=4)
+    assert await asyncio.gather(first, second) == ["first", "second"]
+    async with broker.turn(timeout_s=1):
+        await asyncio.sleep(10)
+
+
+@in_loop
+async def test_a_turn_has_its_deadline_too() -> None:
+    broker = QueueBroker()
+    async with broker.turn("a"):
+        with pytest.raises(TurnTimeout):
+            async with broker.turn("a", timeout_s=5):
+                pytest.fail("entered")
+        assert (now(), broker.active, broker.queued) == (5, 1, 0)
+        async with broker.turn("b", timeout_s=0):
+            pass
+    async with broker.turn("a", timeout_s=0):
+        pass
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, -math.inf])
+def test_without_any_time_to_wait_there_is_a_turn_at_once_or_never(timeout_s: float) -> None:
+    async def test() -> None:
+        broker = QueueBroker()
+        assert await broker.submit(nothing, 1, group="a", timeout_s=timeout_s) == 1
+        async with broker.turn("a"):
+            with pytest.raises(TurnTimeout):
+                await broker.submit(nothing, group="a", timeout_s=timeout_s)
+            assert now() == 0
+
+    run(test)
+
+
+@in_loop
+async def test_a_deadline_may_be_for_ever_but_must_be_a_number() -> None:
+    broker = QueueBroker()
+    async with broker.turn("a"):
+        task = broker.submit(nothing, 1, group="a", timeout_s=math.inf)
+        with pytest.raises(ValueError, match="not a number"):
+            broker.submit(nothing, group="a", timeout_s=math.nan)
+        await asyncio.sleep(1e6)
+    assert await task == 1
+
+
+@in_loop
+async def test_who_is_late_does_not_run_even_if_the_timer_is_later_still() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    broker, work = QueueBroker(max_active=1), Work()
+    turn = await broker.turn("a")
+    late = [broker.submit(work, n, group=group, timeout_s=1) for n, group in enumerate(["a", "a", "b", None])]
+    in_time = broker.submit(work, "in time", group="a", timeout_s=3)
+    loop.pass_time(2)
+    turn.ack()  # before the loop could see to its timers
+    await settle()
+    assert work.running == {"in time"}
+    for each in late:
+        with pytest.raises(TurnTimeout):
+            await each
+    await work.end_all()
+    await in_time
+
+
+@in_loop
+async def test_deadlines_in_any_order_are_kept_to_the_moment() -> None:
+    broker = QueueBroker()
+    ended: dict[float, float] = {}
+
+    async def wait(timeout_s: float) -> None:
+        try:
+            await broker.submit(nothing, group="a", timeout_s=timeout_s)
+        except TurnTimeout:
+            ended[timeout_s] = now()
+
+    async with broker.turn("a"):
+        times = [7, 3, 9, 1, 4, 8, 2, 3.5, 6, 5]
+        await asyncio.gather(*(wait(each) for each in times))
+    assert ended == {each: each for each in times}
+
+
+@in_loop
+async def test_who_has_left_the_queue_is_not_kept_by_its_deadline() -> None:
+    broker = QueueBroker(max_active=1)
+    references = []
+    for n in range(1000):
+        turn = await broker.turn()
+        task = broker.submit(nothing, n, timeout_s=1e6 + n)
+        references.append(weakref.ref(task))
+        turn.ack()
+        assert await task == n
+        del task
+    await settle()
+    gc.collect()
+    assert not any(reference() for reference in references)
+    assert len(broker._deadlines._heap) < 100
+    await broker.stop()
+
+
+# ── slots ──
+
+
+@in_loop
+async def test_a_turn_may_be_acknowledged_before_its_block_ends_and_again() -> None:
+    broker, work = QueueBroker(), Work()
+    async with broker.turn("a") as turn:
+        broker.submit(work, 1, group="a")
+        turn.ack()
+        turn.ack()
+        await settle()
+        assert work.running == {1}
+    assert broker.active == 1
+    await work.end_all()
+    turn.ack()
+    assert broker.active == 0
+
+
+@in_loop
+async def test_a_turn_may_outlive_its_block() -> None:
+    broker, work = QueueBroker(), Work()
+
+    async def lock() -> Turn:
+        return await broker.turn("a")
+
+    turn = await lock()
+    broker.submit(work, 1, group="a")
+    await settle()
+    assert work.running == set()
+    turn.ack()
+    await settle()
+    assert work.running == {1}
+    await work.end_all()
+
+
+@in_loop
+async def test_a_turn_is_used_once() -> None:
+    broker = QueueBroker()
+    turn = broker.turn("a")
+    for _ in range(2):
+        async with turn:
+            with pytest.raises(RuntimeError, match="used once"):
+                await turn
+        turn = broker.turn("a")
+    assert broker.active == 0
+
+
+@in_loop
+async def test_a_turn_that_is_never_entered_takes_nothing() -> None:
+    broker = QueueBroker(max_active=1)
+    broker.turn("a")
+    async with broker.turn("a", timeout_s=0):
+        pass
+
+
+@in_loop
+async def test_a_task_may_keep_its_slot_beyond_its_result() -> None:
+    broker, work = QueueBroker(), Work()
+    connection = broker.submit(nothing, "connection", group="a", hold=True)
+    broker.submit(work, 1, group="a")
+    assert await connection == "connection"
+    await settle()
+    assert (work.running, broker.active) == (set(), 1)
+    connection.ack()
+    connection.ack()
+    await settle()
+    assert work.running == {1}
+    connection.ack()
+    assert broker.active == 1
+    await work.end_all()
+
+
+@in_loop
+async def test_a_task_acknowledged_before_it_ends_frees_its_slot_when_it_ends() -> None:
+    broker, work = QueueBroker(), Work()
+    first = broker.submit(work, 1, group="a", hold=True)
+    second = broker.submit(work, 2, group="a", hold=True)
+    second.ack()
+    await settle()
+    first.ack()
+    await settle()
+    assert work.running == {1}
+    await work.end(1)
+    assert work.running == {2}
+    await work.end(2)
+    assert broker.active == 0
+
+
+@pytest.mark.parametrize("how", ["error", "cancelled", "refused"])
+def test_without_a_result_there_is_nothing_to_keep_a_slot_for(how: str) -> None:
+    async def test() -> None:
+        broker = QueueBroker()
+
+        async def fails() -> None:
+            await asyncio.sleep(1)
+            raise KeyError
+
+        if how == "refused":
+            async with broker.turn("a"):
+                task = broker.submit(fails, group="a", hold=True, timeout_s=0.5)
+                await asyncio.wait([task])
+        else:
+            task = broker.submit(fails, group="a", hold=True)
+            await asyncio.sleep(0.5)
+            if how == "cancelled":
+                task.cancel()
+        await asyncio.wait([task])
+        await settle()
+        assert broker.active == 0
+        task.ack()
+        assert broker.active == 0
+
+    run(test)
+
+
+@in_loop  # a mistake that others have made
+async def test_a_slot_is_free_when_its_holder_is_garbage() -> None:
+    broker = QueueBroker(max_active=1)
+    turn = await broker.turn("a")
+    del turn
+    held = await broker.put(nothing, group="a", hold=True)
+    await held
+    del held
+    broker.submit(nothing, group="a", hold=True)  # dropped at once
+    async with broker.turn("a"):
+        assert broker.active == 1
+    assert broker.active == 0
+
+
+@in_loop
+async def test_a_slot_is_free_when_its_holder_is_garbage_in_a_cycle_or_in_another_thread() -> None:
+    broker = QueueBroker(max_active=1)
+    for collect in (gc.collect, lambda: _in_thread(gc.collect)):
+        cycle: list[Any] = [await broker.turn("a")]
+        cycle.append(cycle)
+        held = broker.submit(nothing, group="b", hold=True)
+        del cycle
+        collect()
+        await held
+        cycle = [held]
+        cycle.append(cycle)
+        del held, cycle
+        collect()
+        async with broker.turn("b"):
+            assert broker.active == 1
+
+
+@pytest.mark.parametrize("holder", ["turn", "task", "block"])
+def test_the_slot_of_garbage_is_passed_on_in_the_loops_own_thread(holder: str) -> None:
+    async def test() -> None:
+        asyncio.get_running_loop().set_debug(True)  # which tells what is not done in its thread
+        broker, work = QueueBroker(), Work()
+
+        async def block() -> None:
+            async with broker.turn("a"):
+                await asyncio.sleep(1)
+
+        cycle: list[Any] = []
+        if holder == "turn":
+            cycle.append(await broker.turn("a"))
+        elif holder == "task":
+            cycle.append(broker.submit(nothing, group="a", hold=True))
+            await settle()
+        else:
+            cycle.append(block())
+            cycle[0].send(None)
+        cycle.append(cycle)
+        broker.submit(work, 1, group="a")
+        del cycle
+        _in_thread(gc.collect)
+        assert broker.active == 1
+        await settle()
+        assert work.running == {1}
+        await work.end_all()
+
+    run(test)
+
+
+def _in_thread(function: Callable[[], object]) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+@in_loop
+async def test_a_slot_is_free_when_the_block_that_holds_it_is_garbage() -> None:
+    broker = QueueBroker()
+
+    async def abandoned() -> None:
+        async with broker.turn("a"):
+            await asyncio.sleep(1)
+
+    coroutine = abandoned()
+    coroutine.send(None)
+    assert broker.active == 1
+    coroutine.close()
+    await settle()
+    assert broker.active == 0
+
+
+@in_loop
+async def test_a_slot_is_free_when_its_holder_is_cancelled() -> None:
+    broker, work = QueueBroker(), Work()
+
+    async def caller() -> None:
+        async with broker.turn("a"):
+            await asyncio.sleep(1000)
+
+    holder = asyncio.create_task(caller())
+    running = broker.submit(work, 1, group="b")
+    held = broker.submit(nothing, group="c", hold=True)
+    await settle()
+    assert broker.active == 3
+    for each in (holder, running, held):
+        each.cancel()
+    await settle()
+    assert broker.active == 0
+
+
+# ── cancellation ──
+
+
+@in_loop
+async def test_a_task_that_is_cancelled_in_the_queue_never_runs() -> None:
+    broker, work = QueueBroker(max_active=1, max_queued=3), Work()
+    tasks = [broker.submit(work, n, group=n % 2) for n in range(4)]
+    await settle()
+    assert tasks[2].cancel()
+    assert not tasks[2].cancel()
+    assert tasks[2].cancelled()
+    assert broker.queued == 2
+    await work.end_all()
+    assert work.begun == [0, 1, 3]
+
+
+@in_loop
+async def test_a_task_that_is_cancelled_while_running_may_clean_up() -> None:
+    broker, steps = QueueBroker(), []
+
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1)
+            steps.append("cleaned up")
+
+    task = broker.submit(careful, group="a")
+    after = broker.submit(nothing, group="a")
+    await settle()
+    assert task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await after
+    assert (steps, now()) == (["cleaned up"], 1)
+
+
+@in_loop
+async def test_a_task_may_refuse_to_be_cancelled() -> None:
+    broker = QueueBroker(max_active=1)
+
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(1)
+        return "done"
+
+    task = broker.submit(stubborn)
+    others = [broker.submit(for_a_second, n) for n in range(3)]
+    await settle()
+    task.cancel()
+    assert await task == "done"
+    assert await asyncio.gather(*others) == [0, 1, 2]
+
+
+@in_loop
+async def test_a_task_that_cancels_itself_does_not_cancel_the_next() -> None:
+    broker = QueueBroker(max_active=1)
+
+    async def cancels_itself() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "done"
+
+    tasks = [broker.submit(cancels_itself), broker.submit(for_a_second, 1), broker.submit(cancels_itself)]
+    last = broker.submit(for_a_second, 2)
+    assert await asyncio.gather(*tasks, last) == ["done", 1, "done", 2]
+
+
+@in_loop
+async def test_who_is_cancelled_while_awaiting_a_task_cancels_it_unless_it_is_shielded() -> None:
+    broker, work = QueueBroker(max_active=1), Work()
+
+    async def wait_for(task: Awaitable[Any]) -> None:
+        await task
+
+    tasks = [broker.submit(work, n) for n in range(4)]
+    running, queued = (asyncio.create_task(wait_for(tasks[n])) for n in (0, 1))
+    shielded = asyncio.create_task(wait_for(asyncio.shield(tasks[2])))
+    await settle()
+    for each in (running, queued, shielded):
+        each.cancel()
+    await settle()
+    assert [task.cancelled() for task in tasks] == [True, True, False, False]
+    await work.end_all()
+    assert work.begun == [0, 2, 3]
+
+
+@in_loop
+async def test_the_usual_timeout_works_inside_and_outside_of_a_task() -> None:
+    broker = QueueBroker(max_active=1)
+
+    async def inside() -> str:
+        try:
+            async with asyncio.timeout(1):
+                await asyncio.sleep(10)
+        except TimeoutError:
+            return "timed out"
+        return "?"
+
+    assert await broker.submit(inside) == "timed out"
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(broker.submit(asyncio.sleep, 10), 1)
+    assert (broker.active, now()) == (0, 2)
+
+
+@pytest.mark.parametrize("ticks", range(12))
+@pytest.mark.parametrize("way", ["turn", "submit", "put", "hold", "drain"])
+def test_a_cancellation_at_any_moment_loses_no_slot_and_no_place(way: str, ticks: int) -> None:
+    async def test() -> None:
+        broker = QueueBroker(max_active=1, max_queued=2)
+
+        async def turn() -> None:
+            async with broker.turn("a"):
+                await asyncio.sleep(0)
+
+        async def submit() -> None:
+            await broker.submit(asyncio.sleep, 0, group="a")
+
+        async def put() -> None:
+            await (await broker.put(asyncio.sleep, 0, group="a"))
+
+        async def hold() -> None:
+            task = broker.submit(asyncio.sleep, 0, group="a", hold=True)
+            await task
+            await asyncio.sleep(0)
+            task.ack()
+
+        ways = {"turn": turn, "submit": submit, "put": put, "hold": hold, "drain": broker.drain}
+        for busy in range(4):
+            for _ in range(min(busy, 3)):
+                broker.submit(asyncio.sleep, 0, group="a")
+            if busy == 3 and way not in ("put", "drain"):
+                continue
+            caller = asyncio.create_task(ways[way]())
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            caller.cancel()
+            await asyncio.wait([caller])
+            del caller
+            await settle()
+            await settle()
+            assert (broker.active, broker.queued) == (0, 0)
+            async with broker.turn("a", timeout_s=0):
+                pass
+
+    run(test)
+
+
+@in_loop
+async def test_a_turn_that_came_to_a_caller_cancelled_at_the_same_time_goes_to_the_next() -> None:
+    broker, work = QueueBroker(), Work()
+
+    async def caller() -> None:
+        async with broker.turn("a"):
+            pytest.fail("entered")
+
+    turn = await broker.turn("a")
+    waiting = asyncio.create_task(caller())
+    await settle()
+    broker.submit(work, 1, group="a")
+    turn.ack()  # the slot is the caller's now, which has not heard of it
+    waiting.cancel()
+    await settle()
+    assert waiting.cancelled()
+    assert work.running == {1}
+    await work.end_all()
+
+
+@in_loop
+async def test_a_refusal_that_comes_with_a_cancellation_frees_no_slot_of_others() -> None:
+    broker = QueueBroker()
+
+    async def caller() -> None:
+        async with broker.turn("a", timeout_s=1):
+            pytest.fail("entered")
+
+    turn = await broker.turn("a")
+    waiting = asyncio.create_task(caller())
+    await settle()
+    asyncio.get_running_loop().call_at(1, waiting.cancel)
+    await asyncio.wait([waiting])
+    assert broker.active == 1
+    turn.ack()
+    assert broker.active == 0
+
+
+# ── the end ──
+
+
+@in_loop  # a mistake that others have made
+async def test_drain_waits_for_all_that_is_queued_running_or_unacknowledged() -> None:
+    broker = QueueBroker(max_active=5, max_queued=1)
+    order: list[str] = []
+
+    async def more(depth: int) -> None:
+        await asyncio.sleep(1)
+        if depth:
+            await broker.put(more, depth - 1, group=depth)
+        order.append(f"task {depth}")
+
+    async def producer() -> None:
+        for _ in range(5):
+            await broker.put(asyncio.sleep, 1, group="a")
+        order.append("producer")
+
+    broker.submit(more, 3)
+    producing = asyncio.create_task(producer())
+    held = broker.submit(nothing, hold=True)
+    asyncio.get_running_loop().call_later(20, held.ack)
+    await settle()
+    await broker.drain()
+    assert set(order) == {"task 0", "task 1", "task 2", "task 3", "producer"}
+    assert (broker.active, broker.queued, now()) == (0, 0, 20)
+    assert producing.done()
+    await broker.drain()
+    assert now() == 20
+
+
+@in_loop
+async def test_drain_goes_on_if_something_comes_in_before_its_caller_has_heard() -> None:
+    broker = QueueBroker()
+    first = broker.submit(for_a_second)
+    first.add_done_callback(lambda _: broker.submit(for_a_second))
+    await broker.drain()
+    assert now() == 2
+
+
+@in_loop
+async def test_a_broker_can_be_used_after_it_was_drained() -> None:
+    broker = QueueBroker()
+    for _ in range(2):
+        broker.submit(for_a_second)
+        await broker.drain()
+        assert broker.active == 0
+
+
+@in_loop  # a mistake that others have made
+async def test_stop_settles_every_waiting_caller_and_lets_the_running_end() -> None:
+    broker, work = QueueBroker(max_active=2, max_queued=3), Work()
+
+    async def caller() -> None:
+        async with broker.turn():
+            pytest.fail("entered")
+
+    running = [broker.submit(work, name, group=name) for name in ("a", "b")]
+    refused: list[asyncio.Future[Any]] = [broker.submit(work, "a2", group="a"), broker.submit(work, "b2", group="b")]
+    refused.append(asyncio.create_task(caller()))
+    await settle()
+    puts = [asyncio.create_task(broker.put(work, "c")), asyncio.create_task(broker.put(work, "d", group="a"))]
+    await settle()
+    stopping = asyncio.create_task(broker.stop())
+    await settle()
+    assert not stopping.done()
+    assert broker.queued == 0
+    for each in [*refused, *[await put for put in puts]]:
+        with pytest.raises(BrokerStopped):
+            await each
+    await work.end_all()
+    await stopping
+    assert [await each for each in running] == [None, None]
+    assert work.begun == ["a", "b"]
+
+
+@in_loop
+async def test_after_stop_everything_is_refused() -> None:
+    broker = QueueBroker()
+    early = broker.turn()
+    await broker.stop()
+    await broker.stop()
+    await broker.drain()
+    with pytest.raises(BrokerStopped):
+        broker.submit(nothing)
+    with pytest.raises(BrokerStopped):
+        await broker.put(nothing)
+    for turn in (early, broker.turn()):
+        with pytest.raises(BrokerStopped):
+            await turn
+
+
+@in_loop
+async def test_stop_can_cancel_what_runs() -> None:
+    broker, work = QueueBroker(max_active=3), Work()
+    tasks = [broker.submit(work, 0), broker.submit(asyncio.sleep, 1000)]
+    await settle()
+    tasks.append(broker.submit(work, "has its slot but has not begun"))
+    tasks.append(broker.submit(work, "waits"))
+    await broker.stop(cancel=True)
+    assert now() == 0
+    assert [task.cancelled() for task in tasks] == [True, True, True, False]
+    assert isinstance(tasks[3].exception(), BrokerStopped)
+    assert (work.begun, broker.active) == ([0], 0)
+
+
+@in_loop
+async def test_stop_can_cancel_tasks_that_never_wait() -> None:
+    broker = QueueBroker(max_active=1, max_queued=100_000)
+    tasks = [broker.submit(nothing, n) for n in range(50_000)]
+    await settle()
+    await broker.stop(cancel=True)
+    assert all(task.done() for task in tasks)
+    assert sum(task.cancelled() for task in tasks) == 1
+    assert isinstance(tasks[-1].exception(), BrokerStopped)
+
+
+@in_loop
+async def test_a_stopped_broker_is_garbage_at_once() -> None:
+    broker = QueueBroker()
+    async with broker.turn("a"):
+        task = broker.submit(nothing, group="a", timeout_s=1e6)
+        stopping = asyncio.create_task(broker.stop())
+        await settle()
+    await stopping
+    reference = weakref.ref(broker)
+    del broker, task, stopping
+    await settle()
+    gc.collect()
+    assert reference() is None
+
+
+@in_loop
+async def test_a_block_is_drained_at_its_end() -> None:
+    async with QueueBroker() as broker:
+        task = broker.submit(for_a_second, 1)
+    assert (task.result(), now()) == (1, 1)
+    with pytest.raises(BrokerStopped):
+        broker.submit(nothing)
+
+
+@pytest.mark.parametrize("how", ["error", "cancelled while draining"])
+def test_a_block_that_fails_is_stopped_and_its_tasks_are_cancelled(how: str) -> None:
+    async def test() -> None:
+        tasks: list[Task[None]] = []
+
+        async def block() -> None:
+            async with QueueBroker(max_active=1) as broker:
+                tasks.extend(broker.submit(asyncio.sleep, 1000) for _ in range(2))
+                await settle()
+                if how == "error":
+                    raise KeyError
+
+        blocked = asyncio.create_task(block())
+        await asyncio.sleep(1)
+        blocked.cancel()
+        await asyncio.wait([blocked])
+        assert now() == 1
+        assert tasks[0].cancelled()
+        assert isinstance(tasks[1].exception(), BrokerStopped)
+
+    run(test)
+
+
+@in_loop
+async def test_a_task_cannot_wait_for_its_own_end() -> None:
+    broker = QueueBroker()
+    for wait in (broker.drain, broker.stop):
+        with pytest.raises(RuntimeError, match="would wait for its own end"):
+            await broker.submit(wait)
+    assert await broker.submit(nothing, 1) == 1
+
+
+def test_a_loop_that_ends_before_its_broker_is_stopped_cancels_what_runs() -> None:
+    work = Work()
+    broker = QueueBroker(max_active=1)
+
+    async def main() -> list[Task[Any]]:
+        tasks = [broker.submit(work, n) for n in range(1)]
+        await settle()
+        return tasks
+
+    (task,) = run(main)
+    assert task.cancelled()
+    assert broker.active == 0
+
+
+def test_slots_left_over_from_a_closed_loop_complain_of_nothing() -> None:
+    async def main() -> list[Any]:
+        broker = QueueBroker(max_active=3)
+        return [await broker.turn("a"), broker.submit(nothing, hold=True), await broker.put(nothing, hold=True)]
+
+    turn, *tasks = run(main)
+    turn.ack()
+    del turn
+    tasks[0].ack()
+    tasks.clear()
+    gc.collect()
+
+
+def test_a_broker_belongs_to_one_event_loop() -> None:
+    broker = QueueBroker()
+
+    async def main() -> int:
+        result: int = await broker.submit(nothing, 1)
+        return result
+
+    assert run(main) == 1
+    with pytest.raises(RuntimeError, match="another event loop"):
+        run(main)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        broker.submit(nothing)
+
+
+# ── errors ──
+
+
+class Odd(BaseException):
+    """Not an Exception."""
+
+
+# A mistake that others have made.
+@pytest.mark.parametrize("error", [KeyError, Odd, TimeoutError, StopAsyncIteration, GeneratorExit])
+@pytest.mark.parametrize("pause", [False, True])
+def test_an_error_is_given_to_who_awaits_the_task_and_to_nobody_else(error: type[BaseException], pause: bool) -> None:
+    async def test() -> None:
+        broker = QueueBroker(max_active=1)
+
+        async def fails() -> None:
+            if pause:
+                await asyncio.sleep(1)
+            raise error
+
+        broker.submit(fails)
+        with pytest.raises(error):
+            await broker.submit(fails)
+        broker.submit(fails)
+        assert await broker.submit(nothing, 1) == 1
+        assert (broker.active, broker.queued) == (0, 0)
+
+    run(test)
+
+
+@in_loop
+async def test_an_error_of_the_call_itself_is_the_tasks_own_too() -> None:
+    broker = QueueBroker(max_active=1)
+
+    def raises() -> Awaitable[None]:
+        raise KeyError
+
+    def stops() -> Awaitable[None]:
+        raise StopIteration
+
+    for function, error in [(raises, KeyError), (stops, RuntimeError), (int, TypeError), (lambda x: x, TypeError)]:
+        with pytest.raises(error):
+            await broker.submit(function)  # type: ignore[arg-type]
+    assert await broker.submit(nothing, 1) == 1
+
+
+@pytest.mark.parametrize("way", ["at once", "later", "thrown in"])
+def test_an_error_keeps_nothing_alive(way: str) -> None:
+    class Fails:
+        async def __call__(self, at_fault: asyncio.Future[None]) -> None:
+            if way == "later":
+                await asyncio.sleep(1)
+            elif way == "thrown in":
+                await at_fault
+            raise KeyError
+
+    async def test() -> None:
+        broker, function = QueueBroker(), Fails()
+        at_fault = asyncio.get_running_loop().create_future()
+        if way == "thrown in":
+            asyncio.get_running_loop().call_later(1, at_fault.set_exception, KeyError())
+        task = broker.submit(function, at_fault)
+        seen_function, seen_task = weakref.ref(function), weakref.ref(task)
+        del function, at_fault
+        with contextlib.suppress(KeyError):
+            await task
+        await settle()
+        del task
+        assert seen_task() is None
+        if way != "thrown in":  # there the future knows its error, and the error's frames the future: asyncio's own
+            assert seen_function() is None
+
+    gc.disable()
+    try:
+        run(test)
+    finally:
+        gc.enable()
+
+
+@in_loop
+async def test_an_error_that_is_kept_keeps_no_slot_of_a_later_task() -> None:
+    broker = QueueBroker(max_active=1)
+
+    async def fails() -> None:
+        raise KeyError
+
+    failing = broker.submit(fails)
+    broker.submit(nothing, hold=True)  # run by the same worker, whose frame the error knows
+    await settle()
+    assert isinstance(failing.exception(), KeyError)
+    assert broker.active == 0
+
+
+@in_loop
+async def test_a_result_keeps_no_arguments_and_no_context_alive() -> None:
+    class Thing:
+        """Something with a weak reference."""
+
+    variable = contextvars.ContextVar[object]("variable")
+    broker, work = QueueBroker(max_active=1), Work()
+    thing = Thing()
+    reference = weakref.ref(thing)
+    variable.set(thing)
+    task = broker.submit(lambda _: work(1), thing)
+    variable.set(None)
+    broker.submit(work, 2)
+    del thing
+    await settle()
+    assert reference() is not None
+    await work.end(1, "result")
+    assert work.running == {2}  # run by the same worker
+    assert reference() is None
+    assert await task == "result"
+    await work.end_all()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_ends_the_loop_and_its_broker_is_stopped(error: type[BaseException]) -> None:
+    ended = []
+
+    async def interrupted() -> None:
+        await asyncio.sleep(1)
+        raise error
+
+    async def main() -> None:
+        async with QueueBroker() as broker:
+            broker.submit(interrupted)
+            other = broker.submit(asyncio.sleep, 1000)
+            try:
+                await broker.drain()
+            finally:
+                ended.append(other)
+
+    with pytest.raises(error):
+        run(main)
+    assert ended[0].cancelled()
+
+
+# ── context ──
+
+
+@in_loop
+async def test_a_task_has_the_context_of_its_submission_and_changes_no_other() -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+    broker, seen = QueueBroker(max_active=1), []
+
+    async def changes(pause: bool) -> None:
+        seen.append(variable.get())
+        variable.set(variable.get() + "!")
+        if pause:
+            await asyncio.sleep(1)
+        seen.append(variable.get())
+
+    for n, pause in enumerate([False, True, False, True]):
+        variable.set(f"v{n}")
+        broker.submit(changes, pause)
+    variable.set("after")
+    await broker.drain()
+    assert seen == [f"v{n}{mark}" for n in range(4) for mark in ("", "!")]
+    assert variable.get() == "after"
+
+
+@in_loop
+async def test_tasks_that_never_wait_leave_the_loop_time_for_others() -> None:
+    broker = QueueBroker(max_active=1, max_queued=100_000)
+    tasks = [broker.submit(nothing, n) for n in range(50_000)]
+    await settle()
+    assert not tasks[-1].done()  # more than the ten rounds of the loop were needed
+    await broker.drain()
+    assert tasks[-1].result() == 49_999
+
+
+@in_loop
+async def test_nothing_is_left_running_when_there_is_no_work() -> None:
+    broker = QueueBroker()
+    for n in range(50):
+        broker.submit(for_a_second, group=n % 7)
+    await broker.drain()
+    await settle()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert not broker._workers
+    assert not broker._turns._busy
+    reference = weakref.ref(broker)
+    del broker
+    gc.collect()
+    assert reference() is None
+
+
+# ── other loops ──
+
+
+def test_under_uvloop() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def test() -> None:
+        async with QueueBroker(max_active=3) as broker:
+            assert await asyncio.gather(*(broker.submit(nothing, n, group=n % 5) for n in range(100))) == [*range(100)]
+            async with broker.turn("a"):
+                with pytest.raises(TurnTimeout):
+                    await broker.submit(nothing, group="a", timeout_s=0.001)
+                endless = broker.submit(nothing, 1, group="a", timeout_s=math.inf)
+            assert await endless == 1
+            task = broker.submit(asyncio.sleep, 1000)
+            await asyncio.sleep(0)
+            task.cancel()
+            turn = await broker.turn("a")
+            del turn
+            async with broker.turn("a"):
+                pass
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="eager tasks came with Python 3.12")
+def test_with_a_task_factory_that_begins_tasks_at_once() -> None:
+    async def test() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+        broker, work = QueueBroker(max_active=1), Work()
+        broker.submit(work, 1)
+        assert work.begun == []
+        await settle()
+        await work.end_all()
+
+    run(test)
