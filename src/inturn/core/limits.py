@@ -41,6 +41,9 @@ MAX_BUCKETS: Final = 65_536
 NAME_LENGTH: Final = 200
 """The longest name of a pipeline."""
 
+REVISION: Final = 2**63 - 1
+"""The greatest revision: it is kept in 64 bits."""
+
 SEQUENCE_BITS: Final = 44
 """How many bits of a sequence number count the messages of one queue: 17 million million of them."""
 
