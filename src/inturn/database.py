@@ -20,7 +20,7 @@ from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings, checked_name
 from inturn.core.errors import InputError, QueueExists, TransactionOver
 from inturn.queue.operation import operation
-from inturn.queue.queue import Queue
+from inturn.queue.queue import Queue, check_dead_letter
 from inturn.store.base import SqlStore, Store
 from inturn.store.commands import Ask, Command
 from inturn.store.sqlite import SqliteStore
@@ -99,14 +99,14 @@ class Database:
 
         Raises:
             QueueExists: if it is there with other settings.
+            NoSuchQueue: if its dead_letter queue is not there.
         """
         checked_name(name)
-        if settings is not None and settings.dead_letter == name:
-            msg = f"the queue {name!r} cannot be its own dead_letter queue; name another"
-            raise InputError(msg)
 
         def make(store: Store, now_ms: int) -> QueueInfo:
             info = store.queues().get(name)
+            if settings is not None:
+                check_dead_letter(store, name, settings)
             if info is None:
                 info = QueueInfo(0, name, settings or QueueSettings(), now_ms)
                 store.save(name, info)

@@ -53,6 +53,9 @@ VISIBILITY_S: Final = 43_200
 DELAY_S: Final = 365 * 86_400
 """The longest a message is hidden after its send."""
 
+KEPT_S: Final = 1_000 * 365 * 86_400
+"""The longest retention and the longest deduplication window that are numbers: what is longer is for ever, None."""
+
 MAX_RECEIVES: Final = 1_000
 """The most attempts that a queue can allow before a message goes to its dead-letter queue, as in SQS."""
 

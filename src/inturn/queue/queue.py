@@ -19,7 +19,7 @@ from inturn.core.envelope import (
     Sent,
     checked_name,
 )
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, NoSuchQueue
 from inturn.queue.drafts import draft
 from inturn.queue.message import Message, Peeked, milliseconds, settling
 from inturn.queue.operation import operation
@@ -186,6 +186,7 @@ class Queue:
 
         Raises:
             InputError: if a value does not fit, or there is no such setting.
+            NoSuchQueue: if its dead_letter queue is not there.
         """
         unknown = sorted(settings.keys() - QueueSettings.__dataclass_fields__.keys())
         if unknown:
@@ -194,7 +195,9 @@ class Queue:
 
         def change(store: Store, _now_ms: int) -> QueueSettings:
             info = queue_of(store, self.name)
-            info.settings = replace(info.settings, **settings)
+            changed = replace(info.settings, **settings)
+            check_dead_letter(store, self.name, changed)
+            info.settings = changed
             store.save(self.name, info)
             return info.settings
 
@@ -257,6 +260,24 @@ class Queue:
     def reader(self, name: str) -> Reader:
         """A named reader over all that is sent to the queue, whoever receives it."""
         return Reader(self.writer, self.name, checked_name(name))
+
+
+def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
+    """Whether messages of a queue can go where its settings say; a slip in the name would keep them for ever.
+
+    Raises:
+        InputError: if the queue is its own dead_letter queue.
+        NoSuchQueue: if that queue is not there.
+    """
+    if settings.dead_letter is None:
+        return
+    if settings.dead_letter == name:
+        msg = f"the queue {name!r} cannot be its own dead_letter queue; name another"
+        raise InputError(msg)
+    if settings.dead_letter not in store.queues():
+        known = ", ".join(sorted(store.queues())) or "none"
+        msg = f"make the dead_letter queue {settings.dead_letter!r} before {name!r}; there are: {known}"
+        raise NoSuchQueue(msg)
 
 
 def _first(sent: list[Sent]) -> Sent:
