@@ -24,9 +24,7 @@ def test_for_ever_is_none_and_no_number(name: str) -> None:
 
 
 def test_a_dead_letter_queue_is_there_first(db: Database) -> None:
-    with pytest.raises(
-        NoSuchQueue, match="make the dead_letter queue 'dead' before 'q'; there are: none"
-    ):
+    with pytest.raises(NoSuchQueue, match="make the dead_letter queue 'dead' before 'q'; there are: none"):
         db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
     assert db.queues() == []
     db.queue("dead")

@@ -111,9 +111,10 @@ def leased(hold: Hold | None, token: int, visibility_ms: int, now_ms: int) -> Ho
 
 
 def verdict(hold: Hold | None, token: int | None, now_ms: int) -> Verdict:
-    """Whether the holder of a token may still change a message; an operator, who has none, always may."""
+    """Whether the holder of a token may still change a message; an operator, who has none, if nobody holds it."""
     if token is None:
-        return Verdict.DONE
+        is_held = hold is not None and hold.token is not None and is_hidden(hold, now_ms)
+        return Verdict.EXPIRED if is_held else Verdict.DONE
     mine = hold is not None and hold.token == token and is_hidden(hold, now_ms)
     return Verdict.DONE if mine else Verdict.EXPIRED
 

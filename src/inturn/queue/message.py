@@ -189,6 +189,17 @@ def milliseconds(what: str, seconds: float) -> int:
     return round(seconds * 1000)
 
 
+def check_limit(limit: int) -> None:
+    """Whether so many messages can be looked at together.
+
+    Raises:
+        InputError: if not.
+    """
+    if not isinstance(limit, int) or not 1 <= limit <= limits.READ_MESSAGES:
+        msg = f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}"
+        raise InputError(msg)
+
+
 def _all_done(changes: Sequence[Change], verdicts: Sequence[Verdict]) -> None:
     failed = [
         (change, verdict) for change, verdict in zip(changes, verdicts, strict=True) if verdict is not Verdict.DONE

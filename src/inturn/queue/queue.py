@@ -21,7 +21,7 @@ from inturn.core.envelope import (
 )
 from inturn.core.errors import InputError, NoSuchQueue
 from inturn.queue.drafts import draft
-from inturn.queue.message import Message, Peeked, milliseconds, settling
+from inturn.queue.message import Message, Peeked, check_limit, milliseconds, settling
 from inturn.queue.operation import operation
 from inturn.queue.reader import Reader
 from inturn.store.base import Store
@@ -160,6 +160,7 @@ class Queue:
     @operation
     def groups(self, *names: str, limit: int = 100) -> Command[list[GroupView]]:
         """Where groups stand: those with the oldest heads, or those that are named."""
+        check_limit(limit)
         return Ask(self.name, lambda store, now_ms: store.groups(queue_of(store, self.name), limit, now_ms, names))
 
     @operation
@@ -168,9 +169,7 @@ class Queue:
         return Ask(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name)))
 
     def _reading(self, after: int, limit: int, *, pending: bool) -> Command[list[Peeked]]:
-        if not 1 <= limit <= limits.READ_MESSAGES:
-            msg = f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}"
-            raise InputError(msg)
+        check_limit(limit)
         return Ask(
             self.name,
             lambda store, _now_ms: [
@@ -241,19 +240,30 @@ class Queue:
 
         Returns:
             How many were moved; those that came from nowhere else stay.
+
+        Raises:
+            InputError: if ``to`` is this queue.
+            NoSuchQueue: if there is no queue of that name.
         """
+        check_limit(limit)
+        if to == self.name:
+            msg = f"the messages of {to!r} are in it already; name another queue, or none: each back to its own"
+            raise InputError(msg)
 
         def move(store: Store, now_ms: int) -> int:
             info = queue_of(store, self.name)
             if to is not None:
                 queue_of(store, to)
-            entries = store.read(info, 0, limit, pending=True)
-            changes = [
-                Change(entry.sequence_number, None, Act.MOVE, to=target)
-                for entry in entries
-                if (target := to or entry.came_from) in store.queues() and target != self.name
-            ]
-            return sum(verdict is Verdict.DONE for verdict in store.settle(info, changes, now_ms))
+            moved = after = 0
+            while moved < limit and (entries := store.read(info, after, limit - moved, pending=True)):
+                after = entries[-1].sequence_number
+                changes = [
+                    Change(entry.sequence_number, None, Act.MOVE, to=target)
+                    for entry in entries
+                    if (target := to or entry.came_from) in store.queues() and target != self.name
+                ]
+                moved += sum(verdict is Verdict.DONE for verdict in store.settle(info, changes, now_ms))
+            return moved
 
         return Ask(self.name, move).within(tx)
 
