@@ -21,7 +21,7 @@ from inturn.core.envelope import (
 )
 from inturn.core.errors import InputError, NoSuchQueue
 from inturn.queue.drafts import draft
-from inturn.queue.message import Message, Peeked, check_limit, milliseconds, settling
+from inturn.queue.message import Lease, Message, Peeked, check_limit, milliseconds, settling
 from inturn.queue.operation import operation
 from inturn.queue.reader import Reader
 from inturn.store.base import Store
@@ -122,8 +122,8 @@ class Queue:
         ).within(tx)
 
     @operation
-    def ack(self, messages: Sequence[Message], tx: Transaction | None = None) -> Command[None]:
-        """Several at once, each for itself.
+    def ack(self, messages: Sequence[Lease], tx: Transaction | None = None) -> Command[None]:
+        """Several at once, each for itself; by their receipts, where the messages themselves are elsewhere.
 
         Raises:
             LeaseExpired: naming those whose lease is over; the others are done.
@@ -131,12 +131,12 @@ class Queue:
         return settling(self.name, messages, Act.ACK).within(tx)
 
     @operation
-    def nack(self, messages: Sequence[Message], *, delay_s: float = 0, tx: Transaction | None = None) -> Command[None]:
+    def nack(self, messages: Sequence[Lease], *, delay_s: float = 0, tx: Transaction | None = None) -> Command[None]:
         """Give several back at once."""
         return settling(self.name, messages, Act.NACK, delay_s).within(tx)
 
     @operation
-    def extend(self, messages: Sequence[Message], timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
+    def extend(self, messages: Sequence[Lease], timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
         """Keep several for longer."""
         return settling(self.name, messages, Act.EXTEND, timeout_s).within(tx)
 
