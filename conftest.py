@@ -1,13 +1,18 @@
 """What the tests and the documents share: the Spark session, and that documents are run as they are read."""
 
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
+from typer.testing import CliRunner
+
+from inturn.cli import app
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +53,23 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     os.chdir(before)
 
 
-_parsers = [PythonCodeBlockParser()]
+def _commands(example: Example) -> str | None:
+    """Run the commands of a console block, and compare what they print; ``…`` stands for anything."""
+    blocks = re.split(r"^\$ ", example.parsed, flags=re.MULTILINE)[1:]
+    for block in blocks:
+        command, _, expected = block.partition("\n")
+        words = shlex.split(command)
+        assert words[0] == "inturn", f"only inturn is run here, not {command!r}"
+        ran = CliRunner().invoke(app, words[1:])
+        pattern = re.escape(expected.strip()).replace("…", ".*?")
+        printed = "\n".join(line.rstrip() for line in (ran.stdout + ran.stderr).strip().splitlines())
+        if not re.fullmatch(pattern, printed, re.DOTALL):
+            return f"$ {command}\nExpected:\n{expected.strip()}\nPrinted:\n{printed}"
+    return None
+
+
+_parsers = [PythonCodeBlockParser(), CodeBlockParser("console", _commands)]
 _with_spark = [str(path.relative_to(ROOT)) for path in WITH_SPARK]
 _on_spark = Sybil(parsers=_parsers, patterns=_with_spark, fixtures=["spark", "elsewhere"])
-_plain = Sybil(parsers=_parsers, patterns=["docs/*.md"], excludes=_with_spark)
+_plain = Sybil(parsers=_parsers, patterns=["docs/*.md"], excludes=_with_spark, fixtures=["elsewhere"])
 pytest_collect_file = (_on_spark + _plain).pytest()

@@ -15,7 +15,9 @@ from rich.table import Table
 import inturn
 from inturn.cli_audit import audit
 from inturn.cli_errors import told
+from inturn.cli_messages import ack, nack, peek, receive, send
 from inturn.cli_parked import explain, parked
+from inturn.cli_queue import groups, queue, redrive
 from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ app = typer.Typer(
 app.add_typer(parked, name="parked")
 app.command()(explain)
 app.command()(audit)
+app.add_typer(queue, name="queue")
+for _command in (send, receive, ack, nack, peek, groups, redrive):
+    app.command()(_command)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the flag

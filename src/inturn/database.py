@@ -20,10 +20,10 @@ from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings, checked_name
 from inturn.core.errors import InputError, QueueExists, TransactionOver
 from inturn.queue.operation import operation
-from inturn.queue.queue import Queue
+from inturn.queue.queue import Queue, check_dead_letter
 from inturn.store.base import SqlStore, Store
 from inturn.store.commands import Ask, Command
-from inturn.store.sqlite import SqliteStore
+from inturn.store.sqlite import SqliteStore, check_there
 from inturn.store.writer import Writer
 
 T = TypeVar("T")
@@ -35,19 +35,21 @@ def wall_clock_ms() -> int:
 
 
 def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
-    target: str | Path, *, durable: bool = True, clock: Callable[[], int] = wall_clock_ms
+    target: str | Path, *, create: bool = True, durable: bool = True, clock: Callable[[], int] = wall_clock_ms
 ) -> "Database":
     """Open a database of queues, which is made if it is not there.
 
     Args:
         target: an SQLite file, ``shop.db``; ``:memory:`` for one that ends with the process.
+        create: whether it is made if it is not there. Without, a file that has no queues yet is refused, untouched.
         durable: whether an answer waits until the disk has what was done. Without, the last moments before a power
             failure or a crash of the machine may be lost, whole transactions from the end; a crash of the process
             loses nothing, and the file stays sound.
         clock: the time in milliseconds since 1970; another one for tests.
 
     Raises:
-        StoreError: if the file cannot be used: read-only, corrupt, no database, or the disk is full.
+        StoreError: if the file cannot be used: read-only, corrupt, no database, or the disk is full; or, without
+            ``create``, if it is not there.
         StoreMismatch: if a newer version of inturn has written it.
         InputError: if the target is of no known kind.
     """
@@ -55,6 +57,8 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
     if "://" in text:
         msg = f"{text!r}: name an SQLite file, such as shop.db; other databases are not known here"
         raise InputError(msg)
+    if not create:
+        check_there(text)
     return Database(SqliteStore(text, durable=durable), clock)
 
 
@@ -80,17 +84,25 @@ class Database:
         self.writer.close()
         self.store.close()
 
-    def queue(self, name: str, settings: QueueSettings | None = None) -> Queue:
+    def queue(self, name: str, settings: QueueSettings | None = None, *, create: bool = True) -> Queue:
         """A queue, which is made if it is not there.
 
         Args:
             name: what it is called, 1 to 200 characters.
             settings: how it delivers; None: as it does, and as usual if it is new.
+            create: whether it is made if it is not there.
 
         Raises:
             QueueExists: if it is there with other settings; ``Queue.configure`` changes them.
+            NoSuchQueue: if it is not there, and not to be made.
         """
-        self.create(name, settings)
+        if create:
+            self.create(name, settings)
+        elif settings is not None:
+            msg = f"settings are for a queue that may be made; of {name!r}, which is there, configure() changes them"
+            raise InputError(msg)
+        else:
+            Queue(self.writer, name).info()
         return Queue(self.writer, name)
 
     @operation
@@ -99,14 +111,14 @@ class Database:
 
         Raises:
             QueueExists: if it is there with other settings.
+            NoSuchQueue: if its dead_letter queue is not there.
         """
         checked_name(name)
-        if settings is not None and settings.dead_letter == name:
-            msg = f"the queue {name!r} cannot be its own dead_letter queue; name another"
-            raise InputError(msg)
 
         def make(store: Store, now_ms: int) -> QueueInfo:
             info = store.queues().get(name)
+            if settings is not None:
+                check_dead_letter(store, name, settings)
             if info is None:
                 info = QueueInfo(0, name, settings or QueueSettings(), now_ms)
                 store.save(name, info)

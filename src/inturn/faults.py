@@ -9,8 +9,10 @@ import os
 import signal
 from collections import Counter
 
-POINTS = ("before files", "between files", "before commit", "after commit", "in transaction")
-"""The first four are those of a step of a Spark pipeline; the last three of a transaction of a queue."""
+OF_A_STEP = ("before files", "between files", "before commit", "after commit")
+"""The points of a step of a pipeline on Spark."""
+OF_A_TRANSACTION = ("in transaction", "before commit", "after commit")
+"""The points of a transaction of a queue."""
 
 _reached: Counter[str] = Counter()
 _kill_at = os.environ.get("INTURN_KILL_AT")

@@ -15,8 +15,8 @@ from programs.ledger import DDL, apply, history, ledger, pipeline
 from pyspark.sql import DataFrame, SparkSession
 
 from inturn.core.fold import Counts
+from inturn.faults import OF_A_STEP
 from inturn.spark import batch, sweep
-from inturn.spark.faults import POINTS
 
 LEDGER = Path(__file__).with_name("programs") / "ledger.py"
 MESSAGES = history(seed=3)
@@ -53,7 +53,7 @@ def assert_swept(store: Path, left: list[Path]) -> None:
 
 
 def test_the_points_are_all_tried() -> None:
-    assert {*POINTS} == {"between files", *(point for point, _ in DRIVERS)}
+    assert {*OF_A_STEP} == {"between files", *(point for point, _ in DRIVERS)}
 
 
 @pytest.mark.parametrize(("point", "master"), DRIVERS)

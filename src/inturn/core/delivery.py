@@ -78,7 +78,7 @@ class Verdict(Enum):
     GONE = "gone"
     """There is no such message any more: acknowledged, purged, or past its retention."""
     HELD = "held"
-    """A receiver has it, so nobody else may move it."""
+    """A receiver has it, so nobody else may change it."""
 
 
 def is_hidden(hold: Hold | None, now_ms: int) -> bool:
@@ -113,10 +113,10 @@ def leased(hold: Hold | None, token: int, visibility_ms: int, now_ms: int) -> Ho
 
 
 def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
-    """Whether the holder of a lease may still change a message, or an operator, who has none, may at all."""
+    """Whether the holder of a lease may still change a message; an operator, who has none, may if nobody holds it."""
     is_leased = hold is not None and hold.token is not None and is_hidden(hold, now_ms)
     if change.token is None:
-        return Verdict.HELD if is_leased and change.act is Act.MOVE else Verdict.DONE
+        return Verdict.HELD if is_leased else Verdict.DONE
     mine = is_leased and hold is not None and hold.token == change.token
     return Verdict.DONE if mine else Verdict.EXPIRED
 

@@ -54,7 +54,7 @@ class QueueSettings:
         _in_range("visibility_timeout_s", self.visibility_timeout_s, 0, limits.VISIBILITY_S)
         _in_range("delay_s", self.delay_s, 0, limits.DELAY_S)
         for name in ("retention_s", "dedup_window_s"):
-            _in_range(name, getattr(self, name) or 0, 0, float("inf"))
+            _in_range(name, getattr(self, name) or 0, 0, limits.KEPT_S)
         if self.dedup_scope not in {"queue", "group"}:
             msg = f"dedup_scope is {self.dedup_scope!r}; it is 'queue' or 'group'"
             raise InputError(msg)

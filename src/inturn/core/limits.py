@@ -41,6 +41,9 @@ MAX_BUCKETS: Final = 65_536
 NAME_LENGTH: Final = 200
 """The longest name of a pipeline."""
 
+REVISION: Final = 2**63 - 1
+"""The greatest revision: it is kept in 64 bits."""
+
 SEQUENCE_BITS: Final = 44
 """How many bits of a sequence number count the messages of one queue: 17 million million of them."""
 
@@ -49,6 +52,9 @@ VISIBILITY_S: Final = 43_200
 
 DELAY_S: Final = 365 * 86_400
 """The longest a message is hidden after its send."""
+
+KEPT_S: Final = 1_000 * 365 * 86_400
+"""The longest retention and the longest deduplication window that are numbers: what is longer is for ever, None."""
 
 MAX_RECEIVES: Final = 1_000
 """The most attempts that a queue can allow before a message goes to its dead-letter queue, as in SQS."""

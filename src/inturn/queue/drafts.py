@@ -1,6 +1,7 @@
 """A message on its way into a queue: what the caller says, checked and encoded."""
 
 from collections.abc import Mapping
+from types import UnionType
 from typing import Any
 
 import msgspec
@@ -34,6 +35,9 @@ def draft(
         InputError: if something does not fit; the words say what.
     """
     content, data = _encoded(body)
+    if attributes is not None and not isinstance(attributes, Mapping):
+        msg = f"attributes is {attributes!r}; it is a dict, which is sent as a JSON object"
+        raise InputError(msg)
     more = None if attributes is None else _json(dict(attributes), "attributes").decode()
     size = len(data) + len(more or "")
     if size > limits.BODY_BYTES:
@@ -41,8 +45,11 @@ def draft(
             f"the body with its attributes has {size:,} bytes; {limits.BODY_BYTES:,} fit: store it and send its address"
         )
         raise InputError(msg)
-    if delay_s is not None and not 0 <= delay_s <= limits.DELAY_S:
+    if delay_s is not None and not (_is_number(delay_s, int | float) and 0 <= delay_s <= limits.DELAY_S):
         msg = f"delay_s is {delay_s!r}; it is a number of seconds from 0 to {limits.DELAY_S}"
+        raise InputError(msg)
+    if revision is not None and not (_is_number(revision, int) and abs(revision) <= limits.REVISION):
+        msg = f"revision is {revision!r}; it is a whole number of at most 64 bits"
         raise InputError(msg)
     return Draft(
         data if content is Content.BYTES else data.decode(),
@@ -57,7 +64,7 @@ def draft(
 
 def _encoded(body: Any) -> tuple[Content, bytes]:
     if isinstance(body, str):
-        return Content.TEXT, body.encode()
+        return Content.TEXT, _utf8("body", body)
     if isinstance(body, bytes | bytearray | memoryview):
         return Content.BYTES, bytes(body)
     return Content.JSON, _json(body, "body")
@@ -75,4 +82,17 @@ def _short(what: str, text: str) -> str:
     if not isinstance(text, str) or not 0 < len(text) <= limits.ID_LENGTH:
         msg = f"{what} is {text!r}; it is a text of 1 to {limits.ID_LENGTH} characters"
         raise InputError(msg)
+    _utf8(what, text)
     return text
+
+
+def _utf8(what: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        msg = f"the {what} {text!r} has half a surrogate pair at {error.start}, which no UTF-8 can hold; mend the text"
+        raise InputError(msg) from error
+
+
+def _is_number(value: object, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -88,6 +88,32 @@ class Peeked(About):
         return f"Peeked({self.sequence_number}, group={self.group!r})"
 
 
+class Lease(Protocol):
+    """What names a lease: a message that was received, or a :class:`Receipt` of one."""
+
+    @property
+    def sequence_number(self) -> int:
+        """Of which message."""
+        ...
+
+    @property
+    def fencing_token(self) -> int:
+        """Which lease of it."""
+        ...
+
+
+class Receipt(NamedTuple):
+    """A lease by its two numbers, for who has not the message itself: another process, or a shell.
+
+    Attributes:
+        sequence_number: of which message.
+        fencing_token: which lease of it.
+    """
+
+    sequence_number: int
+    fencing_token: int
+
+
 class Message(About):
     """A message that was received: acknowledge it, or give it back, before its lease ends."""
 
@@ -170,7 +196,7 @@ class Message(About):
         return Ask(self.queue, move).within(tx)
 
 
-def settling(queue: str, messages: Sequence[Message], act: Act, seconds: float = 0) -> Command[None]:
+def settling(queue: str, messages: Sequence[Lease], act: Act, seconds: float = 0) -> Command[None]:
     """The command that does one thing with messages of a queue."""
     ms = milliseconds("the time", seconds)
     changes = [Change(each.sequence_number, each.fencing_token, act, ms) for each in messages]
@@ -187,6 +213,17 @@ def milliseconds(what: str, seconds: float) -> int:
         msg = f"{what} is {seconds!r}; it is a number of seconds from 0 to {limits.VISIBILITY_S}"
         raise InputError(msg)
     return round(seconds * 1000)
+
+
+def check_limit(limit: int) -> None:
+    """Whether so many messages can be looked at together.
+
+    Raises:
+        InputError: if not.
+    """
+    if not isinstance(limit, int) or not 1 <= limit <= limits.READ_MESSAGES:
+        msg = f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}"
+        raise InputError(msg)
 
 
 def _all_done(changes: Sequence[Change], verdicts: Sequence[Verdict]) -> None:

@@ -19,9 +19,9 @@ from inturn.core.envelope import (
     Sent,
     checked_name,
 )
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, NoSuchQueue
 from inturn.queue.drafts import draft
-from inturn.queue.message import Message, Peeked, milliseconds, settling
+from inturn.queue.message import Lease, Message, Peeked, check_limit, milliseconds, settling
 from inturn.queue.operation import operation
 from inturn.queue.reader import Reader
 from inturn.store.base import Store
@@ -122,8 +122,8 @@ class Queue:
         ).within(tx)
 
     @operation
-    def ack(self, messages: Sequence[Message], tx: Transaction | None = None) -> Command[None]:
-        """Several at once, each for itself.
+    def ack(self, messages: Sequence[Lease], tx: Transaction | None = None) -> Command[None]:
+        """Several at once, each for itself; by their receipts, where the messages themselves are elsewhere.
 
         Raises:
             LeaseExpired: naming those whose lease is over; the others are done.
@@ -131,12 +131,12 @@ class Queue:
         return settling(self.name, messages, Act.ACK).within(tx)
 
     @operation
-    def nack(self, messages: Sequence[Message], *, delay_s: float = 0, tx: Transaction | None = None) -> Command[None]:
+    def nack(self, messages: Sequence[Lease], *, delay_s: float = 0, tx: Transaction | None = None) -> Command[None]:
         """Give several back at once."""
         return settling(self.name, messages, Act.NACK, delay_s).within(tx)
 
     @operation
-    def extend(self, messages: Sequence[Message], timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
+    def extend(self, messages: Sequence[Lease], timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
         """Keep several for longer."""
         return settling(self.name, messages, Act.EXTEND, timeout_s).within(tx)
 
@@ -160,6 +160,7 @@ class Queue:
     @operation
     def groups(self, *names: str, limit: int = 100) -> Command[list[GroupView]]:
         """Where groups stand: those with the oldest heads, or those that are named."""
+        check_limit(limit)
         return Ask(self.name, lambda store, now_ms: store.groups(queue_of(store, self.name), limit, now_ms, names))
 
     @operation
@@ -168,9 +169,7 @@ class Queue:
         return Ask(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name)))
 
     def _reading(self, after: int, limit: int, *, pending: bool) -> Command[list[Peeked]]:
-        if not 1 <= limit <= limits.READ_MESSAGES:
-            msg = f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}"
-            raise InputError(msg)
+        check_limit(limit)
         return Ask(
             self.name,
             lambda store, _now_ms: [
@@ -186,6 +185,7 @@ class Queue:
 
         Raises:
             InputError: if a value does not fit, or there is no such setting.
+            NoSuchQueue: if its dead_letter queue is not there.
         """
         unknown = sorted(settings.keys() - QueueSettings.__dataclass_fields__.keys())
         if unknown:
@@ -194,7 +194,9 @@ class Queue:
 
         def change(store: Store, _now_ms: int) -> QueueSettings:
             info = queue_of(store, self.name)
-            info.settings = replace(info.settings, **settings)
+            changed = replace(info.settings, **settings)
+            check_dead_letter(store, self.name, changed)
+            info.settings = changed
             store.save(self.name, info)
             return info.settings
 
@@ -238,25 +240,54 @@ class Queue:
 
         Returns:
             How many were moved; those that came from nowhere else stay.
+
+        Raises:
+            InputError: if ``to`` is this queue.
+            NoSuchQueue: if there is no queue of that name.
         """
+        check_limit(limit)
+        if to == self.name:
+            msg = f"the messages of {to!r} are in it already; name another queue, or none: each back to its own"
+            raise InputError(msg)
 
         def move(store: Store, now_ms: int) -> int:
             info = queue_of(store, self.name)
             if to is not None:
                 queue_of(store, to)
-            entries = store.read(info, 0, limit, pending=True)
-            changes = [
-                Change(entry.sequence_number, None, Act.MOVE, to=target)
-                for entry in entries
-                if (target := to or entry.came_from) in store.queues() and target != self.name
-            ]
-            return sum(verdict is Verdict.DONE for verdict in store.settle(info, changes, now_ms))
+            moved = after = 0
+            while moved < limit and (entries := store.read(info, after, limit - moved, pending=True)):
+                after = entries[-1].sequence_number
+                changes = [
+                    Change(entry.sequence_number, None, Act.MOVE, to=target)
+                    for entry in entries
+                    if (target := to or entry.came_from) in store.queues() and target != self.name
+                ]
+                moved += sum(verdict is Verdict.DONE for verdict in store.settle(info, changes, now_ms))
+            return moved
 
         return Ask(self.name, move).within(tx)
 
     def reader(self, name: str) -> Reader:
         """A named reader over all that is sent to the queue, whoever receives it."""
         return Reader(self.writer, self.name, checked_name(name))
+
+
+def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
+    """Whether messages of a queue can go where its settings say; a slip in the name would keep them for ever.
+
+    Raises:
+        InputError: if the queue is its own dead_letter queue.
+        NoSuchQueue: if that queue is not there.
+    """
+    if settings.dead_letter is None:
+        return
+    if settings.dead_letter == name:
+        msg = f"the queue {name!r} cannot be its own dead_letter queue; name another"
+        raise InputError(msg)
+    if settings.dead_letter not in store.queues():
+        known = ", ".join(sorted(store.queues())) or "none"
+        msg = f"make the dead_letter queue {settings.dead_letter!r} before {name!r}; there are: {known}"
+        raise NoSuchQueue(msg)
 
 
 def _first(sent: list[Sent]) -> Sent:

@@ -1,7 +1,7 @@
 """Named readers over the log of a queue."""
 
 from inturn.core.errors import InputError
-from inturn.queue.message import Peeked
+from inturn.queue.message import Peeked, check_limit
 from inturn.queue.operation import operation
 from inturn.store.base import Store
 from inturn.store.commands import Ask, Command, Transaction, queue_of
@@ -35,6 +35,7 @@ class Reader:
             limit: how many at most.
             after: a sequence number; None: the reader's own position.
         """
+        check_limit(limit)
 
         def look(store: Store, _now_ms: int) -> list[Peeked]:
             info = queue_of(store, self.queue)

@@ -23,7 +23,7 @@ from inturn.core.envelope import QueueSettings
 from inturn.queue import draft
 
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
-POINTS = ["in transaction", "before commit", "after commit", "received", "applied", "answered"]
+POINTS = [*faults.OF_A_TRANSACTION, "received", "applied", "answered"]
 
 
 def live(directory: Path, seed: int, *, dies: bool) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 
@@ -57,6 +58,25 @@ def connect(path: str, *, durable: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def check_there(path: str) -> None:
+    """See that a file has queues, without touching it: connecting would make it, or make tables in a stranger's.
+
+    Raises:
+        StoreError: if it has none, or is none.
+    """
+    if not Path(path).is_file():
+        msg = f"there is no database {path!r}"
+        raise StoreError(msg)
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            version = _version(connection)
+    except sqlite3.Error as error:
+        raise said(error, path) from error
+    if not version:
+        msg = f"{path!r} is a database without queues; make one first"
+        raise StoreError(msg)
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:

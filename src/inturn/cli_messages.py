@@ -1,0 +1,347 @@
+"""The commands about messages: send, receive, acknowledge, give back, look."""
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import msgspec
+import typer
+from rich.console import Console
+
+from inturn.cli_errors import told
+from inturn.cli_lines import Fields, Tally, by_fields, envelope, send_lines
+from inturn.cli_queue import AsJson, Limit, QueueAt, printable, queue_at
+from inturn.core import limits
+from inturn.core.errors import InputError, InturnError, LeaseExpired
+
+if TYPE_CHECKING:
+    from inturn.queue import Message, Peeked, Queue, Receipt
+
+ContentIs: TypeAlias = Literal["json", "text", "bytes"]
+
+Group = Annotated[str | None, typer.Option(help="Whose timeline it is in; without one it waits for no other.")]
+Receipts = Annotated[list[str], typer.Argument(metavar="RECEIPT…", help="As 'receive --keep' prints it: NUMBER:TOKEN.")]
+
+
+def send(
+    at: QueueAt,
+    body: Annotated[str | None, typer.Argument(help="The body; - is the standard input.")] = None,
+    file: Annotated[Path | None, typer.Option(help="The body is the content of this file.")] = None,
+    content: Annotated[
+        ContentIs | None,
+        typer.Option(help="What the body is; default: json if it begins with { or [, else text, else bytes."),
+    ] = None,
+    group: Group = None,
+    revision: Annotated[int | None, typer.Option(help="Its place in the group's timeline.")] = None,
+    dedup_id: Annotated[str | None, typer.Option(help="A second send with this id adds nothing.")] = None,
+    delay_s: Annotated[float | None, typer.Option(help="How long it is hidden at first.")] = None,
+    attributes: Annotated[str | None, typer.Option(help="More about it: a JSON object.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", help="Many messages: a file of JSON lines with body, group, …; - is standard input."),
+    ] = None,
+    group_field: Annotated[
+        str | None, typer.Option(help="With --from, where each line is a body: its field with the group.")
+    ] = None,
+    revision_field: Annotated[str | None, typer.Option(help="The same for the revision.")] = None,
+    dedup_field: Annotated[str | None, typer.Option(help="The same for the deduplication id.")] = None,
+    start_line: Annotated[int, typer.Option(help="With --from: begin with this line.", min=1)] = 1,
+    create: Annotated[bool, typer.Option("--create", help="Make the queue if it is not there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send a message, or one for each line of a file.
+
+    Lines are sent in their order, a thousand in one commit. At a bad line it stops: what is before it was sent, and
+    --start-line goes on behind. With deduplication ids one may as well begin again.
+    """
+    with told():
+        one = {
+            "group": group,
+            "revision": revision,
+            "dedup_id": dedup_id,
+            "delay_s": delay_s,
+            "attributes": attributes,
+            "content": content,
+        }
+        fields = Fields(group_field, revision_field, dedup_field)
+        if source is None:
+            if any(fields) or start_line > 1:
+                msg = "--group-field, --revision-field, --dedup-field and --start-line belong to --from"
+                raise InputError(msg)
+            _send_one(at, _read(body, file), one, create=create, as_json=as_json)
+            return
+        wrong = [name for name, value in one.items() if value is not None]
+        if wrong or body is not None or file is not None:
+            what = f"--{wrong[0].replace('_', '-')}" if wrong else "a body"
+            msg = f"with --from each line says all about its message; leave {what} out"
+            raise InputError(msg)
+        _send_many(at, source, fields, Tally(start_line), create=create, as_json=as_json)
+
+
+def receive(
+    at: QueueAt,
+    max_messages: Annotated[int, typer.Option(help="How many at most.", min=1, max=limits.RECEIVE_MESSAGES)] = 1,
+    wait_s: Annotated[float, typer.Option(help="How long to wait if there is none.", min=0)] = 0,
+    group: Annotated[str | None, typer.Option(help="Of this group only.")] = None,
+    visibility_timeout_s: Annotated[
+        float | None, typer.Option(help="How long the lease is; default: as the queue says.")
+    ] = None,
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what was printed, once it was.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the lease, for 'inturn ack' or 'inturn nack' to end.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+) -> None:
+    """Receive messages and print them; then give them back to their places, unless --ack or --keep is given.
+
+    A message that is given back has been received once more, and too many receives send it to the dead-letter queue:
+    'inturn peek' looks without. --ack takes a message out as soon as it is printed, whatever becomes of it then; a
+    script that must not lose one keeps the lease, does its work, and acknowledges.
+    """
+    with told(), queue_at(at) as queue:
+        if ack and keep:
+            msg = "--ack and --keep contradict each other; give one"
+            raise InputError(msg)
+        messages = queue.receive(max_messages, wait_s=wait_s, visibility_timeout_s=visibility_timeout_s, group=group)
+        if not messages:
+            _say_nothing(at, queue)
+            return
+        try:
+            _print(messages, as_json=as_json, with_receipts=keep)
+            sys.stdout.flush()
+        except BaseException:  # a pipe that was closed, an interrupt: nobody has seen them
+            with suppress(InturnError):
+                queue.nack(messages)
+            raise
+        if ack:
+            queue.ack(messages)
+        elif keep:
+            first = messages[0]
+            typer.echo(
+                f"Kept until {first.leased_until.astimezone():%Y-%m-%d %H:%M:%S}; when it is done: "
+                f"inturn ack {at} {_receipt(first)}{' …' if len(messages) > 1 else ''} (or nack, to give back at once)",
+                err=True,
+            )
+        else:
+            with suppress(LeaseExpired):  # given back already
+                queue.nack(messages)
+
+
+def ack(at: QueueAt, receipts: Receipts) -> None:
+    """Acknowledge messages that 'receive --keep' has printed: they are done, and never delivered again."""
+    with told(), queue_at(at) as queue:
+        queue.ack([_lease(each) for each in receipts])
+
+
+def nack(
+    at: QueueAt,
+    receipts: Receipts,
+    delay_s: Annotated[float, typer.Option(help="How long they stay hidden.", min=0)] = 0,
+) -> None:
+    """Give messages back that 'receive --keep' has printed: each is in its old place again."""
+    with told(), queue_at(at) as queue:
+        queue.nack([_lease(each) for each in receipts], delay_s=delay_s)
+
+
+def peek(
+    at: QueueAt,
+    after: Annotated[int, typer.Option(help="Begin behind this sequence number.", min=0, max=2**63 - 1)] = 0,
+    limit: Limit = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+) -> None:
+    """Look at messages that are not acknowledged, in their order, those in flight too; nothing is changed."""
+    with told(), queue_at(at) as queue:
+        found = queue.peek(limit, after=after)
+        _print(found, as_json=as_json)
+        if not found:
+            typer.echo(f"Nothing is in {at}{f' behind {after}' if after else ''}.", err=True)
+        elif len(found) == limit and not as_json:
+            typer.echo(f"There may be more: --after {found[-1].sequence_number}", err=True)
+
+
+# --- sending ---
+
+
+def _read(body: str | None, file: Path | None) -> str | bytes:
+    if (body is None) == (file is None):
+        msg = "say what to send: a BODY, - for standard input, --file for one message, or --from for many"
+        raise InputError(msg)
+    try:
+        if file is not None:
+            return file.read_bytes()
+        return sys.stdin.buffer.read() if body == "-" else body or ""
+    except OSError as error:
+        msg = f"{file}: {error.strerror}"
+        raise InputError(msg) from error
+
+
+def _send_one(at: str, data: str | bytes, options: dict[str, Any], *, create: bool, as_json: bool) -> None:
+    value = _body(data, options.pop("content"))
+    text = options.pop("attributes")
+    more = None if text is None else _json(text, "--attributes")
+    if text is not None and not isinstance(more, dict):
+        msg = f'--attributes {text!r} is no JSON object, such as \'{{"source": "shop"}}\''
+        raise InputError(msg)
+    with queue_at(at, create=create) as queue:
+        sent = queue.send(value, attributes=more, **options)
+    if as_json:
+        typer.echo(json.dumps(sent._asdict()))
+    elif sent.duplicate:
+        typer.echo(f"{sent.sequence_number} has this deduplication id already; nothing was added.")
+    else:
+        typer.echo(f"Sent as {sent.sequence_number}.")
+
+
+def _body(data: str | bytes, content: ContentIs | None) -> Any:
+    """What is sent, as its kind is named or seen."""
+    raw = data if isinstance(data, bytes) else data.encode(errors="surrogateescape")
+    looks_like_json = raw.lstrip()[:1] in {b"{", b"["}
+    if content == "json" or (content is None and looks_like_json):
+        hint = "" if content else "; it begins as JSON does: mend it, or say --content text"
+        return _json(raw, "the body", hint)
+    if content == "bytes":
+        return raw
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        if content is None:
+            return raw
+        msg = f"the body is no UTF-8 text: {error}; say --content bytes"
+        raise InputError(msg) from error
+
+
+def _json(text: str | bytes, what: str, hint: str = "") -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        msg = f"{what} is not JSON: {error}{hint}"
+        raise InputError(msg) from error
+
+
+def _send_many(at: str, source: str, fields: Fields, tally: Tally, *, create: bool, as_json: bool) -> None:
+    shape = by_fields(fields) if any(fields) else envelope
+    with _lines(source) as lines, queue_at(at, create=create) as queue, _progress(source, quiet=as_json) as seen:
+        try:
+            send_lines(queue, lines, shape, tally, seen)
+        except InturnError as error:
+            msg = f"{source}, {error}. {tally.words()}"
+            raise type(error)(msg) from error
+        except KeyboardInterrupt:
+            typer.echo(f"Interrupted. {tally.words()}", err=True)
+            raise
+    if as_json:
+        names = ("sent", "duplicates", "first", "last")
+        typer.echo(json.dumps({name: getattr(tally, name) for name in names}))
+    else:
+        known = f", {tally.duplicates:,} known already" if tally.duplicates else ""
+        span = f" as {tally.first} to {tally.last}" if tally.sent else ""
+        typer.echo(f"{tally.sent:,} sent{span}{known}.")
+
+
+@contextmanager
+def _lines(source: str) -> Iterator[IO[bytes]]:
+    if source == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(source).open("rb")  # noqa: SIM115 - it is closed below; what is said here is of the opening only
+    except OSError as error:
+        msg = f"{source}: {error.strerror}"
+        raise InputError(msg) from error
+    with file:
+        yield file
+
+
+@contextmanager
+def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """How far the file has been read, if somebody watches."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _size: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    total = None if source == "-" else Path(source).stat().st_size
+    columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(source, total=total)
+        yield lambda size: progress.advance(task, size)
+
+
+# --- showing ---
+
+
+def _say_nothing(at: str, queue: "Queue") -> None:
+    there = queue.depth().messages
+    why = f" of the {there:,} that are there; 'inturn groups {at}' says why" if there else "; the queue is empty"
+    typer.echo(f"Nothing can be received{why}.", err=True)
+
+
+def _print(messages: "Sequence[Message | Peeked]", *, as_json: bool, with_receipts: bool = False) -> None:
+    for each in messages:
+        typer.echo(
+            json.dumps(_document(each), ensure_ascii=False) if as_json else _line(each, with_receipt=with_receipts)
+        )
+
+
+def _receipt(message: "Message") -> str:
+    return f"{message.sequence_number}:{message.fencing_token}"
+
+
+def _lease(text: str) -> "Receipt":
+    from inturn.queue import Receipt
+
+    found = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
+    if found is None:
+        msg = f"{text!r} is no receipt; 'inturn receive --keep' prints it as NUMBER:TOKEN, such as 17592186044417:3"
+        raise InputError(msg)
+    return Receipt(int(found[1]), int(found[2]))
+
+
+def _line(message: "Message | Peeked", *, with_receipt: bool) -> str:
+    from inturn.queue import Message
+
+    received = message if isinstance(message, Message) else None
+    said = [_receipt(received) if received and with_receipt else str(message.sequence_number)]
+    said += [] if message.group is None else [f"group {printable(message.group)}"]
+    said += [] if message.revision is None else [f"revision {message.revision}"]
+    said += [f"attempt {received.attempts}"] if received and received.attempts > 1 else []
+    said += [f"from {message.came_from}: {message.note}"] if message.came_from else []
+    body = message.body
+    if isinstance(body, bytes):
+        text = f"base64:{base64.b64encode(body).decode()}"
+    else:
+        text = printable(body) if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    return f"{', '.join(said)}: {text}"
+
+
+def _document(message: "Message | Peeked") -> dict[str, Any]:
+    from inturn.queue import Message
+
+    body = message.body
+    is_bytes = isinstance(body, bytes)
+    document = {
+        "sequence_number": message.sequence_number,
+        "id": message.id,
+        "group": message.group,
+        "revision": message.revision,
+        "dedup_id": message.dedup_id,
+        "attributes": message.attributes,
+        "sent_at": message.sent_at.isoformat(),
+        "came_from": message.came_from,
+        "note": message.note,
+        "body_base64" if is_bytes else "body": base64.b64encode(body).decode() if is_bytes else body,
+    }
+    if isinstance(message, Message):
+        document |= {
+            "attempts": message.attempts,
+            "fencing_token": message.fencing_token,
+            "leased_until": message.leased_until.isoformat(),
+            "receipt": _receipt(message),
+        }
+    return document

@@ -1,0 +1,354 @@
+"""The commands about queues themselves: make, list, show, empty and remove them, see their groups, redrive.
+
+A database is named by its file, ``shop.db``, a queue as ``shop.db#payments``. Only ``create`` makes anything.
+"""
+
+import datetime as dt
+import json
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from inturn.cli_errors import told
+from inturn.core import limits
+from inturn.core.envelope import GroupView, QueueInfo, QueueSettings, Why, first_number
+from inturn.core.errors import InputError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inturn.database import Database
+    from inturn.queue import Queue
+
+queue = typer.Typer(help="Queues in a database: create, list, show, purge, delete.", no_args_is_help=True)
+
+DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db.")]
+QueueAt = Annotated[str, typer.Argument(metavar="DATABASE#QUEUE", help="The queue, such as shop.db#payments.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Limit = Annotated[int, typer.Option(help="How many at most.", min=1, max=limits.READ_MESSAGES)]
+
+
+@queue.command()
+def create(
+    at: QueueAt,
+    visibility_timeout_s: Annotated[
+        float | None, typer.Option(help="How long a received message stays with its receiver; default: 30.")
+    ] = None,
+    delay_s: Annotated[float | None, typer.Option(help="How long a sent message is hidden at first.")] = None,
+    retention_s: Annotated[
+        float | None, typer.Option(help="How long a message is kept; default: until it is acknowledged.")
+    ] = None,
+    dedup_window_s: Annotated[
+        float | None, typer.Option(help="How long a deduplication id is remembered; default: 300.")
+    ] = None,
+    dedup_for_ever: Annotated[bool, typer.Option("--dedup-for-ever", help="Remember them for ever.")] = False,
+    dedup_scope: Annotated[
+        Literal["queue", "group"] | None,
+        typer.Option(help="Whether the same id in another group is the same message; default: queue, it is."),
+    ] = None,
+    content_dedup: Annotated[
+        bool, typer.Option("--content-dedup", help="Know a message without an id by the SHA-256 of its body.")
+    ] = False,
+    dead_letter: Annotated[
+        str | None, typer.Option(help="The queue of the same database that takes what was received too often.")
+    ] = None,
+    max_receives: Annotated[int | None, typer.Option(help="How often a message is received before that.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a queue, and the database if it is not there; one that is there stays as it is."""
+    with told():
+        given = {
+            "visibility_timeout_s": visibility_timeout_s,
+            "delay_s": delay_s,
+            "retention_s": retention_s,
+            "dedup_window_s": dedup_window_s,
+            "dedup_scope": dedup_scope,
+            "content_dedup": content_dedup or None,
+            "dead_letter": dead_letter,
+            "max_receives": max_receives,
+        }
+        meant: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if dedup_for_ever:
+            if dedup_window_s is not None:
+                msg = "--dedup-window-s and --dedup-for-ever contradict each other; give one"
+                raise InputError(msg)
+            meant["dedup_window_s"] = None
+        settings = QueueSettings(**meant) if meant else None
+        path, name = split(at)
+        with opened(path, create=True) as db:
+            was_there = name in db.queues()
+            info = db.queue(name, settings).info()
+        if as_json:
+            typer.echo(json.dumps(_document(info) | {"created": not was_there}, ensure_ascii=False))
+        else:
+            typer.echo(f"{at} is there already; nothing was changed." if was_there else f"{at} was made.")
+
+
+@queue.command("list")
+def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
+    """All queues of a database: how much is in them, and who reads them."""
+    with told():
+        path, _, name = database.partition("#")
+        if name:
+            msg = f"{database!r} names a queue: 'inturn queue list {path}' lists all, 'inturn queue show' shows one"
+            raise InputError(msg)
+        with opened(path) as db:
+            infos = [db.queue(each, create=False).info() for each in db.queues()]
+        if as_json:
+            typer.echo(json.dumps([_document(info) for info in infos], ensure_ascii=False))
+            return
+        table = Table("queue", "messages", "dead letter", "readers and their lag", box=None, pad_edge=False)
+        table.columns[1].justify = "right"
+        for info in infos:
+            dead = info.settings.dead_letter
+            after = f"{dead} after {info.settings.max_receives} receives" if dead else ""
+            lags = ", ".join(f"{reader} {lag(info, at):,}" for reader, at in sorted(info.readers.items()))
+            table.add_row(Text(info.name), f"{info.depth:,}", Text(after), Text(lags))
+        Console().print(table if infos else f"{path} has no queues.")
+
+
+@queue.command()
+def show(at: QueueAt, as_json: AsJson = False) -> None:
+    """A queue's settings, how much is in it, and its readers."""
+    with told():
+        with queue_at(at) as there:
+            info = there.info()
+        if as_json:
+            typer.echo(json.dumps(_document(info), ensure_ascii=False))
+            return
+        typer.echo(f"{at}: {_many(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
+        for name, value in asdict(info.settings).items():
+            typer.echo(f"  {name:21} {_setting(name, value)}")
+        for reader, position in sorted(info.readers.items()):
+            typer.echo(f"  reader {reader} has read up to {position}, {_many(lag(info, position), 'message')} behind")
+
+
+@queue.command()
+def purge(at: QueueAt, yes: Yes = False) -> None:
+    """Remove all messages of a queue, received ones too, and forget its deduplication ids."""
+    with told(), queue_at(at) as there:
+        count = _many(there.depth().messages, "message")
+        _confirm(f"Remove {count} from {at}, with those that are in flight, for good?", yes)
+        typer.echo(f"{_many(there.purge(), 'message')} removed from {at}.")
+
+
+@queue.command()
+def delete(at: QueueAt, yes: Yes = False) -> None:
+    """Remove a queue with its messages, readers and settings."""
+    with told():
+        path, name = split(at)
+        with opened(path) as db:
+            there = db.queue(name, create=False)
+            info = there.info()
+            served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
+            what = f"{_many(info.depth, 'message')} and {_many(len(info.readers), 'reader')}"
+            fails = f" What fails in {', '.join(served)} has nowhere to go then." if served else ""
+            _confirm(f"Remove {at} with {what}, for good?{fails}", yes)
+            there.delete()
+        typer.echo(f"{at} was removed, with {what}.")
+
+
+def groups(
+    at: QueueAt,
+    names: Annotated[list[str] | None, typer.Argument(help="These groups only.")] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Where groups stand: how much they have, how old the first is, who holds it, why it is not given out.
+
+    Those whose first message was sent first come first. A message without a group is a line of its own.
+    """
+    with told():
+        with queue_at(at) as there:
+            found = there.groups(*names or (), limit=limit)
+            now_ms = there.writer.clock()
+        if as_json:
+            typer.echo(json.dumps([_group_document(each, now_ms) for each in found], ensure_ascii=False))
+            return
+        table = Table("group", "messages", "first", "age", "attempts", "token", "state", box=None, pad_edge=False)
+        for column in table.columns[1:6]:
+            column.justify = "right"
+        for each in found:
+            age = duration((now_ms - each.head_sent_ms) / 1000)
+            token = "" if each.token is None else str(each.token)
+            group = Text("none", "dim") if each.group is None else Text(printable(each.group))
+            table.add_row(group, f"{each.depth:,}", str(each.head), age, str(each.attempts), token, _why(each))
+        Console().print(table if found else "No group has messages.")
+        for name in sorted({*(names or ())} - {each.group for each in found}):
+            typer.echo(f"{name}: no messages", err=True)
+        if len(found) == limit and not names:
+            typer.echo(f"The first {limit:,}; --limit shows more.", err=True)
+
+
+def redrive(
+    at: QueueAt,
+    to: Annotated[
+        str | None, typer.Option(help="A queue of the same database; default: each to where it came from.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="How many at most, the oldest first; default: all.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move messages out of a dead-letter queue: each back to its old place where it came from, or all to one queue.
+
+    What somebody has received and not yet acknowledged stays, and so does what came from no other queue.
+    """
+    with told():
+        moved = 0
+        with queue_at(at) as there:
+            while limit is None or moved < limit:
+                wanted = limits.READ_MESSAGES if limit is None else min(limits.READ_MESSAGES, limit - moved)
+                part = there.redrive(wanted, to=to)
+                moved += part
+                if part < wanted:
+                    break
+            left = there.depth().messages
+        if as_json:
+            typer.echo(json.dumps({"moved": moved, "left": left}))
+        else:
+            typer.echo(f"{_many(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {at}.")
+
+
+# --- what the commands about messages share with these ---
+
+
+def split(at: str) -> tuple[str, str]:
+    """The database and the queue that are meant.
+
+    Raises:
+        InputError: if no queue is named.
+    """
+    path, _, name = at.partition("#")
+    if path and name:
+        return path, name
+    known = ""
+    if path and not name:
+        with suppress(StoreError), opened(path) as db:
+            known = f"; there are in it: {', '.join(db.queues()) or 'none'}"
+    msg = f"{at!r} names no queue: write DATABASE#QUEUE, such as {path or 'shop.db'}#payments{known}"
+    raise InputError(msg)
+
+
+@contextmanager
+def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
+    """The database in a file; one that is not there is made only if that is meant.
+
+    Raises:
+        StoreError: if it is not there; the words name those that are.
+    """
+    from inturn.database import open as open_database
+
+    if path == ":memory:":
+        msg = "a database in memory would end with this command; name a file, such as shop.db"
+        raise InputError(msg)
+    try:
+        db = open_database(path, create=create)
+    except StoreError as error:
+        if Path(path).is_file():
+            raise
+        near = ", ".join(_databases(Path(path).parent)) or "none"
+        msg = f"{error}; in its directory there are: {near}. 'inturn queue create {path}#NAME' makes one"
+        raise StoreError(msg) from error
+    with db:
+        yield db
+
+
+@contextmanager
+def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
+    """The queue that is meant; one that is not there is made only if that is meant."""
+    path, name = split(at)
+    with opened(path, create=create) as db:
+        yield db.queue(name, create=create)
+
+
+def _databases(folder: Path) -> list[str]:
+    """The SQLite files of a folder, ten at most."""
+    found: list[str] = []
+    with suppress(OSError):
+        for each in sorted(folder.iterdir()):
+            if len(found) < 10 and each.is_file():
+                with suppress(OSError), each.open("rb") as file:
+                    if file.read(16) == b"SQLite format 3\0":
+                        found.append(each.name)
+    return found
+
+
+def clock_time(ms: int) -> str:
+    """A time of the store by the clock of the place; without the day, if it is today."""
+    there = dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone()
+    is_today = there.date() == dt.datetime.now(dt.UTC).astimezone().date()
+    return f"{there:%H:%M:%S}" if is_today else f"{there:%Y-%m-%d %H:%M:%S}"
+
+
+def iso(ms: int) -> str:
+    """A time of the store for a program."""
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat()
+
+
+def duration(seconds: float) -> str:
+    """How long, in one unit."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def printable(text: str) -> str:
+    """Somebody's text on one line of a terminal, which it cannot command."""
+    return text if text.isprintable() else json.dumps(text)
+
+
+def lag(info: QueueInfo, position: int) -> int:
+    """How many messages have been sent after a position; those that were removed meanwhile count too."""
+    return info.last - max(position, first_number(info.number))
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _confirm(question: str, yes: bool) -> None:  # noqa: FBT001 - the command's own flag
+    if not yes:
+        typer.confirm(question, abort=True)
+
+
+def _setting(name: str, value: object) -> str:
+    meanings = {"retention_s": "until acknowledged", "dedup_window_s": "for ever"}
+    return meanings.get(name, "none") if value is None else f"{value:g}" if isinstance(value, float) else f"{value}"
+
+
+def _document(info: QueueInfo) -> dict[str, Any]:
+    readers = {name: {"position": at, "lag": lag(info, at)} for name, at in sorted(info.readers.items())}
+    return {
+        "queue": info.name,
+        "messages": info.depth,
+        "last_sequence_number": info.last,
+        "created_at": iso(info.created_ms),
+        "settings": asdict(info.settings),
+        "readers": readers,
+    }
+
+
+def _why(each: GroupView) -> str:
+    until = "" if each.until_ms is None else f" until {clock_time(each.until_ms)}"
+    return f"{each.why.name.lower().replace('_', ' ')}{until}"
+
+
+def _group_document(each: GroupView, now_ms: int) -> dict[str, Any]:
+    return {
+        "group": each.group,
+        "messages": each.depth,
+        "head": each.head,
+        "head_sent_at": iso(each.head_sent_ms),
+        "age_s": max(0, now_ms - each.head_sent_ms) / 1000,
+        "why": Why(each.why).name.lower(),
+        "until": None if each.until_ms is None else iso(each.until_ms),
+        "fencing_token": each.token,
+        "attempts": each.attempts,
+    }

@@ -1,0 +1,424 @@
+"""The commands about queues and messages: what they do, print for people and for scripts, and refuse."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+from inturn.core.envelope import QueueSettings
+from inturn.core.errors import StoreError
+from inturn.queue import Queue
+
+Q = "shop.db#payments"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def payments() -> Iterator[Queue]:
+    """Its messages go to the queue named dead when they have been given back twice."""
+    with inturn.open("shop.db", durable=False) as db:
+        db.queue("dead")
+        yield db.queue("payments", QueueSettings(dead_letter="dead", max_receives=2))
+
+
+def run(*arguments: object, typed: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments], input=typed)
+
+
+def out(*arguments: object, typed: str | bytes | None = None) -> str:
+    ran = run(*arguments, typed=typed)
+    assert ran.exit_code == 0, ran.stderr
+    return ran.stdout.rstrip()
+
+
+def told(*arguments: object, typed: str | bytes | None = None, code: int = 1) -> str:
+    """What it says on one line when it fails."""
+    ran = run(*arguments, typed=typed)
+    assert ran.exit_code == code, ran.stdout
+    assert ran.exception is None or isinstance(ran.exception, SystemExit)
+    return " ".join(ran.stderr.split())
+
+
+def lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- queues ---
+
+
+def test_create_list_show() -> None:
+    assert out("queue", "create", "shop.db#dead") == "shop.db#dead was made."
+    made = json.loads(
+        out("queue", "create", Q, "--dead-letter", "dead", "--max-receives", 5, "--dedup-for-ever", "--json")
+    )
+    assert (made["created"], made["queue"], made["messages"]) == (True, "payments", 0)
+    assert made["settings"]["dedup_window_s"] is None
+    assert made["settings"]["dead_letter"] == "dead"
+    assert "nothing was changed" in out("queue", "create", Q)
+    assert "max_receives is 5, not 6" in told(
+        "queue", "create", Q, "--dead-letter", "dead", "--max-receives", 6, "--dedup-for-ever"
+    )
+    with inturn.open("shop.db") as db:
+        queue = db.queue("payments")
+        for number in range(3):
+            queue.send(number)
+        first = queue.peek()[0].sequence_number
+        queue.reader("audit").commit(first)
+        queue.reader("new").read()
+    assert [each["queue"] for each in json.loads(out("queue", "list", "shop.db", "--json"))] == ["dead", "payments"]
+    table = out("queue", "list", "shop.db")
+    assert "dead after 5 receives" in table
+    assert "audit 2, new 3" in table
+    shown = out("queue", "show", Q)
+    assert "3 messages" in shown
+    assert f"reader audit has read up to {first}, 2 messages behind" in shown
+    assert "dedup_window_s        for ever" in shown
+    assert "retention_s           until acknowledged" in shown
+    assert json.loads(out("queue", "show", Q, "--json"))["readers"]["audit"] == {"position": first, "lag": 2}
+
+
+def test_settings_that_cannot_be_make_nothing() -> None:
+    assert "give one" in told("queue", "create", Q, "--dedup-for-ever", "--dedup-window-s", 5)
+    assert "go together" in told("queue", "create", Q, "--dead-letter", "dead")
+    assert "visibility_timeout_s is -1.0" in told("queue", "create", Q, "--visibility-timeout-s", -1)
+    told("queue", "create", Q, "--dedup-scope", "world", code=2)
+    assert "in memory" in told("queue", "create", ":memory:#payments")
+    assert list(Path().iterdir()) == []
+
+
+def test_purge_and_delete_ask(payments: Queue) -> None:
+    payments.send("a")
+    payments.send("b")
+    assert "Aborted" in told("queue", "purge", Q, typed="n\n")
+    assert "Aborted" in told("queue", "delete", Q, typed="")
+    assert payments.depth().messages == 2
+    assert "Remove 2 messages from shop.db#payments" in out("queue", "purge", Q, typed="y\n")
+    assert out("queue", "purge", Q, "--yes") == "0 messages removed from shop.db#payments."
+    assert "What fails in payments has nowhere to go then." in run("queue", "delete", "shop.db#dead").stdout
+    out("queue", "delete", Q, "-y")
+    assert "there is no queue 'payments'; there are: dead" in told("queue", "show", Q)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("queue list", "queue show", "queue purge --yes", "queue delete --yes", "send x", "receive", "peek"),
+        *("redrive", "groups", "ack 1:1", "nack 1:1"),
+    ],
+)
+def test_a_slip_makes_nothing_and_names_what_is_there(payments: Queue, command: str) -> None:
+    words = command.split()
+    at, rest = (2, words[2:]) if words[0] == "queue" else (1, words[1:])
+    name = "shpo.db" if command == "queue list" else "shpo.db#payments"
+    said = told(*words[:at], name, *rest)
+    assert "there is no database 'shpo.db'; in its directory there are: shop.db" in said
+    if command != "queue list":
+        assert "there is no queue 'x'; there are: dead, payments" in told(*words[:at], "shop.db#x", *rest)
+        assert "names no queue" in told(*words[:at], "shop.db", *rest)
+        assert "there are in it: dead, payments" in told(*words[:at], "shop.db", *rest)
+    assert {path.name for path in Path().iterdir()} <= {"shop.db", "shop.db-wal", "shop.db-shm"}
+    Path("empty.db").touch()
+    assert "without queues" in told(*words[:at], name.replace("shpo", "empty"), *rest)
+    assert Path("empty.db").read_bytes() == b""
+
+
+# --- send ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "body"),
+    [
+        (['{"n": 1}'], None, {"n": 1}),
+        ([" [1, 2]"], None, [1, 2]),
+        (["5"], None, "5"),
+        (["5", "--content", "json"], None, 5),
+        (["{n}", "--content", "text"], None, "{n}"),
+        (["-"], "héllo\n", "héllo\n"),
+        (["-"], b"\xff\x00", b"\xff\x00"),
+        (["-", "--content", "bytes"], "text", b"text"),
+        (["--file", "body"], None, {"from": "a file"}),
+        ([""], None, ""),
+    ],
+)
+def test_a_body_is_what_it_looks_like_or_is_said_to_be(
+    payments: Queue, arguments: list[str], typed: str | bytes | None, body: object
+) -> None:
+    Path("body").write_text('{"from": "a file"}')
+    assert out("send", Q, *arguments, typed=typed).startswith("Sent as ")
+    assert payments.peek()[0].body == body
+
+
+def test_all_parts_of_a_message(payments: Queue) -> None:
+    options = ["--group", "acct-1", "--revision", 7, "--dedup-id", "tx-1", "--attributes", '{"source": "shop"}']
+    sent = json.loads(out("send", Q, "{}", *options, "--json"))
+    (message,) = payments.peek()
+    assert sent == {"sequence_number": message.sequence_number, "duplicate": False}
+    assert (message.group, message.revision, message.dedup_id) == ("acct-1", 7, "tx-1")
+    assert message.attributes == {"source": "shop"}
+    assert out("send", Q, "{}", *options).endswith("nothing was added.")
+    assert json.loads(out("send", Q, "{}", *options, "--json"))["duplicate"]
+    out("send", Q, "later", "--delay-s", 60, "--group", "acct-2")
+    assert "delayed until" in out("groups", Q, "acct-2")
+    out("send", "new.db#q", "x", "--create")
+    assert "1 message," in out("queue", "show", "new.db#q")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "say what to send"),
+        (["x", "--file", "y"], "say what to send"),
+        (["--file", "nowhere"], "nowhere: No such file"),
+        (["{bad"], "begins as JSON does: mend it, or say --content text"),
+        (["x", "--content", "json"], "the body is not JSON"),
+        (["x", "--attributes", "[1]"], "--attributes '[1]' is no JSON object"),
+        (["x", "--attributes", "{"], "--attributes is not JSON"),
+        (["x", "--delay-s", "-1"], "delay_s is -1.0"),
+        (["x", "--group-field", "a"], "belong to --from"),
+        (["x", "--start-line", "2"], "belong to --from"),
+        (["--from", "nowhere"], "nowhere: No such file"),
+        (["--from", "nowhere", "--group", "a"], "leave --group out"),
+        (["x", "--from", "nowhere"], "leave a body out"),
+    ],
+)
+def test_what_cannot_be_sent(payments: Queue, arguments: list[str], words: str) -> None:
+    assert words in told("send", Q, *arguments)
+    assert payments.depth().messages == 0
+
+
+def test_many_lines_with_their_envelopes(payments: Queue) -> None:
+    sources = [
+        {"body": {"n": 1}, "group": "a", "revision": 1, "dedup_id": "x", "attributes": {"k": [1]}},
+        {"body": "text", "group": 7},
+        {"body": None, "dedup_id": "x"},
+        {"body": "later", "delay_s": 60, "group": None},
+    ]
+    text = "\ufeff" + "\r\n\r\n".join(map(json.dumps, sources)) + "\n\n"
+    answer = json.loads(out("send", Q, "--from", "-", "--json", typed=text))
+    found = payments.peek()
+    assert answer == {
+        "sent": 3,
+        "duplicates": 1,
+        "first": found[0].sequence_number,
+        "last": found[2].sequence_number,
+    }
+    assert [(each.body, each.group, each.revision) for each in found] == [
+        ({"n": 1}, "a", 1),
+        ("text", "7", None),
+        ("later", None, None),
+    ]
+    assert found[0].attributes == {"k": [1]}
+    Path("none.jsonl").touch()
+    assert out("send", Q, "--from", "none.jsonl") == "0 sent."
+
+
+def test_lines_that_are_bodies(payments: Queue) -> None:
+    rows = [{"account": {"id": n}, "rev": n, "tx.id": n * 10, "amount": 5} for n in (1, 2)]
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    fields = ["--group-field", "account.id", "--revision-field", "rev", "--dedup-field", "tx.id"]
+    assert out("send", Q, "--from", "rows.jsonl", *fields).startswith("2 sent as ")
+    assert out("send", Q, "--from", "rows.jsonl", *fields) == "0 sent, 2 known already."
+    found = payments.peek()
+    assert [(each.group, each.revision, each.dedup_id) for each in found] == [("1", 1, "10"), ("2", 2, "20")]
+    assert [each.body for each in found] == rows
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "words"),
+    [
+        ('{"body": 1', [], "it is not JSON"),
+        ('{"body": NaN}', [], "begins with '{\"body\": NaN}'. Expected is one JSON value on each line"),
+        ("5", [], "it is no JSON object; a line is {"),
+        ('{"group": "a"}', [], "it has no body; a line is {"),
+        ('{"body": 1, "grup": "a"}', [], "'grup' is no field of a message: is 'group' meant?"),
+        ('{"body": 1, "revision": "2"}', [], "revision is '2'; it is a whole number"),
+        ('{"body": 1, "group": 1.5}', [], "a group must be"),
+        ('{"body": 1, "attributes": "a"}', [], "attributes is 'a'; it is a dict"),
+        ('{"id": 1}', ["--group-field", "account"], "it has no field 'account' for the group; it has 'id'"),
+        ('{"account": null}', ["--group-field", "account"], "its 'account' is null, where the group is expected"),
+        ("[1]", ["--group-field", "account"], "it is no JSON object"),
+    ],
+)
+def test_a_bad_line_stops_it_and_says_where_to_go_on(payments: Queue, line: str, fields: list[str], words: str) -> None:
+    good = {"body": 0, "group": "g"} if not fields else {"account": "g"}
+    Path("m.jsonl").write_text("\n".join([json.dumps(good)] * 3 + [line] + [json.dumps(good)] * 2))
+    said = told("send", Q, "--from", "m.jsonl", *fields)
+    assert "m.jsonl, line 4: " in said
+    assert words in said
+    assert "Lines 1 to 3 were sent before that (3 new); --start-line 4 goes on there." in said
+    assert payments.depth().messages == 3
+    said = told("send", Q, "--from", "m.jsonl", *fields, "--start-line", 4)
+    assert "line 4: " in said
+    assert "Nothing was sent before that." in said
+    out("send", Q, "--from", "m.jsonl", *fields, "--start-line", 5)
+    assert payments.depth().messages == 5
+
+
+def test_a_store_that_fails_in_the_middle_of_many(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inturn.cli_lines.BATCH_MESSAGES", 2)
+    sent = Queue.send_many
+    calls: list[int] = []
+
+    class Failing:
+        """The third batch finds the disk full."""
+
+        def __get__(self, queue: Queue, owner: type) -> Any:
+            def send(drafts: list[Any]) -> Any:
+                calls.append(len(drafts))
+                if len(calls) == 3:
+                    raise StoreError("the disk is full")
+                return sent.__get__(queue, owner)(drafts)
+
+            return send
+
+    monkeypatch.setattr(Queue, "send_many", Failing())
+    said = told("send", Q, "--from", "-", typed='{"body": 1}\n' * 7)
+    assert "StoreError: -, the disk is full. Lines 1 to 4 were sent before that (4 new); --start-line 5" in said
+    assert payments.depth().messages == 4
+
+
+# --- receive, acknowledge, look ---
+
+
+def test_receive_gives_back_by_itself(payments: Queue) -> None:
+    payments.send({"n": 1}, group="a", revision=1)
+    payments.send("b\x1b[31m\n", group="a")
+    payments.send(b"\xff")
+    first, second, third = [each.sequence_number for each in payments.peek()]
+    expected = f'{first}, group a, revision 1: {{"n": 1}}\n{second}, group a: "b\\u001b[31m\\n"\n{third}: base64:/w=='
+    assert out("receive", Q, "--max-messages", 5) == expected
+    assert out("peek", Q) == expected
+    received = lines(out("receive", Q, "--max-messages", 5, "--json"))
+    assert [each.get("body") for each in received] == [{"n": 1}, "b\x1b[31m\n", None]
+    assert received[2]["body_base64"] == "/w=="
+    assert [each["attempts"] for each in received] == [2, 1, 2]
+    assert lines(out("receive", Q, "--group", "nobody", "--json")) == []
+
+
+def test_receive_and_acknowledge(payments: Queue) -> None:
+    payments.send("a")
+    payments.send("b")
+    assert out("receive", Q, "--ack").endswith(": a")
+    (message,) = lines(out("receive", Q, "--ack", "--json", "--wait-s", 5))
+    assert message["body"] == "b"
+    assert payments.depth().messages == 0
+    assert "the queue is empty" in run("receive", Q).stderr
+    assert "give one" in told("receive", Q, "--ack", "--keep")
+
+
+def test_a_lease_is_kept_and_ended_by_another_command(payments: Queue) -> None:
+    payments.send("a", group="g")
+    payments.send("b", group="g")
+    ran = run("receive", Q, "--keep", "--visibility-timeout-s", 60, "--json")
+    (message,) = lines(ran.stdout)
+    assert f"inturn ack {Q} {message['receipt']} (or nack" in ran.stderr
+    assert "'inturn groups shop.db#payments' says why" in run("receive", Q).stderr
+    out("nack", Q, message["receipt"])
+    assert "its lease is over" in told("ack", Q, message["receipt"])
+    receipt, rest = out("receive", Q, "--keep").split(", ", 1)
+    assert rest == "group g, attempt 2: a"
+    out("ack", Q, receipt)
+    assert out("peek", Q).endswith(": b")
+    for wrong in ("", "7", "7:", "a:b", "-1:2", "9" * 30 + ":1"):
+        assert "is no receipt" in told("ack", Q, "--", wrong)
+
+
+def test_what_could_not_be_printed_is_given_back(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    payments.send("a")
+
+    def closed(*args: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("inturn.cli_messages._line", closed)
+    assert run("receive", Q, "--ack").exit_code == 1
+    assert payments.receive()[0].body == "a"
+
+
+def test_peek_by_pages(payments: Queue) -> None:
+    for number in range(5):
+        payments.send(str(number))
+    payments.receive(5)
+    ran = run("peek", Q, "--limit", 3)
+    last = payments.peek(3)[-1].sequence_number
+    assert ran.stderr == f"There may be more: --after {last}\n"
+    assert [each["body"] for each in lines(out("peek", Q, "--after", last, "--json"))] == ["3", "4"]
+    assert "Nothing is in shop.db#payments behind" in run("peek", Q, "--after", 2**63 - 1).stderr
+    assert all("leased_until" not in each for each in lines(out("peek", Q, "--json")))
+
+
+# --- groups and redrive ---
+
+
+def test_groups(payments: Queue) -> None:
+    for body, group in (("1", "b"), ("2", "a"), ("3", "b"), ("4", None)):
+        payments.send(body, group=group)
+    payments.send("5", group="late", delay_s=60)
+    token = payments.receive(2)[0].fencing_token
+    found = json.loads(out("groups", Q, "--json"))
+    assert [each["group"] for each in found] == ["b", "a", None, "late"]
+    assert [each["why"] for each in found] == ["in_flight", "ready", "ready", "delayed"]
+    assert [each["messages"] for each in found] == [2, 1, 1, 1]
+    assert (found[0]["fencing_token"], found[0]["attempts"]) == (token, 1)
+    assert found[0]["until"] > found[0]["head_sent_at"]
+    assert 0 <= found[0]["age_s"] < 60
+    table = out("groups", Q).splitlines()
+    assert [line.split()[0] for line in table[1:]] == ["b", "a", "none", "late"]
+    assert "in flight until" in table[1]
+    assert "ready" in table[2]
+    ran = run("groups", Q, "--limit", 1)
+    assert "The first 1; --limit shows more." in ran.stderr
+    ran = run("groups", Q, "a", "x")
+    assert (len(ran.stdout.splitlines()), ran.stderr) == (2, "x: no messages\n")
+    assert out("groups", "shop.db#dead") == "No group has messages."
+
+
+def test_redrive_puts_messages_back_in_their_old_places(payments: Queue) -> None:
+    for body in "abc":
+        payments.send(body, group="g")
+    for _ in range(2):
+        out("receive", Q)
+    assert out("receive", Q).endswith(": b")
+    out("receive", Q)
+    assert out("receive", Q).endswith(": c")
+    assert "from payments: received 2 times and never acknowledged: a" in out("peek", "shop.db#dead")
+    assert json.loads(out("redrive", "shop.db#dead", "--limit", 1, "--json")) == {"moved": 1, "left": 1}
+    assert out("redrive", "shop.db#dead") == "1 message moved back; 0 left in shop.db#dead."
+    assert [each.body for each in payments.peek()] == ["a", "b", "c"]
+    assert out("redrive", Q, "--to", "dead") == "3 messages moved to dead; 0 left in shop.db#payments."
+    assert "there is no queue 'x'" in told("redrive", "shop.db#dead", "--to", "x")
+
+
+# --- real processes ---
+
+
+def process(*arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "inturn.cli", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_two_processes_on_one_file() -> None:
+    out("queue", "create", Q)
+    waiting = process("receive", Q, "--wait-s", "30", "--ack")
+    time.sleep(1)
+    begun = time.monotonic()
+    sending = process("send", Q, "--from", "-", "--group-field", "g")
+    body = '{"g": "a"}'
+    assert sending.communicate(f"{body}\n" * 2500, timeout=60)[0].startswith("2,500 sent as ")
+    answer, _ = waiting.communicate(timeout=60)
+    assert answer.endswith(f"group a: {body}\n")
+    assert time.monotonic() - begun < 20
+    assert "2,499 messages" in out("queue", "show", Q)

@@ -1,0 +1,45 @@
+"""What a message may be: what does not fit is refused in words before it is sent."""
+
+import json
+from typing import Any
+
+import pytest
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.queue import draft
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"revision": "7"}, "revision is '7'; it is a whole number"),
+        ({"revision": 1.5}, "revision is 1.5"),
+        ({"revision": True}, "revision is True"),
+        ({"revision": 2**63}, "at most 64 bits"),
+        ({"delay_s": "5"}, "delay_s is '5'; it is a number of seconds"),
+        ({"delay_s": True}, "delay_s is True"),
+        ({"delay_s": float("nan")}, "delay_s is nan"),
+        ({"delay_s": -1}, "delay_s is -1"),
+        ({"attributes": "a=1"}, "attributes is 'a=1'; it is a dict"),
+        ({"attributes": [1]}, "attributes is [1]"),
+        ({"attributes": {"at": object()}}, "cannot be written as JSON"),
+        ({"group": 1.5}, "a group must be"),
+        ({"group": ""}, "group is ''; it is a text of 1 to 1000 characters"),
+        ({"group": "\ud800"}, "the group '\\ud800' has half a surrogate pair at 0"),
+        ({"dedup_id": 5}, "dedup_id is 5; it is a text"),
+        ({"body": "a\udc00"}, "the body 'a\\udc00' has half a surrogate pair at 1"),
+        ({"body": object()}, "cannot be written as JSON"),
+        ({"body": "x" * (limits.BODY_BYTES + 1)}, "1,048,576 fit"),
+    ],
+)
+def test_what_does_not_fit_is_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as told:
+        draft(**{"body": "x", **wrong})
+    assert words in str(told.value)
+
+
+def test_what_fits_is_kept() -> None:
+    made = draft({"n": 2**70}, group=7, revision=-(2**63) + 1, dedup_id="ü", delay_s=0.5, attributes={"a": [1]})
+    assert (json.loads(made.body), made.group, made.dedup_id, made.delay_ms) == ({"n": 2**70}, "7", "ü", 500)
+    assert (made.revision, made.attributes) == (-limits.REVISION, '{"a":[1]}')

@@ -1,0 +1,58 @@
+"""Opening what is there and nothing else, and settling by receipt from another place than the receive."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import inturn
+from inturn.core.envelope import QueueSettings
+from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, StoreError
+from inturn.queue import Receipt
+
+
+def test_nothing_is_made_where_nothing_is_to_be_made(tmp_path: Path) -> None:
+    for target, words in ((tmp_path / "a.db", "there is no database"), (tmp_path, "there is no database")):
+        with pytest.raises(StoreError, match=words):
+            inturn.open(target, create=False)
+    with pytest.raises(StoreError, match="there is no database ':memory:'"):
+        inturn.open(":memory:", create=False)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "empty.db").touch()
+    with closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
+        theirs.execute("create table account (id)")
+    (tmp_path / "text.db").write_text("no database at all, and long enough that this can be seen " * 3)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name, words in (("empty", "without queues"), ("theirs", "without queues"), ("text", "no SQLite database")):
+        with pytest.raises(StoreError, match=words):
+            inturn.open(tmp_path / f"{name}.db", create=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_is_there_is_opened(tmp_path: Path) -> None:
+    inturn.open(tmp_path / "a b%20?.db").close()
+    with inturn.open(tmp_path / "a b%20?.db", create=False) as db:
+        with pytest.raises(NoSuchQueue, match="no queue 'q'; there are: none"):
+            db.queue("q", create=False)
+        assert db.queues() == []
+        db.queue("q")
+        assert db.queue("q", create=False).depth().messages == 0
+        with pytest.raises(InputError, match="configure"):
+            db.queue("q", QueueSettings(), create=False)
+
+
+def test_a_receipt_names_a_lease(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "a.db") as db, inturn.open(tmp_path / "a.db") as elsewhere:
+        queue = db.queue("q")
+        queue.send("a", group="g")
+        queue.send("b", group="g")
+        got = queue.receive(2)
+        receipts = [Receipt(each.sequence_number, each.fencing_token) for each in got]
+        there = elsewhere.queue("q", create=False)
+        there.extend(receipts, 60)
+        there.ack(receipts[:1])
+        there.nack(receipts[1:])
+        assert [each.body for each in queue.receive(2)] == ["b"]
+        with pytest.raises(LeaseExpired):
+            there.ack(receipts[1:])

@@ -1,0 +1,61 @@
+"""Redrive through the queue: what goes back, where to, and what stays."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import inturn
+from inturn.core.envelope import QueueSettings
+from inturn.core.errors import InputError, NoSuchQueue
+from inturn.queue import Queue
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Queue, Queue]]:
+    """A queue whose messages go to the other one when they are given back once."""
+    with inturn.open(tmp_path / "a.db", durable=False) as db:
+        dead = db.queue("dead")
+        yield db.queue("q", QueueSettings(dead_letter="dead", max_receives=1)), dead
+
+
+def fail(queue: Queue, *bodies: str) -> None:
+    """Send messages, and give each back once, so that the next receive moves them."""
+    for body in bodies:
+        queue.send(body)
+    queue.nack(queue.receive(len(bodies)))
+    assert queue.receive(len(bodies)) == []
+
+
+def test_what_somebody_looks_at_stays(pair: tuple[Queue, Queue]) -> None:
+    queue, dead = pair
+    fail(queue, "a", "b")
+    (looked_at,) = dead.receive()
+    assert dead.redrive() == 1
+    assert [each.body for each in queue.peek()] == ["b"]
+    looked_at.nack()
+    assert dead.redrive() == 1
+    assert [each.body for each in queue.peek()] == ["a", "b"]
+
+
+def test_those_that_came_from_nowhere_are_in_nobodys_way(pair: tuple[Queue, Queue]) -> None:
+    queue, dead = pair
+    for number in range(3):
+        dead.send(f"own {number}")
+    fail(queue, "a", "b")
+    assert [dead.redrive(1), dead.redrive(1), dead.redrive(1)] == [1, 1, 0]
+    assert [each.body for each in queue.peek()] == ["a", "b"]
+    assert dead.depth().messages == 3
+
+
+def test_a_target_that_cannot_be_is_refused(pair: tuple[Queue, Queue]) -> None:
+    _, dead = pair
+    with pytest.raises(NoSuchQueue, match="no queue 'x'; there are: dead, q"):
+        dead.redrive(to="x")
+    with pytest.raises(InputError, match="in it already"):
+        dead.redrive(to="dead")
+    for limit in (0, -1, "1"):
+        with pytest.raises(InputError, match="limit is"):
+            dead.redrive(limit)  # type: ignore[arg-type] # one of them
+        with pytest.raises(InputError, match="limit is"):
+            dead.groups(limit=limit)  # type: ignore[arg-type] # one of them

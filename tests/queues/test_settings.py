@@ -1,0 +1,36 @@
+"""The settings of a queue: what cannot be meant is refused when it is said, not when a message needs it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import inturn
+from inturn.core.envelope import QueueSettings
+from inturn.core.errors import InputError, NoSuchQueue
+from inturn.database import Database
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with inturn.open(tmp_path / "a.db", durable=False) as db:
+        yield db
+
+
+@pytest.mark.parametrize("name", ["retention_s", "dedup_window_s"])
+def test_for_ever_is_none_and_no_number(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is inf"):
+        QueueSettings(**{name: float("inf")})  # type: ignore[arg-type] # one of two names, both of which take it
+
+
+def test_a_dead_letter_queue_is_there_first(db: Database) -> None:
+    with pytest.raises(NoSuchQueue, match="make the dead_letter queue 'dead' before 'q'; there are: none"):
+        db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
+    assert db.queues() == []
+    db.queue("dead")
+    queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
+    with pytest.raises(NoSuchQueue, match="queue 'daed' before 'q'; there are: dead, q"):
+        queue.configure(dead_letter="daed")
+    with pytest.raises(InputError, match="its own dead_letter"):
+        queue.configure(dead_letter="q")
+    assert queue.info().settings.dead_letter == "dead"
