@@ -269,7 +269,7 @@ def test_a_bad_line_stops_it_and_says_where_to_go_on(payments: Queue, line: str,
 
 
 def test_a_store_that_fails_in_the_middle_of_many(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inturn.cli_lines.BATCH_MESSAGES", 2)
+    monkeypatch.setattr("inturn.cli.lines.BATCH_MESSAGES", 2)
     sent = Queue.send_many
     calls: list[int] = []
 
@@ -343,7 +343,7 @@ def test_what_could_not_be_printed_is_given_back(payments: Queue, monkeypatch: p
     def closed(*args: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("inturn.cli_messages._line", closed)
+    monkeypatch.setattr("inturn.cli.messages._line", closed)
     assert run("receive", Q, "--ack").exit_code == 1
     assert payments.receive()[0].body == "a"
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli_errors import told
+from inturn.cli.errors import told
 
 if TYPE_CHECKING:
     from inturn.spark.audit.report import Gaps, Grade, Late, Report, Sizes

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 import inturn
-from inturn.cli_audit import audit
-from inturn.cli_errors import told
-from inturn.cli_messages import ack, nack, peek, receive, send
-from inturn.cli_parked import explain, parked
-from inturn.cli_queue import groups, queue, redrive
+from inturn.cli.audit import audit
+from inturn.cli.errors import told
+from inturn.cli.messages import ack, nack, peek, receive, send
+from inturn.cli.parked import explain, parked
+from inturn.cli.queue import groups, queue, redrive
 from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -179,7 +179,3 @@ def _report(report: "Report") -> Table:
     total = counts.received + counts.released
     table.add_row("", f"{total:,}", "", f"{total:,}")
     return table
-
-
-if __name__ == "__main__":
-    app()

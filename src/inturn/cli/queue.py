@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli_errors import told
+from inturn.cli.errors import told
 from inturn.core import limits
 from inturn.core.envelope import GroupView, QueueInfo, QueueSettings, Why, first_number
 from inturn.core.errors import InputError, StoreError

@@ -13,9 +13,9 @@ import msgspec
 import typer
 from rich.console import Console
 
-from inturn.cli_errors import told
-from inturn.cli_lines import Fields, Tally, by_fields, envelope, send_lines
-from inturn.cli_queue import AsJson, Limit, QueueAt, printable, queue_at
+from inturn.cli.errors import told
+from inturn.cli.lines import Fields, Tally, by_fields, envelope, send_lines
+from inturn.cli.queue import AsJson, Limit, QueueAt, printable, queue_at
 from inturn.core import limits
 from inturn.core.errors import InputError, InturnError, LeaseExpired
 

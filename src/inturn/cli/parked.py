@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from inturn.cli_errors import told
+from inturn.cli.errors import told
 from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict
 
