@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
-from inturn.core.envelope import QueueSettings
 from inturn.core.errors import StoreError
-from inturn.queue import Queue
+from inturn.queue import Queue, QueueSettings
 
 Q = "shop.db#payments"
 

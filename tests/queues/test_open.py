@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import inturn
-from inturn.core.envelope import QueueSettings
 from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, StoreError
-from inturn.queue import Receipt
+from inturn.queue import QueueSettings, Receipt
 
 
 def test_nothing_is_made_where_nothing_is_to_be_made(tmp_path: Path) -> None:

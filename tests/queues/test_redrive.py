@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 import inturn
-from inturn.core.envelope import QueueSettings
 from inturn.core.errors import InputError, NoSuchQueue
-from inturn.queue import Queue
+from inturn.queue import Queue, QueueSettings
 
 
 @pytest.fixture

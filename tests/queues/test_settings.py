@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import inturn
-from inturn.core.envelope import QueueSettings
 from inturn.core.errors import InputError, NoSuchQueue
 from inturn.database import Database
+from inturn.queue import QueueSettings
 
 
 @pytest.fixture

@@ -151,4 +151,5 @@ def is_exhausted(hold: Hold | None, max_receives: int | None) -> bool:
 
 def exhausted(max_receives: int | None) -> str:
     """What is noted with a message that is moved to the dead-letter queue."""
-    return f"received {max_receives} times and never acknowledged"
+    times = "once" if max_receives == 1 else f"{max_receives} times"
+    return f"received {times} and never acknowledged"

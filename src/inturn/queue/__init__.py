@@ -1,8 +1,9 @@
 """Queues, the messages in them, and readers over all that was sent."""
 
+from inturn.core.envelope import QueueSettings
 from inturn.queue.drafts import draft
 from inturn.queue.message import Message, Peeked, Receipt
 from inturn.queue.queue import Queue
 from inturn.queue.reader import Reader
 
-__all__ = ["Message", "Peeked", "Queue", "Reader", "Receipt", "draft"]
+__all__ = ["Message", "Peeked", "Queue", "QueueSettings", "Reader", "Receipt", "draft"]

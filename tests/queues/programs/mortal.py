@@ -19,8 +19,7 @@ from typing import Any
 
 import inturn
 from inturn import faults
-from inturn.core.envelope import QueueSettings
-from inturn.queue import draft
+from inturn.queue import QueueSettings, draft
 
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
 POINTS = [*faults.OF_A_TRANSACTION, "received", "applied", "answered"]
