@@ -117,12 +117,15 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    inside = F.col("missing_from").isNotNull()
     inner = _hole(F.col("missing_from") + 1, F.col("o") - 1, F.col("opened"), F.col("opened_us"))
-    parts = [F.when(F.col("missing_from").isNotNull(), inner)]
+    parts, some = [F.when(inside, inner)], inside
     if start is not None:
         lacking = (F.col("bad") == GOOD) & F.col("below").isNull() & (F.col("o") > start)
         parts.append(F.when(lacking, _hole(F.lit(start), F.col("o") - 1, F.lit(1), F.col("k_first"))))
-    found = rows.select("g", "e", "size", F.inline(F.array_compact(F.array(*parts))))
+        some |= lacking
+    few = rows.where(some)  # it saves making an array for each of the others
+    found = few.select("g", "e", "size", F.inline(F.array_compact(F.array(*parts))))
     wide = "decimal(38,0)"  # numbers that do not count may lie further apart than a long can say
     return found.withColumn("missing", F.col("last").cast(wide) - F.col("first").cast(wide) + 1)
 
