@@ -28,8 +28,10 @@ from inturn.core.envelope import (
     first_number,
 )
 from inturn.core.errors import StoreError
+from inturn.core.idempotency import Answer, Request
 from inturn.faults import reach
 from inturn.store.sqlite.connection import connect, queries, said
+from inturn.store.sqlite.keys import decide_key
 
 _SQL: Final = queries()
 _ENTRY: Final = len(Entry._fields)
@@ -418,6 +420,10 @@ class SqliteStore:
         why = Why.READY if hold is None else Why.DELAYED if hold.token is None else Why.IN_FLIGHT
         until_ms, token = (hold.until_ms, hold.token) if hold else (None, None)
         return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0)
+
+    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+        """Decide about an idempotency key."""
+        return decide_key(self.connection, _SQL, space, key, request, now_ms)
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         """Run a statement of the caller's.
