@@ -1,25 +1,18 @@
-"""Keys of each kind with a clock that can be moved, and a real Redis server on this machine."""
+"""Keys of each kind behind a desk, and a real Redis server on this machine."""
 
-import asyncio
 import importlib.util
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
+from key_desk import KINDS, Desk, made
 
-import inturn
-from inturn.database import wall_clock_ms
-from inturn.idempotency import IdempotencyKeys, MemoryKeys, RedisKeys
-
-KINDS = ["memory", "sqlite", "redis"]
-_names = count()
+from inturn.idempotency import IdempotencyKeys
 
 
 def _redis_server() -> str | None:
@@ -64,43 +57,6 @@ def redis_client(redis_port: int) -> Iterator[redis.Redis]:
     with redis.Redis(host="127.0.0.1", port=redis_port) as client:
         client.flushall()
         yield client
-
-
-class Desk:
-    """Keys and their clock, which goes as it does and can be moved; verbs are called from a thread or from a task."""
-
-    def __init__(self, keys: IdempotencyKeys, move: Callable[[float], None], *, in_tasks: bool = False) -> None:
-        self.keys = keys
-        self.move = move
-        self._in_tasks = in_tasks
-
-    def __getattr__(self, verb: str) -> Any:
-        bound = getattr(self.keys, verb)
-        return (lambda *args, **more: asyncio.run(bound.aio(*args, **more))) if self._in_tasks else bound
-
-
-def made(kind: str, path: Path, request: pytest.FixtureRequest) -> tuple[IdempotencyKeys, Callable[[float], None]]:
-    """New keys, and what moves their clock by seconds."""
-    offset_ms = 0
-
-    def move(seconds: float) -> None:
-        nonlocal offset_ms
-        offset_ms += round(seconds * 1000)
-
-    def clock() -> int:
-        return wall_clock_ms() + offset_ms
-
-    if kind == "memory":
-        return MemoryKeys(clock=clock), move
-    if kind == "sqlite":
-        db = inturn.open(path / "shop.db", durable=False, clock=clock)
-        request.addfinalizer(db.close)
-        return db.idempotency_keys("payments"), move
-    keys = RedisKeys(request.getfixturevalue("redis_client"), f"payments-{next(_names)}")
-    server: Any = keys.writer
-    its_own = server._now_us
-    server._now_us = lambda pipe: its_own(pipe) + offset_ms * 1000
-    return keys, move
 
 
 @pytest.fixture(params=KINDS)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conftest import Desk
+from key_desk import Desk
 
 from inturn.core import limits
 from inturn.core.errors import InputError, KeyConflict, LockLost
