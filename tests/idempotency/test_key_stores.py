@@ -3,6 +3,11 @@
 import asyncio
 import builtins
 import sqlite3
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +17,11 @@ import redis.asyncio
 from key_desk import Desk, made
 
 import inturn
+from inturn.core import limits
 from inturn.core.errors import InputError, LockLost, SetupError, StoreError
+from inturn.core.idempotency import decide
 from inturn.database import Database
-from inturn.idempotency import Completed, InProgress, MemoryKeys, RedisKeys
+from inturn.idempotency import Completed, InProgress, MemoryKeys, RedisKeys, memory
 
 
 @pytest.fixture
@@ -178,20 +185,54 @@ def test_a_client_that_decodes_is_a_client_too(redis_port: int, redis_client: re
         assert RedisKeys(redis_client).try_lock("tx-1") == Completed("tx-1", '"☃"')
 
 
-def test_whoever_comes_between_is_noticed(redis_client: redis.Redis) -> None:
-    keys = RedisKeys(redis_client)
+def between(keys: RedisKeys, act: Callable[[], object]) -> None:
+    """Do it once, after the next request has read and before it writes."""
     server: Any = keys.writer
-    its_own, others = server._now_us, iter(range(3))
+    its_own, acts = server._now_us, [act]
 
-    def between(pipe: Any) -> int:
-        for number in others:
-            redis_client.set(f"inturn:{{keys:{number}}}", 0)
-            if RedisKeys(redis_client).try_lock("tx-1"):
-                break
+    def now_us(pipe: Any) -> int:
+        if acts:
+            acts.pop()()
         return int(its_own(pipe))
 
-    server._now_us = between
+    server._now_us = now_us
+
+
+def test_of_two_locks_the_one_that_comes_between_is_noticed(redis_client: redis.Redis) -> None:
+    keys, others = RedisKeys(redis_client), RedisKeys(redis_client)
+    between(keys, lambda: others.try_lock("tx-1"))
     assert isinstance(keys.try_lock("tx-1"), InProgress)
+
+
+def test_of_an_accept_and_a_release_the_one_that_comes_between_is_noticed(redis_client: redis.Redis) -> None:
+    """Both by who has the lock: it cannot be done and not done."""
+    keys, others = RedisKeys(redis_client), RedisKeys(redis_client)
+    lock = keys.try_lock("tx-1")
+    assert lock
+    between(keys, lambda: others.accept(lock))
+    with pytest.raises(LockLost, match="accepted before"):
+        keys.release(lock)
+    assert isinstance(keys.try_lock("tx-1"), Completed)
+
+
+def test_a_counter_that_two_keys_share_is_never_set_back(redis_client: redis.Redis) -> None:
+    keys, others = RedisKeys(redis_client), RedisKeys(redis_client)
+    shard = zlib.crc32(b"tx-1") % limits.KEY_TOKEN_SHARDS
+    second = next(name for name in map(str, count()) if zlib.crc32(name.encode()) % limits.KEY_TOKEN_SHARDS == shard)
+    tokens = []
+
+    def lock_and_release(times: int) -> None:
+        for _ in range(times):
+            lock = others.try_lock(second)
+            assert lock
+            tokens.append(lock.fencing_token)
+            others.release(lock)
+
+    lock_and_release(1)
+    between(keys, lambda: lock_and_release(3))
+    assert keys.try_lock("tx-1")
+    lock_and_release(1)
+    assert tokens == sorted(set(tokens))
 
 
 def test_who_is_always_too_late_is_told(redis_client: redis.Redis) -> None:
@@ -199,13 +240,13 @@ def test_who_is_always_too_late_is_told(redis_client: redis.Redis) -> None:
     server: Any = keys.writer
     its_own = server._now_us
 
-    def between(pipe: Any) -> int:
-        for name in ("tx-1", "other"):
-            if lock := RedisKeys(redis_client).try_lock(name):
-                RedisKeys(redis_client).release(lock)
+    def now_us(pipe: Any) -> int:
+        lock = RedisKeys(redis_client).try_lock("tx-1")
+        assert lock
+        RedisKeys(redis_client).release(lock)
         return int(its_own(pipe))
 
-    server._now_us = between
+    server._now_us = now_us
     with pytest.raises(StoreError, match="others came between 100 times"):
         keys.try_lock("tx-1")
 
@@ -252,3 +293,14 @@ def test_an_error_of_the_database_leaves_the_key_as_it_was(db: Database) -> None
     with db.transaction() as tx:
         tx.execute("drop trigger no")
     keys.accept(lock)
+
+
+def test_a_decision_in_memory_is_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*args: Any) -> Any:
+        time.sleep(0.001)
+        return decide(*args)
+
+    monkeypatch.setattr(memory, "decide", slow)
+    keys = MemoryKeys()
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(map(bool, threads.map(keys.try_lock, ["tx-1"] * 8))) == 1

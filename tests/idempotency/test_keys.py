@@ -148,6 +148,7 @@ def test_keys_are_apart(desk: Desk) -> None:
         ("try_lock", {"key": ""}),
         ("try_lock", {"key": "k" * 1_001}),
         ("try_lock", {"key": 7}),
+        ("try_lock", {"key": "\ud800"}),
         ("try_lock", {"key": "k", "timeout_s": 0}),
         ("try_lock", {"key": "k", "timeout_s": float("nan")}),
         ("try_lock", {"key": "k", "timeout_s": 60_000}),  # milliseconds, most likely

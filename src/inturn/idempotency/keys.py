@@ -181,7 +181,7 @@ class IdempotencyKeys:
         return self._command(lock.key, request, lambda answer: _check_not_lost(lock, answer), tx)
 
     def _command(self, key: str, request: Request, answer: Callable[[Answer], T], tx: Transaction | None) -> Command[T]:
-        if not isinstance(key, str) or not 0 < len(key) <= limits.ID_LENGTH:
+        if not isinstance(key, str) or not 0 < len(key) <= limits.ID_LENGTH or not _is_unicode(key):
             msg = f"{key!r} is no key: it is text of 1 to {limits.ID_LENGTH} characters"
             raise InputError(msg)
         if tx is not None and not self.joins_transactions:
@@ -211,6 +211,11 @@ def encoded(result: Any) -> str:
         msg = f"a result of {len(text):,} characters of JSON cannot be kept: {limits.BODY_BYTES:,} is the most"
         raise InputError(msg)
     return text
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no half of a surrogate pair, which no store can hold."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _milliseconds(what: str, seconds: float, most_s: int) -> int:
