@@ -1339,3 +1339,72 @@ def test_with_a_task_factory_that_begins_tasks_at_once() -> None:
         await work.end_all()
 
     run(test)
+
+
+# ── posting ──
+
+
+async def _posted(broker: QueueBroker, *tasks: tuple[Any, Hashable]) -> Work:
+    work = Work()
+    for name, group in tasks:
+        broker.post(work, name, group=group)
+    await settle()
+    return work
+
+
+@in_loop
+async def test_what_is_posted_takes_turns_like_everything_else() -> None:
+    async with QueueBroker(max_active=2, max_queued=2) as broker:
+        work = await _posted(broker, ("a1", "a"), ("a2", "a"), ("b1", "b"), ("c1", None))
+        assert work.begun == names("a1 b1")
+        with pytest.raises(QueueFull):
+            broker.post(work, "too many")
+        await work.end("a1")
+        assert work.begun == names("a1 b1 a2")
+        await work.end_all()
+    assert work.begun == names("a1 b1 a2 c1")
+    with pytest.raises(BrokerStopped):
+        broker.post(work, "late")
+
+
+def test_an_error_of_what_is_posted_goes_to_the_loop_and_the_next_one_runs() -> None:
+    begun: list[int] = []
+
+    async def fail(number: int) -> None:
+        begun.append(number)
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        async with QueueBroker(max_active=1) as broker:
+            for number in range(3):
+                broker.post(fail, number)
+
+    loop = VirtualLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main())
+    assert begun == [0, 1, 2]
+    assert [type(context["exception"]) for context in loop.complaints] == [ZeroDivisionError] * 3
+
+
+@in_loop
+async def test_stopping_lets_what_is_posted_end_or_cancels_it() -> None:
+    for cancel in (False, True):
+        broker = QueueBroker(max_active=1)
+        work = await _posted(broker, ("running", None), ("waiting", None))
+        stopping = asyncio.create_task(broker.stop(cancel=cancel))
+        await settle()
+        assert stopping.done() is cancel
+        if not cancel:
+            await work.end("running")
+        await stopping
+        assert (work.begun, work.running, broker.active, broker.queued) == (["running"], set(), 0, 0)
+
+
+@in_loop
+async def test_one_that_is_posted_and_cancels_itself_harms_no_other() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    async with QueueBroker(max_active=1) as broker:
+        broker.post(cancelled, group="a")
+        assert await broker.submit(nothing, 7, group="a") == 7

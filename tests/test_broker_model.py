@@ -112,6 +112,7 @@ class Broker(RuleBasedStateMachine):
         self.tasks: dict[int, Task[None]] = {}  # as far as anybody has them
         self.callers: dict[int, asyncio.Task[Any]] = {}  # who is in turn, or in put
         self.puts: set[int] = set()
+        self.posted: set[int] = set()
         self.refused: set[int] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -156,7 +157,7 @@ class Broker(RuleBasedStateMachine):
         task.add_done_callback(ended)
 
     @rule(
-        way=st.sampled_from(["submit", "put", "turn"]),
+        way=st.sampled_from(["submit", "post", "put", "turn"]),
         group=st.sampled_from([None, "a", "a", "b", "c"]),
         timeout_s=st.sampled_from([None, None, 0, 1, 2, 5]),
         hold=st.booleans(),
@@ -164,6 +165,8 @@ class Broker(RuleBasedStateMachine):
     def arrive(self, way: str, group: Hashable, timeout_s: float | None, hold: bool) -> None:
         self.count += 1
         number = self.count
+        if way == "post":
+            timeout_s, hold = None, False
         deadline = None if timeout_s is None else self.loop.time() + timeout_s
         job = Job(group, deadline, hold and way != "turn")
         taken = self.model.arrive(number, job, put=way == "put")
@@ -171,6 +174,9 @@ class Broker(RuleBasedStateMachine):
         async def arriving() -> None:
             if way == "submit":
                 self.keep(number, self.broker.submit(self.work, number, group=group, timeout_s=timeout_s, hold=hold))
+            elif way == "post":
+                self.posted.add(number)
+                self.broker.post(self.work, number, group=group)
             elif way == "put":
                 self.puts.add(number)
                 self.callers[number] = asyncio.create_task(self.put(number, group, timeout_s, hold))
@@ -209,10 +215,10 @@ class Broker(RuleBasedStateMachine):
         del task
         self.run(asyncio.sleep(0))
 
-    @precondition(lambda self: self.model.waiting or self.model.active)
+    @precondition(lambda self: {*self.model.waiting, *self.model.active} - self.posted)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from(sorted([*self.model.waiting, *self.model.active])))
+        number = data.draw(st.sampled_from(sorted({*self.model.waiting, *self.model.active} - self.posted)))
         (self.tasks.get(number) or self.callers[number]).cancel()
         self.model.give_up(number)
         self.run(asyncio.sleep(0))

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from copy import deepcopy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -85,29 +86,39 @@ class Database:
         self.writer.close()
         self.store.close()
 
-    def queue(self, name: str, settings: QueueSettings | None = None, *, create: bool = True) -> Queue:
+    def queue(
+        self,
+        name: str,
+        settings: QueueSettings | None = None,
+        *,
+        create: bool = True,
+        tx: "Transaction | None" = None,
+    ) -> Queue:
         """A queue, which is made if it is not there.
 
         Args:
             name: what it is called, 1 to 200 characters.
             settings: how it delivers; None: as it does, and as usual if it is new.
             create: whether it is made if it is not there.
+            tx: a transaction of the caller's.
 
         Raises:
             QueueExists: if it is there with other settings; ``Queue.configure`` changes them.
             NoSuchQueue: if it is not there, and not to be made.
         """
         if create:
-            self.create(name, settings)
+            self.create(name, settings, tx)
         elif settings is not None:
             msg = f"settings are for a queue that may be made; of {name!r}, which is there, configure() changes them"
             raise InputError(msg)
         else:
-            Queue(self.writer, name).info()
+            Queue(self.writer, name).info(tx)
         return Queue(self.writer, name)
 
     @operation
-    def create(self, name: str, settings: QueueSettings | None = None) -> Command[QueueInfo]:
+    def create(
+        self, name: str, settings: QueueSettings | None = None, tx: "Transaction | None" = None
+    ) -> Command[QueueInfo]:
         """Make a queue if it is not there; what is known of it is returned.
 
         Raises:
@@ -126,9 +137,9 @@ class Database:
             elif settings is not None and settings != info.settings:
                 msg = f"the queue {name!r} is there with other settings: {_differences(info.settings, settings)}"
                 raise QueueExists(msg)
-            return info
+            return deepcopy(info)
 
-        return Ask(name, make)
+        return Ask(name, make).within(tx)
 
     @operation
     def queues(self) -> Command[list[str]]:

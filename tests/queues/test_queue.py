@@ -269,6 +269,22 @@ def test_a_transaction_keeps_all_of_it_or_nothing(db: Database) -> None:
         assert tx.execute("select balance from account").fetchall() == [(5,)]
 
 
+def test_everything_can_be_done_and_seen_within_a_transaction(db: Database) -> None:
+    with db.transaction() as tx:
+        queue = db.queue("q", tx=tx)
+        reader = queue.reader("r")
+        assert reader.read(tx=tx) == []
+        sent = queue.send("x", group="a", tx=tx)
+        assert (queue.depth(tx).messages, [view.group for view in queue.groups(tx=tx)]) == (1, ["a"])
+        assert [each.body for each in (*queue.peek(tx=tx), *reader.read(tx=tx))] == ["x", "x"]
+        reader.commit(sent.sequence_number, tx)
+        assert reader.position(tx) == queue.info(tx).readers["r"] == sent.sequence_number
+        reader.delete(tx)
+        assert queue.purge(tx) == 1
+        queue.delete(tx)
+    assert db.queues() == []
+
+
 def test_a_receive_within_a_transaction(db: Database) -> None:
     queue = db.queue("q")
     queue.send("x", group="a")

@@ -149,6 +149,18 @@ def test_a_group_that_lacks_its_beginning_has_a_gap_there(spark: SparkSession, s
     assert f"order={order}, on_gap=Wait(" in report.grade.line or report.grade.name == "Monotone"
 
 
+@pytest.mark.parametrize(("first", "second"), [(-(2**63), 1 - 2**63), (2**63 - 2, 2**63 - 1)])
+def test_the_least_and_the_greatest_revisions_are_told_like_others(
+    spark: SparkSession, first: int, second: int
+) -> None:
+    log = [("a", first, "x"), ("a", first, "x"), ("a", second, "y"), ("a", second, "y"), ("a", second, "z")]
+    df = spark.createDataFrame(log, "account string, revision bigint, says string").coalesce(1)
+    report = audit(df, group="account", order="revision")
+    assert {str(kind): found.messages for kind, found in report.found.items()} == {"duplicate": 2, "conflict": 1}
+    assert report.gaps is not None
+    assert report.gaps.lost == report.gaps.open == 0
+
+
 def test_a_log_that_is_cut_off_at_its_beginning_has_no_gap_there(spark: SparkSession) -> None:
     log = [(g, 500 + 7 * at + n) for at, g in enumerate("abc") for n in range(8)]
     report = audit(spark.createDataFrame(log, "g string, revision bigint").coalesce(1), group="g", order="revision")

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from inturn.broker.deadlines import Deadlines
-from inturn.broker.task import HeldTask, Task, Waiter
+from inturn.broker.task import HeldTask, Posted, Task, Waiter
 from inturn.core import limits
 from inturn.core.errors import BrokerStopped, TurnTimeout
 from inturn.core.turns import Turns
@@ -21,6 +21,7 @@ from inturn.core.turns import Turns
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 STOPPED = "the broker was stopped"
+_RUN = (Task, Posted)  # what workers run; a caller is only told
 
 
 class Turn:
@@ -103,9 +104,9 @@ class QueueBroker:
             raise ValueError(f"max_active={max_active} and max_queued={max_queued} must be at least 1")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
-        self._turns: Turns[Waiter[Any]] = Turns(max_active, max_queued)
+        self._turns: Turns[Waiter[Any] | Posted] = Turns(max_active, max_queued)
         self._deadlines: Deadlines[Waiter[Any]] = Deadlines(self._refuse)
-        self._workers: dict[asyncio.Task[None], Task[Any] | None] = {}  # each with the task that has its slot
+        self._workers: dict[asyncio.Task[None], Task[Any] | Posted | None] = {}  # each with the task that has its slot
         self._drainers: set[asyncio.Future[None]] = set()
 
     @property
@@ -163,6 +164,29 @@ class QueueBroker:
         else:
             self._wait(task, timeout_s)
         return task
+
+    def post(self, function: Callable[[*Args], Awaitable[object]], *args: *Args, group: Hashable = None) -> None:
+        """Run ``await function(*args)`` when it is its turn, and keep nothing of it: a third of the cost of ``submit``.
+
+        For many small tasks whose results nobody asks for. It has no deadline and cannot be cancelled but by ``stop``.
+
+        Args:
+            function: is called in an empty context.
+            args: its arguments.
+            group: of its group it is the only one active; None is no group. What it raises goes to the event loop's
+                exception handler, which logs it if it is not told otherwise.
+
+        Raises:
+            QueueFull: It would have to wait, and ``max_queued`` wait already.
+            BrokerStopped: The broker was stopped.
+        """
+        if self._stopped or self._loop is None:
+            self._open()
+        posted = Posted(function, args, group)
+        if self._turns.take(group):
+            self._grant(posted)
+        else:
+            self._turns.wait(posted)
 
     async def put(
         self,
@@ -274,7 +298,7 @@ class QueueBroker:
             self._deadlines.add(loop, waiter, waiter.deadline)
         return outside
 
-    def _withdraw(self, waiter: Waiter[Any]) -> None:
+    def _withdraw(self, waiter: Waiter[Any] | Posted) -> None:
         self._turns.withdraw(waiter)
         if waiter.deadline is not None:
             self._deadlines.left()
@@ -283,7 +307,7 @@ class QueueBroker:
         self._withdraw(waiter)
         waiter._fail(_late())
 
-    def _next(self, group: Hashable) -> Waiter[Any] | None:
+    def _next(self, group: Hashable) -> Waiter[Any] | Posted | None:
         """Free the group's slot; who has it now, if anybody."""
         while (waiter := self._turns.next(group)) is not None:
             if waiter.deadline is None:
@@ -309,9 +333,9 @@ class QueueBroker:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._release, group)
 
-    def _grant(self, waiter: Waiter[Any]) -> None:
+    def _grant(self, waiter: Waiter[Any] | Posted) -> None:
         """Let one who has its slot begin: a caller goes on, a task gets a worker."""
-        if not isinstance(waiter, Task):
+        if not isinstance(waiter, _RUN):
             waiter.set_result(None)
             return
         nobodys = contextvars.Context()  # else it would keep the context of its first task for as long as it lasts
@@ -329,18 +353,29 @@ class QueueBroker:
         until = monotonic() + limits.BROKER_BURST_S
         try:
             while task is not None:
-                if not task.done() and (rest := task._begin(worker)) is not None:  # done: cancelled in the meantime
-                    await rest
-                waiter = None if task._holds else self._next(task.group)
-                # A cancellation is its task's own: what of it is still pending must not reach another task.
-                task = waiter if isinstance(waiter, Task) and not worker.cancelling() else None
-                if waiter is not None and task is None:
-                    self._grant(waiter)
-                self._workers[worker] = task
+                if isinstance(task, Posted):
+                    try:
+                        await task.function(*task.args)
+                    except Exception as error:  # noqa: BLE001 - it is told
+                        _complain(worker.get_loop(), error)
+                    waiter = self._next(task.group)
+                else:
+                    if not task.done() and (rest := task._begin(worker)) is not None:  # done: cancelled meanwhile
+                        await rest
+                    waiter = None if task._holds else self._next(task.group)
+                task = None
+                if waiter is not None:
+                    # A cancellation is its task's own: what of it is still pending must not reach another task.
+                    if worker.cancelling() or not isinstance(waiter, _RUN):
+                        self._grant(waiter)
+                    else:
+                        task = waiter
                 if monotonic() > until:
+                    self._workers[worker] = task
                     await asyncio.sleep(0)
                     until = monotonic() + limits.BROKER_BURST_S
         finally:
+            self._workers[worker] = task
             del task, waiter  # who keeps an error keeps this frame, and is not to keep others' tasks with it
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
@@ -350,6 +385,10 @@ class QueueBroker:
             self._release(task.group)
         if not worker.cancelled():
             worker.exception()  # told: who awaits the task gets it
+
+
+def _complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
+    loop.call_exception_handler({"message": "what was posted to a broker raised", "exception": error})
 
 
 def _late() -> TurnTimeout:

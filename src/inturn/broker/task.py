@@ -142,6 +142,25 @@ class Task(Waiter[T]):
                 raise error
 
 
+class Posted:
+    """Something to be run of which nothing is kept: no result, no deadline, no context."""
+
+    __slots__ = ("args", "function", "group", "place")
+    deadline = None
+
+    def __init__(self, function: Callable[..., Awaitable[object]], args: tuple[Any, ...], group: Hashable) -> None:
+        self.function = function
+        self.args = args
+        self.group = group
+        self.place: OrderedDict[Any, None] | None = None
+
+    def _fail(self, error: BaseException) -> None:
+        """Nobody waits to be told."""
+
+    def cancel(self) -> None:
+        """Its worker has seen to it."""
+
+
 class HeldTask(Task[T]):
     """A task with ``hold=True``. It is a class of its own since a finalizer would cost every task."""
 

@@ -107,7 +107,11 @@ class Turns(Generic[W]):
                     self._set_aside(waiter)
                     continue
                 busy[group] = None
-            self._count_out(waiter)
+            if self._outside:
+                self._count_out(waiter)
+            else:  # the same, without a call
+                waiter.place = None
+                self.queued -= 1
             return waiter
         self.active -= 1
         return None

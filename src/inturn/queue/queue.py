@@ -148,25 +148,29 @@ class Queue:
         return self._reading(after, limit, pending=True).within(tx)
 
     @operation
-    def depth(self) -> Command[Depth]:
+    def depth(self, tx: Transaction | None = None) -> Command[Depth]:
         """How much is in it."""
 
         def look(store: Store, _now_ms: int) -> Depth:
             info = queue_of(store, self.name)
             return Depth(info.depth, info.last)
 
-        return Ask(self.name, look)
+        return Ask(self.name, look).within(tx)
 
     @operation
-    def groups(self, *names: str, limit: int = 100) -> Command[list[GroupView]]:
+    def groups(self, *names: str, limit: int = 100, tx: Transaction | None = None) -> Command[list[GroupView]]:
         """Where groups stand: those with the oldest heads, or those that are named."""
         check_limit(limit)
-        return Ask(self.name, lambda store, now_ms: store.groups(queue_of(store, self.name), limit, now_ms, names))
+
+        def look(store: Store, now_ms: int) -> list[GroupView]:
+            return store.groups(queue_of(store, self.name), limit, now_ms, names)
+
+        return Ask(self.name, look).within(tx)
 
     @operation
-    def info(self) -> Command[QueueInfo]:
+    def info(self, tx: Transaction | None = None) -> Command[QueueInfo]:
         """Its settings, its readers, its counts."""
-        return Ask(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name)))
+        return Ask(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name))).within(tx)
 
     def _reading(self, after: int, limit: int, *, pending: bool) -> Command[list[Peeked]]:
         check_limit(limit)
@@ -215,14 +219,14 @@ class Queue:
         return Ask(self.name, clear).within(tx)
 
     @operation
-    def delete(self) -> Command[None]:
+    def delete(self, tx: Transaction | None = None) -> Command[None]:
         """Remove the queue with all that is in it."""
 
         def remove(store: Store, _now_ms: int) -> None:
             queue_of(store, self.name)
             store.save(self.name, None)
 
-        return Ask(self.name, remove)
+        return Ask(self.name, remove).within(tx)
 
     @operation
     def redrive(

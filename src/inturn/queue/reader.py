@@ -21,12 +21,14 @@ class Reader:
         self.name = name
 
     @operation
-    def position(self) -> Command[int]:
+    def position(self, tx: Transaction | None = None) -> Command[int]:
         """The sequence number up to which it has read; 0 before the first."""
-        return Ask(self.queue, lambda store, _now_ms: queue_of(store, self.queue).readers.get(self.name, 0))
+        return Ask(self.queue, lambda store, _now_ms: queue_of(store, self.queue).readers.get(self.name, 0)).within(tx)
 
     @operation
-    def read(self, limit: int = 100, *, after: int | None = None) -> Command[list[Peeked]]:
+    def read(
+        self, limit: int = 100, *, after: int | None = None, tx: Transaction | None = None
+    ) -> Command[list[Peeked]]:
         """The next messages, in the order of their sequence numbers.
 
         They come again until :meth:`commit` says that they were read.
@@ -34,6 +36,7 @@ class Reader:
         Args:
             limit: how many at most.
             after: a sequence number; None: the reader's own position.
+            tx: a transaction of the caller's.
         """
         check_limit(limit)
 
@@ -44,7 +47,7 @@ class Reader:
             begin = info.readers[self.name] if after is None else after
             return [Peeked(entry) for entry in store.read(info, begin, limit)]
 
-        return Ask(self.queue, look)
+        return Ask(self.queue, look).within(tx)
 
     @operation
     def commit(self, sequence_number: int, tx: Transaction | None = None) -> Command[None]:
@@ -57,7 +60,7 @@ class Reader:
         return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number)).within(tx)
 
     @operation
-    def delete(self) -> Command[None]:
+    def delete(self, tx: Transaction | None = None) -> Command[None]:
         """Forget the reader: nothing is kept for it any more."""
 
         def forget(store: Store, _now_ms: int) -> None:
@@ -65,7 +68,7 @@ class Reader:
             info.readers.pop(self.name, None)
             store.save(info.name, info)
 
-        return Ask(self.queue, forget)
+        return Ask(self.queue, forget).within(tx)
 
     def _set(self, store: Store, position: int, *, forth: bool = False) -> None:
         info = queue_of(store, self.queue)

@@ -37,7 +37,7 @@ class _Caller:
         command: what is to be done.
         until: when a receive has waited long enough, by the monotonic clock.
         outcome: the answer, once there is one.
-        has_lead: whether it has been given the lead.
+        has_lead: whether it has the lead itself; for a task with a command the helper has it.
         is_gone: whether it waits no more.
     """
 
@@ -215,16 +215,17 @@ class Writer:
     # --- the lead ---
 
     def _enter(self, caller: _Caller) -> bool:
-        """Come in; whether the caller has the lead now."""
+        """Come in; whether nobody leads, so that the caller does, or the helper for it."""
         with self._mutex:
             if self._is_closed:
                 raise _closed()
             if self._is_led:
                 self._callers.append(caller)
                 return False
-            self._is_led = caller.has_lead = True
+            self._is_led = True
             if caller.command is not None:
                 self._callers.append(caller)
+            caller.has_lead = caller.command is None or isinstance(caller, _Thread)
             return True
 
     def _begin(self, caller: _Caller, leader: Leader, owner: Any) -> None:
@@ -244,8 +245,7 @@ class Writer:
             following = self._callers[0]
             if following.command is None:
                 self._callers.popleft()
-            if isinstance(following, _Thread) or following.command is None:
-                following.has_lead = True
+            following.has_lead = following.command is None or isinstance(following, _Thread)
         if following.has_lead:
             self._tell([following])
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from inturn.spark.audit.log import GOOD, Key, Log
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, WindowSpec
+    from pyspark.sql import Column, DataFrame, WindowSpec
 
 
 def timelines(key: Key, *more: str) -> "WindowSpec":
@@ -34,6 +34,13 @@ def so_far(window: "WindowSpec") -> "WindowSpec":
     return window.rowsBetween(Window.unboundedPreceding, 0)
 
 
+def follows_gap(place: "Column", below: "Column") -> "Column":
+    """Whether a revision is missing between a row's place and the one below; also at the ends of the numbers."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    return F.try_add(below, F.lit(1)) < place
+
+
 def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
     """The rows that have something to tell.
 
@@ -46,14 +53,13 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
         Rows that are sorted by ``key``, ``down``, ``c`` and ``p``, with these columns more:
 
         * ``p``: the place in which it arrived, from 1; ``k``: the clock of its group then.
-        * ``top``: the greatest place that had arrived before it; null for the first.
+        * ``top``: the greatest place that had arrived by then, its own among them.
         * ``down``: its place the other way round, so that sorting begins with the highest.
         * ``above``, ``below``: the place of the next row up and down; the same where several messages have one.
         * ``again``: whether an earlier message has its place and its content.
-        * ``p_above``, ``k_above``: when the first message of a higher place had arrived. If messages share a place,
-          only the first row of them has it right; the others' are less.
-        * ``n``: rows so far; ``k_first``, ``k_last``: of the group so far. In a group's last row, whose ``below`` is
-          null, they are the group's, and its place is the lowest.
+        * ``p_over``, ``k_over``: when the first message of its place or a higher one had arrived, of the rows so far.
+        * ``n``: rows so far; ``k_last``: the clock so far. In a group's last row, whose ``below`` is null, they are
+          the group's; its ``k_over`` is the group's first, and its place the lowest.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -65,7 +71,7 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
         "*",
         F.bitwise_not("o").alias("down"),  # unlike -o, it has a value for every number
         F.row_number().over(arrivals).alias("p"),
-        F.max("o").over(before(arrivals)).alias("top"),
+        F.max("o").over(so_far(arrivals)).alias("top"),
         (F.max("t").over(so_far(arrivals)) if with_time else nothing).alias("k"),
     )
     falling = timelines(key).orderBy("down", "c", "p")
@@ -76,9 +82,8 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
         F.lead("o").over(falling).alias("below"),
         (F.lag("c").over(falling) == F.col("c")).alias("alike"),
         F.row_number().over(falling).alias("n"),
-        F.min("p").over(before(falling)).alias("p_above"),
-        (F.min("k").over(before(falling)) if with_time else nothing).alias("k_above"),
-        (F.min("k").over(so_far(falling)) if with_time else nothing).alias("k_first"),
+        F.min("p").over(so_far(falling)).alias("p_over"),
+        (F.min("k").over(so_far(falling)) if with_time else nothing).alias("k_over"),
         (F.max("k").over(so_far(falling)) if with_time else nothing).alias("k_last"),
     )
     shared = (F.col("above") == place) | (F.col("below") == place)
@@ -86,7 +91,7 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
     if log.keys.place:
         tells |= place < F.col("top")
     if log.counts:
-        tells |= F.col("above") - 1 > place
+        tells |= follows_gap(place, F.col("below"))
     if log.keys.id:
         tells |= F.col("i").isNull()
     again = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003

@@ -140,9 +140,9 @@ def _judged(log: Log, keep: "Keep") -> "DataFrame":
 
     rows = ids.marked(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
     whole = keep(judged(telling(rows, log.key, log), log.key, log))
-    suspects = whole.where("suspect").select("h", "g").distinct()
-    if not suspects.count():  # unlike isEmpty, it works all of the log out, side by side
+    if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
         return whole
+    suspects = whole.where("suspect").select("h", "g").distinct()
     again = restarts.divided(rows.join(suspects, ["h", "g"], "left_semi"))
     anew = judged(telling(again, EPOCH, log), EPOCH, log)
     return keep(whole.join(suspects, ["h", "g"], "left_anti").unionByName(anew))

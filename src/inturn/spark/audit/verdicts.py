@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from inturn.spark.audit import restarts
 from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, Key, Log
-from inturn.spark.audit.passes import before, timelines
+from inturn.spark.audit.passes import before, follows_gap, timelines
 from inturn.spark.audit.report import Kind
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         ``k_first``, ``k_last``, and:
 
         * ``kinds``: the kinds of faults of the message, an array of texts; null for none.
-        * ``missing_to``: the revision before which all behind this one are missing; null for none.
+        * ``missing_from``: the revision behind which all before this one are missing; null for none.
         * ``opened``, ``opened_us``: when that gap opened: the place of arrival, and the clock.
         * ``positions``: of a late one, messages of the group since the first that overtook it, itself among them.
         * ``waited``: of a late one, the same in microseconds; null where there is no time.
@@ -45,8 +45,6 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         "*",
         F.min("p").over(shared).alias("p_first"),
         F.min_by("c", "p").over(shared).alias("c_first"),
-        F.max("p_above").over(shared).alias("p_over"),
-        F.max("k_above").over(shared).alias("k_over"),
     )
     first = F.col("p") == F.col("p_first")
     rival = good & ~first & ~F.col("again") & (F.col("c") != F.col("c_first"))
@@ -61,7 +59,7 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
     )
     if log.counts:
         rival_kind = F.when(F.col("writers"), Kind.TWO_WRITERS).otherwise(Kind.CONFLICT)
-        gap = good & (F.col("above") - 1 > place)
+        gap = good & follows_gap(place, F.col("below"))
         if log.hides_restarts:
             suspect = restarts.may_start(rival=rival, first=good & first)
     misplaced = F.when(F.col("bad") == UNREADABLE, Kind.UNREADABLE).when(F.col("bad") == NO_GROUP, Kind.NO_GROUP)
@@ -77,11 +75,12 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
     kinds = F.array_compact(F.array(*(F.when(fault, kind) for fault, kind in faults)))
     faulty = functools.reduce(operator.or_, (F.coalesce(fault, F.lit(False)) for fault, _ in faults))  # noqa: FBT003
     return rows.select(
-        *("h", "g", "e", "o", "f", "m", "bad", "p", "n", "below", "k_first", "k_last", "size"),
+        *("h", "g", "e", "o", "f", "m", "bad", "p", "n", "below", "k_last", "size"),
+        F.col("k_over").alias("k_first"),
         F.when(faulty, kinds).alias("kinds"),
-        F.when(gap, F.col("above")).alias("missing_to"),
-        F.when(gap, F.col("p_above")).alias("opened"),
-        F.when(gap, F.col("k_above")).alias("opened_us"),
+        F.when(gap, F.col("below")).alias("missing_from"),
+        F.when(gap, F.col("p_over")).alias("opened"),
+        F.when(gap, F.col("k_over")).alias("opened_us"),
         F.when(late, F.col("p") - F.col("p_over")).alias("positions"),
         F.when(late, F.col("k") - F.col("k_over")).alias("waited"),
         F.when(late, top.cast("double") - place.cast("double")).alias("behind"),
@@ -118,12 +117,15 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    inner = _hole(F.col("o") + 1, F.col("missing_to") - 1, F.col("opened"), F.col("opened_us"))
-    parts = [F.when(F.col("missing_to").isNotNull(), inner)]
+    inside = F.col("missing_from").isNotNull()
+    inner = _hole(F.col("missing_from") + 1, F.col("o") - 1, F.col("opened"), F.col("opened_us"))
+    parts, some = [F.when(inside, inner)], inside
     if start is not None:
         lacking = (F.col("bad") == GOOD) & F.col("below").isNull() & (F.col("o") > start)
         parts.append(F.when(lacking, _hole(F.lit(start), F.col("o") - 1, F.lit(1), F.col("k_first"))))
-    found = rows.select("g", "e", "size", F.inline(F.array_compact(F.array(*parts))))
+        some |= lacking
+    few = rows.where(some)  # it saves making an array for each of the others
+    found = few.select("g", "e", "size", F.inline(F.array_compact(F.array(*parts))))
     wide = "decimal(38,0)"  # numbers that do not count may lie further apart than a long can say
     return found.withColumn("missing", F.col("last").cast(wide) - F.col("first").cast(wide) + 1)
 

@@ -60,7 +60,7 @@ def _points(rows: "DataFrame", chosen: list[str], log: Log) -> tuple[dict[str, l
         "m",
         F.col("e").alias("epoch"),
         F.try_element_at("kinds", F.lit(1)).alias("kind"),
-        (F.col("kinds").isNotNull() | F.col("missing_to").isNotNull()).alias("told"),
+        (F.col("kinds").isNotNull() | F.col("missing_from").isNotNull()).alias("told"),
     )
     own = Window.partitionBy("g")
     arrivals = own.orderBy("f", "m")

@@ -76,6 +76,7 @@ def _settings(cores: str | int, memory: str, *, ui: bool) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * tasks),  # the 200 of a cluster cost a local run most of its time
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.codegen.cache.maxEntries": "1000",  # with the usual 100 an audit compiles all of its code anew
         "spark.sql.warehouse.dir": _scratch().as_uri(),  # else a folder in the working directory
     }
 

@@ -11,6 +11,12 @@ on conflict (number) do update
 set settings = excluded.settings, readers = excluded.readers,
     depth = excluded.depth, last = excluded.last, tokens = excluded.tokens;
 
+-- name: queues_made
+select value from inturn_meta where name = 'queues';
+
+-- name: set_queues_made
+insert or replace into inturn_meta (name, value) values ('queues', ?);
+
 -- name: count
 update inturn_queue set depth = ?, last = ?, tokens = ? where number = ?;
 

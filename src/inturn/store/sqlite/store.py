@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-import msgspec
-
 from inturn.core import dedup, delivery, limits
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import (
@@ -22,7 +20,6 @@ from inturn.core.envelope import (
     Entry,
     GroupView,
     QueueInfo,
-    QueueSettings,
     Sent,
     Why,
     first_number,
@@ -30,14 +27,15 @@ from inturn.core.envelope import (
 from inturn.core.errors import StoreError
 from inturn.core.idempotency import Answer, Request
 from inturn.faults import reach
-from inturn.store.sqlite.connection import connect, queries, said
-from inturn.store.sqlite.keys import decide_key
+from inturn.store.sqlite.catalog import Catalog, passed
+from inturn.store.sqlite.connection import connect, said
+from inturn.store.sqlite.keys import Keys
+from inturn.store.sqlite.statements import Statements
 
-_SQL: Final = queries()
 _ENTRY: Final = len(Entry._fields)
 
 
-class SqliteStore:
+class SqliteStore(Statements):
     """Queues in one SQLite file; several processes may have it open.
 
     Args:
@@ -50,24 +48,11 @@ class SqliteStore:
     """
 
     def __init__(self, path: str, *, durable: bool = True) -> None:
+        super().__init__(connect(path, durable=durable))
         self._path = path
-        self.connection: Final = connect(path, durable=durable)
-        self._queues: dict[str, QueueInfo] | None = None
-        self._changed: set[str] = set()
-        self._seen_version = -1
+        self._catalog = Catalog(self.connection)
+        self._keys = Keys(self.connection)
         self._now_ms = 2**63
-
-    def _one(self, name: str, *values: Any) -> Any:
-        return self.connection.execute(_SQL[name], values).fetchone()
-
-    def _all(self, name: str, *values: Any) -> list[Any]:
-        return self.connection.execute(_SQL[name], values).fetchall()
-
-    def _do(self, name: str, *values: Any) -> None:
-        self.connection.execute(_SQL[name], values)
-
-    def _do_each(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
-        self.connection.executemany(_SQL[name], rows)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -76,14 +61,14 @@ class SqliteStore:
             self.connection.execute("begin immediate")
             try:
                 reach("in transaction")
+                self._catalog.look()
                 yield
-                self._save_counts()
+                self._catalog.save_counts()
                 reach("before commit")
                 self.connection.execute("commit")
                 reach("after commit")
             except BaseException:
-                self._queues = None
-                self._changed.clear()
+                self._catalog.forget()
                 if self.connection.in_transaction:  # a full disk has rolled back already
                     self.connection.execute("rollback")
                 raise
@@ -91,70 +76,13 @@ class SqliteStore:
             told = said(error, self._path)
             raise told from (None if told is error else error)
 
-    def _save_counts(self) -> None:
-        for name in self._changed:
-            info = (self._queues or {}).get(name)
-            if info is not None:
-                self._do("count", info.depth, info.last, info.tokens, info.number)
-        self._changed.clear()
-
-    # --- queues ---
-
     def queues(self) -> dict[str, QueueInfo]:
-        """All queues by name; read again only if another connection has written."""
-        (version,) = self.connection.execute("pragma data_version").fetchone()
-        if self._queues is None or version != self._seen_version:
-            self._seen_version = version
-            self._queues = {
-                name: QueueInfo(
-                    number,
-                    name,
-                    msgspec.json.decode(settings, type=QueueSettings),
-                    created_ms,
-                    msgspec.json.decode(readers, type=dict[str, int]),
-                    depth,
-                    last,
-                    tokens,
-                )
-                for number, name, settings, readers, created_ms, depth, last, tokens in self._all("queues")
-            }
-        return self._queues
+        """All queues by name."""
+        return self._catalog.queues
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Make, change or remove a queue."""
-        known = self.queues()
-        if info is None or purge:
-            self._purge(known[name])
-        if info is None:
-            self._do("remove_queue", known.pop(name).number)
-            return
-        if info.number == 0:
-            info.number = self._next_queue()
-            info.last = first_number(info.number)
-        known[name] = info
-        settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
-        self._do(
-            "save_queue", info.number, name, settings, readers, info.created_ms, info.depth, info.last, info.tokens
-        )
-        self._do("forget_read", first_number(info.number), self._passed(info))
-
-    def _next_queue(self) -> int:
-        """A number that no queue has had, so that a sequence number of a removed one never comes again."""
-        (number,) = self.connection.execute("select value from inturn_meta where name = 'queues'").fetchone() or (0,)
-        self.connection.execute("insert or replace into inturn_meta values ('queues', ?)", (number + 1,))
-        return int(number) + 1
-
-    def _purge(self, info: QueueInfo) -> None:
-        every = first_number(info.number), first_number(info.number + 1)
-        for table in ("purge_messages", "purge_ready", "purge_holds"):
-            self._do(table, *every)
-        self._do("purge_dedup", info.number)
-        info.depth = 0
-
-    @staticmethod
-    def _passed(info: QueueInfo) -> int:
-        """Up to where every reader has read."""
-        return min(info.readers.values(), default=info.last)
+        self._catalog.save(name, info, purge=purge)
 
     # --- sending ---
 
@@ -198,7 +126,7 @@ class SqliteStore:
         self._do_each("ready_if_first", [(head, number, group) for group, head in heads.items() if head])
         queue.last = last
         queue.depth += len(messages)
-        self._changed.add(queue.name)
+        self._catalog.counted(queue)
         return sent
 
     def _known(self, queue: int, key: tuple[str, str]) -> dedup.Remembered | None:
@@ -232,7 +160,7 @@ class SqliteStore:
                 break
         if holds:
             queue.tokens = token
-            self._changed.add(queue.name)
+            self._catalog.counted(queue)
             self._do_each("set_hold", holds)
         else:
             due = self._one("due", queue.number)
@@ -297,7 +225,7 @@ class SqliteStore:
             for statement in ("remove_message", "remove_hold", "not_ready"):
                 self._do(statement, number)
             queue.depth -= not done
-            self._changed.add(queue.name)
+            self._catalog.counted(queue)
             touched.add((0 if group is not None else number, group))
         return touched
 
@@ -334,7 +262,7 @@ class SqliteStore:
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back or move messages."""
         self._look_at_clock(now_ms)
-        verdicts, passed = [], self._passed(queue)
+        verdicts, read_to = [], passed(queue)
         touched: set[tuple[int, str | None]] = set()
         for change in changes:
             number = change.sequence_number
@@ -351,7 +279,7 @@ class SqliteStore:
             if verdict is not Verdict.DONE:
                 continue
             if change.act is Act.ACK:
-                self._leave(queue, number, passed)
+                self._leave(queue, number, read_to)
             elif change.act is Act.EXTEND:
                 longer = (hold or Hold(None))._replace(until_ms=now_ms + change.ms, since_ms=now_ms, extended=True)
                 self._do("set_hold", number, queue.number, group, *longer)
@@ -367,13 +295,13 @@ class SqliteStore:
         self._refresh(queue, touched, now_ms)
         return verdicts
 
-    def _leave(self, queue: QueueInfo, number: int, passed: int) -> None:
+    def _leave(self, queue: QueueInfo, number: int, read_to: int) -> None:
         """A message is done with; it is kept if a reader has yet to read it."""
-        self._do("remove_message" if number <= passed else "acknowledge", number)
+        self._do("remove_message" if number <= read_to else "acknowledge", number)
         self._do("remove_hold", number)
         self._do("not_ready", number)
         queue.depth -= 1
-        self._changed.add(queue.name)
+        self._catalog.counted(queue)
 
     def _move(self, queue: QueueInfo, entry: Entry, to: QueueInfo, note: str | None, now_ms: int) -> None:
         """Put a message into another queue; where it was sent at first, it is in its old place again."""
@@ -382,11 +310,11 @@ class SqliteStore:
         if not first_number(to.number) < origin < first_number(to.number + 1):
             to.last += 1
             number = to.last
-        self._leave(queue, entry.sequence_number, self._passed(queue))
+        self._leave(queue, entry.sequence_number, passed(queue))
         came = (now_ms, None if number == origin else origin, queue.name, note, to.number)
         self._do("add_moved", number, *entry[1:7], *came)
         to.depth += 1
-        self._changed.add(to.name)
+        self._catalog.counted(to)
         if entry.group is not None:
             after = self._one("second", to.number, entry.group, number)
             self._do("not_ready", after[0] if after else 0)
@@ -423,7 +351,7 @@ class SqliteStore:
 
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
         """Decide about an idempotency key."""
-        return decide_key(self.connection, _SQL, space, key, request, now_ms)
+        return self._keys.decide(space, key, request, now_ms)
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         """Run a statement of the caller's.

@@ -1,0 +1,97 @@
+"""What is known of each queue: kept in memory, and read again when another connection has written."""
+
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from inturn.core.envelope import QueueInfo, QueueSettings, first_number
+from inturn.store.sqlite.statements import Statements
+
+
+class Catalog(Statements):
+    """The queues of one file.
+
+    Args:
+        connection: to the file.
+
+    Attributes:
+        queues: by name, as they are in the transaction that is open.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self.queues: dict[str, QueueInfo] = {}
+        self._version: int | None = None
+        self._counted: dict[str, QueueInfo] = {}
+
+    def look(self) -> None:
+        """A transaction has begun: see whether another connection has written since the last one."""
+        (version,) = self.connection.execute("pragma data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self.queues = {row[1]: _info(*row) for row in self._all("queues")}
+
+    def counted(self, info: QueueInfo) -> None:
+        """The counts of a queue have changed."""
+        self._counted[info.name] = info
+
+    def save_counts(self) -> None:
+        """The transaction is about to end well."""
+        for info in self._counted.values():
+            self._do("count", info.depth, info.last, info.tokens, info.number)
+        self._counted.clear()
+
+    def forget(self) -> None:
+        """The transaction has been rolled back, and with it what is known here."""
+        self._version = None
+        self._counted.clear()
+
+    def save(self, name: str, info: QueueInfo | None, *, purge: bool) -> None:
+        """Make, change or remove a queue."""
+        if info is None or purge:
+            self._purge(self.queues[name])
+        if info is None:
+            self._do("remove_queue", self.queues.pop(name).number)
+            return
+        if info.number == 0:
+            info.number = self._next_number()
+            info.last = first_number(info.number)
+        self.queues[name] = info
+        settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
+        self._do(
+            "save_queue", info.number, name, settings, readers, info.created_ms, info.depth, info.last, info.tokens
+        )
+        self._do("forget_read", first_number(info.number), passed(info))
+
+    def _next_number(self) -> int:
+        """A number that no queue has had, so that a sequence number of a removed one never comes again."""
+        (number,) = self._one("queues_made") or (0,)
+        self._do("set_queues_made", number + 1)
+        return int(number) + 1
+
+    def _purge(self, info: QueueInfo) -> None:
+        every = first_number(info.number), first_number(info.number + 1)
+        for table in ("purge_messages", "purge_ready", "purge_holds"):
+            self._do(table, *every)
+        self._do("purge_dedup", info.number)
+        info.depth = 0
+
+
+def passed(info: QueueInfo) -> int:
+    """Up to where every reader of a queue has read."""
+    return min(info.readers.values(), default=info.last)
+
+
+def _info(number: int, name: str, settings: str, readers: str, created_ms: int, *counts: Any) -> QueueInfo:
+    depth, last, tokens = counts
+    return QueueInfo(
+        number,
+        name,
+        msgspec.json.decode(settings, type=QueueSettings),
+        created_ms,
+        msgspec.json.decode(readers, type=dict[str, int]),
+        depth,
+        last,
+        tokens,
+    )

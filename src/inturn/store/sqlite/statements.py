@@ -1,0 +1,32 @@
+"""The statements of queries.sql, run by their names."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from inturn.store.sqlite.connection import queries
+
+_SQL: Final = queries()
+
+
+class Statements:
+    """Runs statements on a connection.
+
+    Args:
+        connection: to the file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection: Final = connection
+
+    def _one(self, name: str, *values: Any) -> Any:
+        return self.connection.execute(_SQL[name], values).fetchone()
+
+    def _all(self, name: str, *values: Any) -> list[Any]:
+        return self.connection.execute(_SQL[name], values).fetchall()
+
+    def _do(self, name: str, *values: Any) -> None:
+        self.connection.execute(_SQL[name], values)
+
+    def _do_each(self, name: str, rows: Sequence[Sequence[Any]] | Iterable[Sequence[Any]]) -> None:
+        self.connection.executemany(_SQL[name], rows)

@@ -1,0 +1,41 @@
+"""One of several processes over one file.
+
+python colleague.py send FILE GROUPS MESSAGES      sends 1, 2, … to each of its groups, each after the other
+python colleague.py take FILE MESSAGES             applies messages, in one transaction each, until so many are done
+"""
+
+import os
+import sys
+
+import inturn
+
+
+def send(path: str, groups: list[str], messages: int) -> None:
+    with inturn.open(path) as db:
+        queue = db.queue("q")
+        for number in range(1, messages + 1):
+            for group in groups:
+                queue.send(number, group=group)
+
+
+def take(path: str, messages: int) -> None:
+    with inturn.open(path) as db:
+        queue = db.queue("q")
+        while True:
+            for message in queue.receive(5, wait_s=0.2):
+                with db.transaction() as tx:
+                    row = (message.group, message.body, os.getpid())
+                    tx.execute("insert into applied (grp, number, process) values (?, ?, ?)", row)
+                    message.ack(tx)
+            with db.transaction() as tx:
+                (done,) = tx.execute("select count(*) from applied").fetchone()
+            if done >= messages:
+                return
+
+
+if __name__ == "__main__":
+    verb, path, *rest = sys.argv[1:]
+    if verb == "send":
+        send(path, rest[0].split(","), int(rest[1]))
+    else:
+        take(path, int(rest[0]))

@@ -1,0 +1,134 @@
+"""Threads and tasks at once, cancelled at any moment: nobody is left behind, and only one ever writes."""
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inturn.core.errors import LeaseExpired
+from inturn.database import Database
+from inturn.store.sqlite import SqliteStore
+
+
+class Guarded(SqliteStore):
+    """Says so if two write at once."""
+
+    writing = 0
+    wrong = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.wrong += self.writing
+        self.writing += 1
+        try:
+            with super().transaction():
+                yield
+        finally:
+            self.writing -= 1
+
+
+class Storm:
+    """What was sent and what was acknowledged, by whom ever."""
+
+    def __init__(self, db: Database, seed: int) -> None:
+        self.db, self.queue = db, db.queue("q")
+        self.seed = seed
+        self.until = time.monotonic() + 0.7
+        self.sent: set[int] = set()
+        self.done: list[int] = []
+
+    def thread(self, number: int) -> None:
+        chance = random.Random(f"{self.seed} thread {number}")
+        while time.monotonic() < self.until:
+            match chance.choice(["send", "send", "receive", "transaction", "roll back"]):
+                case "send":
+                    self.sent.add(self.queue.send("x", group=f"g{chance.randrange(9)}").sequence_number)
+                case "receive":
+                    for message in self.queue.receive(chance.randrange(1, 5), wait_s=chance.choice([0, 0.01])):
+                        message.ack()
+                        self.done.append(message.sequence_number)
+                case "transaction":
+                    messages = self.queue.receive(2)
+                    with self.db.transaction() as tx:
+                        sent = self.queue.send("x", group="t", tx=tx).sequence_number
+                        self.queue.ack(messages, tx)
+                    self.sent.add(sent)
+                    self.done += [message.sequence_number for message in messages]
+                case "roll back":
+                    with suppress(ZeroDivisionError), self.db.transaction() as tx:
+                        self.queue.send("never", tx=tx)
+                        self.queue.receive(3, tx=tx)
+                        raise ZeroDivisionError
+
+    async def task(self, number: int) -> None:
+        chance = random.Random(f"{self.seed} task {number}")
+        while time.monotonic() < self.until:
+            match chance.choice(["send", "receive", "cancel", "cancel", "transaction"]):
+                case "send":
+                    self.sent.add((await self.queue.send.aio("x", group=f"g{chance.randrange(9)}")).sequence_number)
+                case "receive":
+                    for message in await self.queue.receive.aio(2, wait_s=chance.choice([0, 0.01])):
+                        await message.ack.aio()
+                        self.done.append(message.sequence_number)
+                case "cancel":
+                    waiting = asyncio.create_task(self.queue.receive.aio(2, wait_s=5))
+                    for _ in range(chance.randrange(6)):
+                        await asyncio.sleep(0)
+                    await asyncio.sleep(chance.choice([0, 0, 0.001]))
+                    waiting.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await self.queue.nack.aio(await waiting)  # it had come before it was cancelled
+                case "transaction":
+                    entering = asyncio.create_task(self.in_transaction())
+                    await asyncio.sleep(chance.choice([0, 0, 0.001]))
+                    if chance.random() < 0.3:
+                        entering.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await entering
+
+    async def in_transaction(self) -> None:
+        async with self.db.transaction() as tx:
+            sent = self.queue.send("x", group="t", tx=tx).sequence_number
+            await asyncio.sleep(0)
+        self.sent.add(sent)
+
+    async def tasks(self) -> None:
+        await asyncio.gather(*(self.task(number) for number in range(8)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_storm_leaves_nothing_behind(tmp_path: Path, seed: int) -> None:
+    store = Guarded(str(tmp_path / "shop.db"), durable=False)
+    with Database(store) as db:
+        storm = Storm(db, seed)
+        errors: list[Any] = []
+
+        def guarded(act: Any, *args: Any) -> None:
+            try:
+                act(*args)
+            except BaseException as error:  # noqa: BLE001 - it is what is looked at
+                errors.append(error)
+
+        running = [threading.Thread(target=guarded, args=(storm.thread, number)) for number in range(4)]
+        running += [threading.Thread(target=guarded, args=(lambda: asyncio.run(storm.tasks()),)) for _ in range(2)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in running), "somebody was left behind"
+        assert not [error for error in errors if not isinstance(error, LeaseExpired)]
+        storm.queue.configure(visibility_timeout_s=0)
+        left = [message.sequence_number for message in storm.queue.peek(10_000)]
+        assert store.wrong == 0, "two wrote at once"
+        assert sorted(storm.done) == sorted(set(storm.done)), "acknowledged twice"
+        assert storm.sent == {*left, *storm.done}
+        assert len(storm.done) > 10
+        assert not db.writer._parked
+        assert not db.writer._callers
+        assert not db.writer._is_led
