@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings, checked_name
 from inturn.core.errors import InputError, QueueExists, TransactionOver
+from inturn.idempotency.keys import DatabaseKeys
 from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
 from inturn.store.base import SqlStore, Store
@@ -144,6 +145,17 @@ class Database:
     def queues(self) -> Command[list[str]]:
         """The names of all queues."""
         return Ask("", lambda store, _now_ms: sorted(store.queues()))
+
+    def idempotency_keys(self, name: str) -> DatabaseKeys:
+        """Idempotency keys; those of another name are others. There is nothing to make.
+
+        Args:
+            name: what they are called, 1 to 200 characters.
+
+        Raises:
+            InputError: if that is no name.
+        """
+        return DatabaseKeys(self.writer, name)
 
     def transaction(self) -> "Transaction":
         """Your own SQL and what is done with messages, all of it or nothing; for ``with`` and ``async with``.

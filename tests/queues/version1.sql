@@ -21,9 +21,11 @@ CREATE TABLE inturn_hold (
 );
 INSERT INTO "inturn_hold" VALUES(17592186044418,1,'acct-1',NULL,NULL,1,0,0);
 CREATE TABLE inturn_key (
-    name     text primary key,
-    record   text    not null, -- JSON
-    until_ms integer
+    space    text not null,
+    key      text not null,
+    record   text not null, -- JSON
+    until_ms integer,
+    primary key (space, key)
 ) without rowid;
 CREATE TABLE inturn_message (
     sequence_number integer primary key,

@@ -16,6 +16,10 @@ InturnError
 │   ├── QueueExists    there is one, with other settings
 │   ├── LeaseExpired   the receiver's lease is over: somebody else may have the message, or has done it
 │   └── TransactionOver the caller's transaction took too long and was rolled back
+├── KeyRefused         what an idempotency key stands for was not run, or was not settled
+│   ├── KeyInProgress  somebody else is at it; come again when ``retry_after_s`` has passed
+│   ├── KeyConflict    the key was used for another payload
+│   └── LockLost       the lock was over: somebody else may run, or has run, what the key stands for
 ├── TurnError          a task did not get its turn in a QueueBroker: it has not run, and never will
 │   ├── QueueFull      as many wait as may
 │   ├── TurnTimeout    its deadline passed while it waited; also a TimeoutError
@@ -84,6 +88,33 @@ class LeaseExpired(QueueError):
 
 class TransactionOver(QueueError):
     """The transaction took longer than ``limits.TRANSACTION_S`` and was rolled back; nothing of it was kept."""
+
+
+class KeyRefused(InturnError):
+    """What an idempotency key stands for was not run, or was not settled."""
+
+
+class KeyInProgress(KeyRefused):
+    """Somebody else is at it; whether it will be done nobody knows yet.
+
+    Attributes:
+        retry_after_s: in how many seconds the other's lock is over, if it is not extended.
+    """
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message, retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class KeyConflict(KeyRefused):
+    """The key was used for another payload: the two are not the same request. Nothing was run."""
+
+
+class LockLost(KeyRefused):
+    """The lock of a key is over, so nothing was changed: somebody else may run, or has run, what it stands for."""
 
 
 class TurnError(InturnError):

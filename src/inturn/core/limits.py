@@ -101,3 +101,22 @@ BROKER_QUEUED: Final = 10_000
 BROKER_BURST_S: Final = 0.001
 """For how long a worker of a ``QueueBroker`` runs one task after the other before it lets the event loop see to
 others; tasks that wait for something do so by themselves."""
+
+KEY_LOCK_S: Final = 60
+"""How long an idempotency key is in progress, if the user does not say: after a crash nobody runs it for so long."""
+
+KEY_LOCK_MAX_S: Final = 43_200
+"""The longest an idempotency key is in progress at a time: twelve hours, as with a message."""
+
+KEY_KEPT_S: Final = 86_400
+"""How long a completed idempotency key is known, if the user does not say."""
+
+KEY_EXPIRE_AT_ONCE: Final = 4
+"""How many keys whose lifetime is over one change clears away. One change makes one at most, so the rest goes soon."""
+
+KEY_TOKEN_SHARDS: Final = 1_024
+"""How many counters of tokens there are in Redis: clients that lock keys of one counter at one time try again."""
+
+KEY_TRIES: Final = 100
+"""How often Redis is asked again when somebody else has changed the key or its counter meanwhile. One of those who try
+at one time always succeeds."""

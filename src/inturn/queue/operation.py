@@ -8,18 +8,29 @@ from collections.abc import Callable
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from inturn.store.commands import Command
-from inturn.store.writer import Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+class Runner(Protocol):
+    """Runs commands: a writer, or what stands in its place."""
+
+    def run(self, command: Command[T]) -> T:
+        """Do a command for a thread."""
+        ...
+
+    async def arun(self, command: Command[T]) -> T:
+        """Do a command for a task."""
+        ...
+
+
 class HasWriter(Protocol):
     """What operations belong to."""
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> Runner:
         """Who runs commands, each in a transaction of its own."""
         ...
 
@@ -32,7 +43,7 @@ class Bound(Generic[P, T_co]):
 
     __slots__ = ("_command", "_writer")
 
-    def __init__(self, command: Callable[P, Command[T_co]], writer: Writer) -> None:
+    def __init__(self, command: Callable[P, Command[T_co]], writer: Runner) -> None:
         self._command = command
         self._writer = writer
 

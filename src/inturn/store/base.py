@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from inturn.core.delivery import Change, Verdict
 from inturn.core.envelope import Delivery, Draft, Entry, GroupView, QueueInfo, Sent
+from inturn.core.idempotency import Answer, Request
 
 
 class Store(Protocol):
@@ -61,7 +62,22 @@ class Store(Protocol):
         ...
 
 
-class SqlStore(Store, Protocol):
+class KeyStore(Protocol):
+    """A store of idempotency keys; the rules are in :mod:`inturn.core.idempotency`."""
+
+    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+        """Read what is at a key, decide, and write what is to be there then: at once, whoever else comes.
+
+        Args:
+            space: keys of different spaces are different keys.
+            key: which one.
+            request: what somebody wants.
+            now_ms: the time; a store that has a clock of its own does not look at it.
+        """
+        ...
+
+
+class SqlStore(Store, KeyStore, Protocol):
     """A store in an SQL database, in which the caller may have tables too."""
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:

@@ -10,7 +10,8 @@ from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 from inturn.core.delivery import Change, Verdict
 from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent
 from inturn.core.errors import InturnError, NoSuchQueue
-from inturn.store.base import Store
+from inturn.core.idempotency import Answer, Request
+from inturn.store.base import KeyStore, Store
 
 T = TypeVar("T")
 
@@ -138,6 +139,29 @@ class Ask(Command[T]):
         return self.function(store, now_ms)
 
 
+class Decide(Command[T]):
+    """Decide about an idempotency key.
+
+    Attributes:
+        space: whose keys.
+        key: which one.
+        request: what is wanted.
+    """
+
+    __slots__ = ("key", "request", "space")
+
+    def __init__(self, space: str, key: str, request: Request, answer: Callable[[Answer], T]) -> None:
+        super().__init__("", answer)
+        self.space: Final = space
+        self.key: Final = key
+        self.request: Final = request
+
+    def run(self, store: Any, now_ms: int) -> Answer:  # a store of queues has keys only if it is a database
+        """Do it."""
+        keys: KeyStore = store
+        return keys.decide(self.space, self.key, self.request, now_ms)
+
+
 def _as_it_is(value: T) -> T:
     return value
 
@@ -145,7 +169,7 @@ def _as_it_is(value: T) -> T:
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a command came to: its raw answer, or its error."""
 
-_ORDER: Final[dict[type, int]] = {Settle: 0, Send: 1, Ask: 2, Receive: 3}
+_ORDER: Final[dict[type, int]] = {Settle: 0, Send: 1, Ask: 2, Decide: 2, Receive: 3}
 
 
 def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int]) -> list[Outcome]:

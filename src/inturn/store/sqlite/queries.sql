@@ -152,3 +152,22 @@ select count(*), min(sequence_number) from inturn_message where queue = ? and gr
 -- name: ungrouped
 select sequence_number from inturn_message
 where queue = ? and grp is null and done = 0 order by sequence_number limit ?;
+
+-- name: key
+select record from inturn_key where space = ? and key = ?;
+
+-- name: save_key
+insert into inturn_key (space, key, record, until_ms) values (?, ?, ?, ?)
+on conflict (space, key) do update set record = excluded.record, until_ms = excluded.until_ms;
+
+-- name: remove_key
+delete from inturn_key where space = ? and key = ?;
+
+-- name: outdated_keys
+select space, key from inturn_key where until_ms <= ? order by until_ms limit ?;
+
+-- name: last_token
+select value from inturn_meta where name = 'key_tokens';
+
+-- name: save_token
+insert or replace into inturn_meta (name, value) values ('key_tokens', ?);

@@ -25,9 +25,11 @@ from inturn.core.envelope import (
     first_number,
 )
 from inturn.core.errors import StoreError
+from inturn.core.idempotency import Answer, Request
 from inturn.faults import reach
 from inturn.store.sqlite.catalog import Catalog, passed
 from inturn.store.sqlite.connection import connect, said
+from inturn.store.sqlite.keys import Keys
 from inturn.store.sqlite.statements import Statements
 
 _ENTRY: Final = len(Entry._fields)
@@ -49,6 +51,7 @@ class SqliteStore(Statements):
         super().__init__(connect(path, durable=durable))
         self._path = path
         self._catalog = Catalog(self.connection)
+        self._keys = Keys(self.connection)
         self._now_ms = 2**63
 
     @contextmanager
@@ -345,6 +348,10 @@ class SqliteStore(Statements):
         why = Why.READY if hold is None else Why.DELAYED if hold.token is None else Why.IN_FLIGHT
         until_ms, token = (hold.until_ms, hold.token) if hold else (None, None)
         return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0)
+
+    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+        """Decide about an idempotency key."""
+        return self._keys.decide(space, key, request, now_ms)
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         """Run a statement of the caller's.

@@ -63,11 +63,13 @@ create table inturn_dedup (
 ) without rowid;
 create index inturn_dedup_due on inturn_dedup (until_ms) where until_ms is not null;
 
--- Idempotency keys, see idempotency.py.
+-- Idempotency keys, see core/idempotency.py.
 create table inturn_key (
-    name     text primary key,
-    record   text    not null, -- JSON
-    until_ms integer
+    space    text not null,
+    key      text not null,
+    record   text not null, -- JSON
+    until_ms integer,
+    primary key (space, key)
 ) without rowid;
 create index inturn_key_due on inturn_key (until_ms) where until_ms is not null;
 

