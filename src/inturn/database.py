@@ -220,7 +220,7 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """The same in a task."""
-        # In the loop's own thread, which waits for the disk: a commit that is awaited could be cancelled and yet be done.
+        # In the loop's own thread, which waits for the disk: an awaited commit could be cancelled and yet be done.
         self.__exit__(kind, error, trace)
 
     def _end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
