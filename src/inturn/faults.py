@@ -20,7 +20,7 @@ _stop_at = os.environ.get("INTURN_STOP_AT")
 
 
 def kill_at(point: str) -> None:
-    """Die at this point: for a process that was forked."""
+    """Die at this point: for a process that is running already."""
     global _kill_at  # noqa: PLW0603 - there is one process, and it dies once
     _kill_at = point
     _reached.clear()

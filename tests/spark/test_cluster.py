@@ -57,6 +57,7 @@ def test_on_a_cluster_the_code_travels_and_a_task_that_died_is_tried_again(
     once = on_cluster.pipeline().replay(on_cluster.orders())
     assert found["executors"] == 2
     assert marker.exists()
+    assert "Python worker exited unexpectedly" in driver.stderr, "no task died"
     assert found["counts"] == asdict(once.counts)
     # The second step met a full disk: it is not there, and the first is as it was.
     assert found["failed"].startswith("StoreError: cannot write ")

@@ -1,7 +1,6 @@
 """Processes killed at named points: the same batch again gives what an undisturbed run would have given."""
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from programs.ledger import DDL, apply, history, ledger, pipeline
 from pyspark.sql import DataFrame, SparkSession
 
 from inturn.core.fold import Counts
-from inturn.faults import OF_A_STEP
+from inturn.faults import OF_A_STEP, kill_at
 from inturn.spark import batch, sweep
 
 LEDGER = Path(__file__).with_name("programs") / "ledger.py"
@@ -87,7 +86,7 @@ def dying(marker: Path) -> Callable[[Any, Any], Any]:
     def handler(account: Any, transfer: Any) -> Any:
         if transfer.account == "acct-7" and not marker.exists():
             marker.touch()
-            os.environ["INTURN_KILL_AT"] = "between files"
+            kill_at("between files")
         return apply(account, transfer)
 
     return handler

@@ -5,7 +5,6 @@ and Spark tries it again. A second step then meets a full disk.
 """
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 
 from inturn import Gapless, Pipeline
+from inturn.faults import kill_at
 
 
 @dataclass
@@ -55,7 +55,7 @@ def taker(marker: str | None) -> Any:
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, most))  # as if the disk were full
         elif order.customer == 3 and marker is not None and not Path(marker).exists():
             Path(marker).touch()
-            os.environ["INTURN_KILL_AT"] = "between files"
+            kill_at("between files")
         return basket.put(order.item), [Shipped(len(basket.items))]
 
     return take
