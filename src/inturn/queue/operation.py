@@ -4,10 +4,10 @@ A method that is an operation returns the command that it stands for. Calling it
 it: ``queue.send(body)`` and ``await queue.send.aio(body)``.
 """
 
-from collections.abc import Callable
-from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from inturn.store.commands import Command
+from inturn.store.commands import Command, Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,10 +52,14 @@ class Bound(Generic[P, T_co]):
         command = self._command(*args, **kwargs)
         return self._writer.run(command) if command.tx is None else command.tx.run(command)
 
-    async def aio(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
         """Do it without holding up the event loop."""
         command = self._command(*args, **kwargs)
-        return await self._writer.arun(command) if command.tx is None else command.tx.run(command)
+        return self._writer.arun(command) if command.tx is None else _at_once(command.tx, command)
+
+
+async def _at_once(tx: Transaction, command: Command[T]) -> T:
+    return tx.run(command)
 
 
 class Operation(Generic[S, P, T_co]):

@@ -45,9 +45,11 @@ class Command(Generic[T]):
         queue: the queue it is about.
         answer: what the store's answer means to the caller; may raise what is wrong.
         tx: the transaction of the caller's own in which it is done; None: in one of the writer's.
+        wait_s: how long it waits if nothing is found.
     """
 
     __slots__ = ("answer", "queue", "tx")
+    wait_s: float = 0
 
     def __init__(self, queue: str, answer: Callable[[Any], T]) -> None:
         self.queue = queue
@@ -118,7 +120,7 @@ class Receive(Command[T]):
         self.limit: Final = limit
         self.visibility_ms: Final = visibility_ms
         self.group: Final = group
-        self.wait_s: Final = wait_s
+        self.wait_s = wait_s
 
     def run(self, store: Store, now_ms: int) -> list[Delivery]:
         """Do it, alone; nothing is waited for."""
@@ -218,6 +220,8 @@ def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, 
     every = [one for each in sets for one in each]
     answers: Sequence[Any]
     answers = store.send(queue, every, now_ms) if isinstance(part[0], Send) else store.settle(queue, every, now_ms)
+    if all(len(each) == 1 for each in sets):  # as nearly always
+        return [([answer], None) for answer in answers]
     ends = list(accumulate(len(each) for each in sets))
     return [(answers[end - len(each) : end], None) for end, each in zip(ends, sets, strict=True)]
 

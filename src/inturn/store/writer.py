@@ -45,8 +45,7 @@ class _Caller:
 
     def __init__(self, command: Command[Any] | None) -> None:
         self.command = command
-        wait_s = command.wait_s if isinstance(command, Receive) else 0
-        self.until = time.monotonic() + wait_s if wait_s else 0.0
+        self.until = time.monotonic() + command.wait_s if command is not None and command.wait_s else 0.0
         self.outcome: Outcome | None = None
         self.has_lead = self.is_gone = False
 

@@ -1,7 +1,7 @@
 """The statements of queries.sql, run by their names."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from inturn.store.sqlite.connection import queries
@@ -28,5 +28,6 @@ class Statements:
     def _do(self, name: str, *values: Any) -> None:
         self.connection.execute(_SQL[name], values)
 
-    def _do_each(self, name: str, rows: Sequence[Sequence[Any]] | Iterable[Sequence[Any]]) -> None:
-        self.connection.executemany(_SQL[name], rows)
+    def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            self.connection.executemany(_SQL[name], rows)
