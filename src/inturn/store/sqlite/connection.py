@@ -49,6 +49,7 @@ def connect(path: str, *, durable: bool) -> sqlite3.Connection:
         raise said(error, path) from error
     try:
         connection.execute("pragma journal_mode = wal")
+        connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")
         connection.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
         _migrate(connection, path)
     except sqlite3.Error as error:
