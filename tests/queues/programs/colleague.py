@@ -2,17 +2,35 @@
 
 python colleague.py send FILE GROUPS MESSAGES      sends 1, 2, … to each of its groups, each after the other
 python colleague.py take FILE MESSAGES             applies messages, in one transaction each, until so many are done
+
+Nobody begins before all five are there, so that they are at work at once.
 """
 
 import os
 import sys
+import time
 
 import inturn
+from inturn.database import Database
+
+ALL = 5
+
+
+def gather(db: Database) -> None:
+    """Wait for the others."""
+    with db.transaction() as tx:
+        tx.execute("insert into present values (?)", (os.getpid(),))
+    present = 0
+    while present < ALL:
+        time.sleep(0.01)
+        with db.transaction() as tx:
+            (present,) = tx.execute("select count(*) from present").fetchone()
 
 
 def send(path: str, groups: list[str], messages: int) -> None:
     with inturn.open(path) as db:
         queue = db.queue("q")
+        gather(db)
         for number in range(1, messages + 1):
             for group in groups:
                 queue.send(number, group=group)
@@ -21,6 +39,7 @@ def send(path: str, groups: list[str], messages: int) -> None:
 def take(path: str, messages: int) -> None:
     with inturn.open(path) as db:
         queue = db.queue("q")
+        gather(db)
         while True:
             for message in queue.receive(5, wait_s=0.2):
                 with db.transaction() as tx:
