@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from inturn.core.envelope import Why
+
 
 class Hold(NamedTuple):
     """What is known of a message that was received or delayed.
@@ -119,6 +121,25 @@ def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
         return Verdict.HELD if is_leased else Verdict.DONE
     mine = is_leased and hold is not None and hold.token == change.token
     return Verdict.DONE if mine else Verdict.EXPIRED
+
+
+def extended(hold: Hold | None, ms: int, now_ms: int) -> Hold:
+    """A message that stays hidden for so long from now on."""
+    return (hold or Hold(None))._replace(until_ms=now_ms + ms, since_ms=now_ms, extended=True)
+
+
+def blocking(head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tuple[Why, Hold | None]:
+    """Why the head of a group is not given out, and what hides it.
+
+    Args:
+        head: of the group's first message.
+        holds: of all its messages.
+        now_ms: the time.
+    """
+    hold = next((each for each in holds if blocks_all(each, now_ms)), head)
+    if hold is None or not is_hidden(hold, now_ms):
+        return Why.READY, None
+    return (Why.DELAYED if hold.token is None else Why.IN_FLIGHT), hold
 
 
 def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0) -> Hold | None:

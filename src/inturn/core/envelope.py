@@ -11,8 +11,6 @@ from typing import Literal, NamedTuple
 from inturn.core import limits
 from inturn.core.errors import InputError
 
-DAY_S = 86_400
-
 
 class Content(IntEnum):
     """What a body is."""
@@ -63,6 +61,16 @@ class QueueSettings:
             raise InputError(msg)
         if self.max_receives is not None:
             _in_range("max_receives", self.max_receives, 1, limits.MAX_RECEIVES)
+
+    @property
+    def visibility_ms(self) -> int:
+        """How long a received message stays with its receiver, in milliseconds."""
+        return round(self.visibility_timeout_s * 1000)
+
+    @property
+    def delay_ms(self) -> int:
+        """How long a sent message is hidden at first, in milliseconds."""
+        return round(self.delay_s * 1000)
 
     @property
     def dedup_window_ms(self) -> int | None:
@@ -234,3 +242,12 @@ class QueueInfo:
     last: int = 0
     tokens: int = 0
     due_ms: int | None = field(default=None, compare=False)
+
+    @property
+    def read_to(self) -> int:
+        """Up to where every reader has read; what is acknowledged is kept beyond that only."""
+        return min(self.readers.values(), default=self.last)
+
+    def has_given(self, sequence_number: int) -> bool:
+        """Whether a sequence number is one of this queue's."""
+        return first_number(self.number) < sequence_number < first_number(self.number + 1)

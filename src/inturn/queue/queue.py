@@ -145,7 +145,12 @@ class Queue:
     @operation
     def peek(self, limit: int = 10, *, after: int = 0, tx: Transaction | None = None) -> Command[list[Peeked]]:
         """Messages that are not acknowledged, in order, after a sequence number; nobody's lease is touched."""
-        return self._reading(after, limit, pending=True).within(tx)
+        check_limit(limit)
+
+        def look(store: Store, _now_ms: int) -> list[Peeked]:
+            return [Peeked(entry) for entry in store.read(queue_of(store, self.name), after, limit, pending=True)]
+
+        return Ask(self.name, look).within(tx)
 
     @operation
     def depth(self, tx: Transaction | None = None) -> Command[Depth]:
@@ -171,15 +176,6 @@ class Queue:
     def info(self, tx: Transaction | None = None) -> Command[QueueInfo]:
         """Its settings, its readers, its counts."""
         return Ask(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name))).within(tx)
-
-    def _reading(self, after: int, limit: int, *, pending: bool) -> Command[list[Peeked]]:
-        check_limit(limit)
-        return Ask(
-            self.name,
-            lambda store, _now_ms: [
-                Peeked(entry) for entry in store.read(queue_of(store, self.name), after, limit, pending=pending)
-            ],
-        )
 
     # --- changing the queue itself ---
 

@@ -12,7 +12,7 @@ class Reader:
     """A named place in the log of a queue, as a Kafka consumer group has it.
 
     What it has not read stays readable, acknowledged or not, until the queue's retention is over. A reader that has
-    never been asked for anything begins with what is there; ``start`` says where.
+    never been asked for anything begins with what is there.
     """
 
     def __init__(self, writer: Writer, queue: str, name: str) -> None:

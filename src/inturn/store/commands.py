@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from inturn.core.delivery import Change, Verdict
 from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent
-from inturn.core.errors import InturnError, NoSuchQueue
+from inturn.core.errors import NoSuchQueue
 from inturn.core.idempotency import Answer, Request
 from inturn.store.base import KeyStore, Store
 
@@ -24,9 +24,7 @@ def queue_of(store: Store, name: str) -> QueueInfo:
     """
     info = store.queues().get(name)
     if info is None:
-        known = ", ".join(sorted(store.queues())) or "none"
-        msg = f"there is no queue {name!r}; there are: {known}"
-        raise NoSuchQueue(msg)
+        raise _no_such_queue(store, name)
     return info
 
 
@@ -192,8 +190,9 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
         now_ms = clock()
         for (kind, queue), places in sorted(parts.items()):
             part: Sequence[Any] = [commands[place] for place in places]
+            answers: list[Outcome]
             if kind != _ORDER[Ask] and queue not in store.queues():
-                answers = [_error(queue_of, store, queue)] * len(part)
+                answers = [(None, _no_such_queue(store, queue))] * len(part)
             elif kind == _ORDER[Send]:
                 answers = _together(part, [each.drafts for each in part], store, now_ms)
             elif kind == _ORDER[Settle]:
@@ -207,11 +206,9 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
     return outcomes
 
 
-def _error(function: Callable[..., Any], *args: Any) -> Outcome:
-    try:
-        return function(*args), None
-    except InturnError as error:
-        return None, error
+def _no_such_queue(store: Store, name: str) -> NoSuchQueue:
+    known = ", ".join(sorted(store.queues())) or "none"
+    return NoSuchQueue(f"there is no queue {name!r}; there are: {known}")
 
 
 def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, now_ms: int) -> list[Outcome]:

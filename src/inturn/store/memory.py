@@ -11,7 +11,7 @@ from typing import Any
 
 from inturn.core import dedup, delivery
 from inturn.core.delivery import Act, Change, Hold, Verdict
-from inturn.core.envelope import Delivery, Draft, Entry, GroupView, QueueInfo, Sent, Why, first_number
+from inturn.core.envelope import Delivery, Draft, Entry, GroupView, QueueInfo, Sent, first_number
 
 
 @dataclass
@@ -100,7 +100,7 @@ class MemoryStore:
             came_from=None,
             note=None,
         )
-        delay_ms = round(info.settings.delay_s * 1000) if delay_ms is None else delay_ms
+        delay_ms = info.settings.delay_ms if delay_ms is None else delay_ms
         hold = Hold(now_ms + delay_ms, since_ms=now_ms) if delay_ms else None
         queue.messages[info.last] = _Kept(entry, hold=hold)
         return Sent(info.last, duplicate=False)
@@ -113,7 +113,7 @@ class MemoryStore:
         self._look_at_clock(now_ms)
         self._tidy(kept, now_ms)
         if visibility_ms is None:
-            visibility_ms = round(queue.settings.visibility_timeout_s * 1000)
+            visibility_ms = queue.settings.visibility_ms
         taken: list[_Kept] = []
         for messages in self._free(kept, now_ms):
             if len(taken) == limit:
@@ -199,8 +199,7 @@ class MemoryStore:
             message.done, message.hold = True, None
             self._forget_read(queue)
         elif change.act is Act.EXTEND:
-            hold = message.hold or Hold(None)
-            message.hold = hold._replace(until_ms=now_ms + change.ms, since_ms=now_ms, extended=True)
+            message.hold = delivery.extended(message.hold, change.ms, now_ms)
         elif change.act is Act.NACK:
             group = next(group for group in self._groups(queue) if message in group)
             hold = message.hold or Hold(None)
@@ -214,7 +213,7 @@ class MemoryStore:
         entry = message.entry
         origin = entry.origin or entry.sequence_number
         number = origin
-        if not first_number(to.info.number) < origin < first_number(to.info.number + 1):
+        if not to.info.has_given(origin):
             to.info.last += 1
             number = to.info.last
         queue.info.depth -= 1
@@ -238,8 +237,8 @@ class MemoryStore:
     @staticmethod
     def _forget_read(queue: _Queue) -> None:
         """What is acknowledged and passed by every reader is kept no longer."""
-        passed = min(queue.info.readers.values(), default=queue.info.last)
-        for number in [number for number, each in queue.messages.items() if each.done and number <= passed]:
+        read_to = queue.info.read_to
+        for number in [number for number, each in queue.messages.items() if each.done and number <= read_to]:
             del queue.messages[number]
 
     def read(self, queue: QueueInfo, after: int, limit: int, *, pending: bool = False) -> list[Entry]:
@@ -258,9 +257,7 @@ class MemoryStore:
 
 def _view(group: list[_Kept], now_ms: int) -> GroupView:
     head = group[0]
-    blocking = next((each for each in group if delivery.blocks_all(each.hold, now_ms)), head)
-    hold = blocking.hold if delivery.is_hidden(blocking.hold, now_ms) else None
-    why = Why.READY if hold is None else Why.DELAYED if hold.token is None else Why.IN_FLIGHT
+    why, hold = delivery.blocking(head.hold, [each.hold for each in group], now_ms)
     return GroupView(
         head.entry.group,
         len(group),

@@ -62,7 +62,7 @@ class Catalog(Statements):
         self._do(
             "save_queue", info.number, name, settings, readers, info.created_ms, info.depth, info.last, info.tokens
         )
-        self._do("forget_read", first_number(info.number), passed(info))
+        self._do("forget_read", first_number(info.number), info.read_to)
 
     def _next_number(self) -> int:
         """A number that no queue has had, so that a sequence number of a removed one never comes again."""
@@ -76,11 +76,6 @@ class Catalog(Statements):
             self._do(table, *every)
         self._do("purge_dedup", info.number)
         info.depth = 0
-
-
-def passed(info: QueueInfo) -> int:
-    """Up to where every reader of a queue has read."""
-    return min(info.readers.values(), default=info.last)
 
 
 def _info(number: int, name: str, settings: str, readers: str, created_ms: int, *counts: Any) -> QueueInfo:

@@ -21,13 +21,12 @@ from inturn.core.envelope import (
     GroupView,
     QueueInfo,
     Sent,
-    Why,
     first_number,
 )
 from inturn.core.errors import StoreError
 from inturn.core.idempotency import Answer, Request
 from inturn.faults import reach
-from inturn.store.sqlite.catalog import Catalog, passed
+from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.connection import connect, said
 from inturn.store.sqlite.keys import Keys
 from inturn.store.sqlite.statements import Statements
@@ -90,7 +89,7 @@ class SqliteStore(Statements):
         """Put messages at the end of a queue."""
         self._look_at_clock(now_ms)
         settings, number, sent = queue.settings, queue.number, []
-        delay_ms = round(settings.delay_s * 1000)
+        delay_ms = settings.delay_ms
         messages, holds = [], []
         known: dict[tuple[str, str], dedup.Remembered] = {}
         heads: dict[str, int] = {}
@@ -118,8 +117,7 @@ class SqliteStore(Statements):
             else:
                 heads.setdefault(group, last)
         self._do_each("add_message", messages)
-        if holds:
-            self._do_each("set_hold", holds)
+        self._do_each("set_hold", holds)
         if known:
             self._remember(number, known, now_ms)
         self._do_each("ready", singles)
@@ -148,7 +146,7 @@ class SqliteStore(Statements):
         self._tidy(queue, now_ms)
         token = queue.tokens + 1
         if visibility_ms is None:
-            visibility_ms = round(queue.settings.visibility_timeout_s * 1000)
+            visibility_ms = queue.settings.visibility_ms
         given: list[Delivery] = []
         holds = []
         for head, name in self._heads(queue, group):
@@ -262,7 +260,7 @@ class SqliteStore(Statements):
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back or move messages."""
         self._look_at_clock(now_ms)
-        verdicts, read_to = [], passed(queue)
+        verdicts, read_to = [], queue.read_to
         touched: set[tuple[int, str | None]] = set()
         for change in changes:
             number = change.sequence_number
@@ -281,8 +279,7 @@ class SqliteStore(Statements):
             if change.act is Act.ACK:
                 self._leave(queue, number, read_to)
             elif change.act is Act.EXTEND:
-                longer = (hold or Hold(None))._replace(until_ms=now_ms + change.ms, since_ms=now_ms, extended=True)
-                self._do("set_hold", number, queue.number, group, *longer)
+                self._do("set_hold", number, queue.number, group, *delivery.extended(hold, change.ms, now_ms))
                 self._do("not_ready", number)
             elif change.act is Act.NACK:
                 self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
@@ -307,10 +304,10 @@ class SqliteStore(Statements):
         """Put a message into another queue; where it was sent at first, it is in its old place again."""
         origin = entry.origin or entry.sequence_number
         number = origin
-        if not first_number(to.number) < origin < first_number(to.number + 1):
+        if not to.has_given(origin):
             to.last += 1
             number = to.last
-        self._leave(queue, entry.sequence_number, passed(queue))
+        self._leave(queue, entry.sequence_number, queue.read_to)
         came = (now_ms, None if number == origin else origin, queue.name, note, to.number)
         self._do("add_moved", number, *entry[1:7], *came)
         to.depth += 1
@@ -343,9 +340,7 @@ class SqliteStore(Statements):
         row = self._one("one_message", head)
         own = _hold(row[_ENTRY:])
         holds = [] if group is None else [Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
-        hold = next((each for each in holds if delivery.blocks_all(each, now_ms)), own)
-        hold = hold if delivery.is_hidden(hold, now_ms) else None
-        why = Why.READY if hold is None else Why.DELAYED if hold.token is None else Why.IN_FLIGHT
+        why, hold = delivery.blocking(own, holds, now_ms)
         until_ms, token = (hold.until_ms, hold.token) if hold else (None, None)
         return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0)
 
