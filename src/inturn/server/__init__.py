@@ -1,0 +1,1 @@
+"""The queues of a database over HTTP, spoken to as SQS is."""
