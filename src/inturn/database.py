@@ -128,7 +128,7 @@ class Database:
         checked_name(name)
 
         def make(store: Store, now_ms: int) -> QueueInfo:
-            info = store.queues().get(name)
+            info = store.queues.get(name)
             if settings is not None:
                 check_dead_letter(store, name, settings)
             if info is None:
@@ -144,7 +144,7 @@ class Database:
     @operation
     def queues(self) -> Command[list[str]]:
         """The names of all queues."""
-        return Ask("", lambda store, _now_ms: sorted(store.queues()))
+        return Ask("", lambda store, _now_ms: sorted(store.queues))
 
     def idempotency_keys(self, name: str) -> DatabaseKeys:
         """Idempotency keys; those of another name are others. There is nothing to make.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Content, Delivery, Draft, Entry, GroupView, QueueInfo, QueueSettings, Sent
+from inturn.core.envelope import Content, Delivery, Depth, Draft, Entry, GroupView, QueueInfo, QueueSettings, Sent
 from inturn.store.base import Store
 from inturn.store.memory import MemoryStore
 from inturn.store.sqlite import SqliteStore
@@ -29,26 +29,26 @@ class Desk:
 
     def make(self, name: str, **settings: Any) -> None:
         with self.store.transaction():
-            info = self.store.queues().get(name) or QueueInfo(0, name, QueueSettings(), self.now)
+            info = self.store.queues.get(name) or QueueInfo(0, name, QueueSettings(), self.now)
             info.settings = QueueSettings(**settings)
             self.store.save(name, info)
 
     def info(self, name: str = "q") -> QueueInfo:
         with self.store.transaction():
-            return self.store.queues()[name]
+            return self.store.queues[name]
 
     def send(self, *texts: str, queue: str = "q", group: str | None = "", **more: Any) -> list[Sent]:
         """Send bodies; each in the group that its first letter names, if none is given."""
         drafts = [Draft(text, Content.TEXT, text[0] if group == "" else group, **more) for text in texts]
         with self.store.transaction():
-            return self.store.send(self.store.queues()[queue], drafts, self.now)
+            return self.store.send(self.store.queues[queue], drafts, self.now)
 
     def receive(
         self, limit: int = 1, *, queue: str = "q", visibility_s: float | None = None, group: str | None = None
     ) -> list[Delivery]:
         visibility_ms = None if visibility_s is None else round(visibility_s * 1000)
         with self.store.transaction():
-            return self.store.receive(self.store.queues()[queue], limit, visibility_ms, self.now, group)
+            return self.store.receive(self.store.queues[queue], limit, visibility_ms, self.now, group)
 
     def take(self, limit: int = 1, **more: Any) -> list[str]:
         """The bodies of a receive."""
@@ -58,7 +58,7 @@ class Desk:
         """Do the same with all of them."""
         changes = [Change(each.entry.sequence_number, each.token, act, round(s * 1000), to) for each in got]
         with self.store.transaction():
-            return self.store.settle(self.store.queues()[queue], changes, self.now)
+            return self.store.settle(self.store.queues[queue], changes, self.now)
 
     def ack(self, *got: Delivery, **more: Any) -> list[Verdict]:
         return self.change(Act.ACK, *got, **more)
@@ -72,7 +72,7 @@ class Desk:
     def move(self, to: str, *entries: Entry, queue: str = "q") -> list[Verdict]:
         changes = [Change(entry.sequence_number, None, Act.MOVE, to=to) for entry in entries]
         with self.store.transaction():
-            return self.store.settle(self.store.queues()[queue], changes, self.now)
+            return self.store.settle(self.store.queues[queue], changes, self.now)
 
     def wait(self, seconds: float) -> None:
         """Move the clock; back, if negative."""
@@ -80,19 +80,23 @@ class Desk:
 
     def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", pending: bool = False) -> list[Entry]:
         with self.store.transaction():
-            return self.store.read(self.store.queues()[queue], after, limit, pending=pending)
+            return self.store.read(self.store.queues[queue], after, limit, pending=pending)
 
     def bodies(self, **more: Any) -> list[str]:
         return [str(entry.body) for entry in self.read(**more)]
 
+    def depth(self, queue: str = "q") -> Depth:
+        with self.store.transaction():
+            return self.store.depth(self.store.queues[queue], self.now)
+
     def groups(self, *names: str, queue: str = "q") -> list[GroupView]:
         with self.store.transaction():
-            return self.store.groups(self.store.queues()[queue], 100, self.now, names)
+            return self.store.groups(self.store.queues[queue], 100, self.now, names)
 
     def readers(self, queue: str = "q", **at: int | None) -> None:
         """Set readers' positions; None removes one."""
         with self.store.transaction():
-            info = self.store.queues()[queue]
+            info = self.store.queues[queue]
             for name, position in at.items():
                 info.readers.pop(name, None)
                 if position is not None:

@@ -201,7 +201,7 @@ def test_a_purge_takes_everything_and_gives_no_number_twice(desk: Desk) -> None:
     before = desk.send("a1", "b1", dedup_id="same")[0]
     (held,) = desk.receive()
     with desk.store.transaction():
-        desk.store.save("q", desk.store.queues()["q"], purge=True)
+        desk.store.save("q", desk.store.queues["q"], purge=True)
     assert desk.info().depth == 0
     assert desk.take(10) == desk.bodies() == []
     assert desk.ack(held) == [GONE]
@@ -214,7 +214,7 @@ def test_a_queue_that_is_removed_and_made_anew_is_empty_and_counts_on(desk: Desk
     (before,) = desk.send("a1")
     with desk.store.transaction():
         desk.store.save("q", None)
-        assert "q" not in desk.store.queues()
+        assert "q" not in desk.store.queues
     desk.make("q")
     assert desk.take() == []
     (after,) = desk.send("a1")
@@ -276,12 +276,36 @@ def test_due_is_when_something_changes_by_itself(desk: Desk) -> None:
     assert desk.info().due_ms == desk.now + 20_000
 
 
+def test_depth_tells_what_is_in_flight_and_what_is_delayed(desk: Desk) -> None:
+    desk.send("a1", "b1", "b2", "c1")
+    desk.send("d1", delay_ms=5_000)
+    desk.receive(3, visibility_s=30)
+    desk.nack(*desk.receive(1), s=10)
+    assert desk.depth() == (5, 3, 2, desk.info().last)
+    desk.wait(30)
+    assert desk.depth()[:3] == (5, 0, 0)
+    desk.ack(*desk.receive())
+    assert desk.depth()[:3] == (4, 0, 0)
+
+
+def test_a_message_tells_when_it_was_received_first(desk: Desk) -> None:
+    desk.send("a1")
+    (first,) = desk.receive(visibility_s=5)
+    assert first.first_ms == desk.now
+    desk.wait(5)
+    (again,) = desk.receive()
+    desk.nack(again, s=3)
+    desk.wait(3)
+    (third,) = desk.receive()
+    assert [each.first_ms for each in (again, third)] == [first.first_ms] * 2
+
+
 def test_nothing_of_a_transaction_that_fails_is_kept(desk: Desk) -> None:
     desk.send("a1", "b1")
     (held,) = desk.receive()
     number = held.entry.sequence_number
     with pytest.raises(ZeroDivisionError), desk.store.transaction():  # noqa: PT012 - it is the block that must not be kept
-        queue = desk.store.queues()["q"]
+        queue = desk.store.queues["q"]
         desk.store.send(queue, [], desk.now)
         desk.store.receive(queue, 10, None, desk.now)
         desk.store.settle(queue, [Change(number, held.token, Act.ACK)], desk.now)

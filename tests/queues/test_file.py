@@ -9,7 +9,7 @@ import pytest
 
 import inturn
 from inturn.core.errors import StoreError, StoreMismatch
-from inturn.queue import draft
+from inturn.queue import QueueSettings, draft
 from inturn.store.sqlite.connection import queries
 
 VERSION_1 = Path(__file__).parent / "version1.sql"
@@ -91,6 +91,15 @@ def test_a_file_of_the_first_version_goes_on(tmp_path: Path) -> None:
         assert queue.send("again", dedup_id="tx-2").duplicate
         assert [(each.body, each.group) for each in queue.receive(10)] == [({"amount": 2}, "acct-1"), ("text", None)]
         assert queue.reader("audit").position() == queue.peek(1)[0].sequence_number
+
+
+def test_what_others_keep_with_a_queue_is_there_again(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "shop.db") as db:
+        db.queue("payments", QueueSettings(extra={"tags": {"team": "ledger"}}))
+    with inturn.open(tmp_path / "shop.db") as db:
+        queue = db.queue("payments")
+        queue.configure(extra={**queue.info().settings.extra, "policy": None})
+        assert db.queue("payments").info().settings.extra == {"tags": {"team": "ledger"}, "policy": None}
 
 
 def test_your_own_tables_may_be_there_already(tmp_path: Path) -> None:

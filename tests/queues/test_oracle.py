@@ -103,6 +103,7 @@ class Stores(RuleBasedStateMachine):
             self.both("read", queue=queue)
             self.both("read", queue=queue, pending=True)
             self.both("groups", queue=queue)
+            self.both("depth", queue=queue)
             self.both("info", queue)
 
 

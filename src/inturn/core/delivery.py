@@ -29,6 +29,7 @@ class Hold(NamedTuple):
         attempts: how often it was received when it was its turn.
         extended: whether the lease was prolonged or shortened by itself.
         since_ms: when it was hidden.
+        first_ms: when it was received for the first time.
     """
 
     until_ms: int | None
@@ -36,6 +37,7 @@ class Hold(NamedTuple):
     attempts: int = 0
     extended: bool = False
     since_ms: int = 0
+    first_ms: int | None = None
 
 
 class Act(IntEnum):
@@ -111,7 +113,9 @@ def takes(holds: Iterable[Hold | None], limit: int, now_ms: int) -> int:
 
 def leased(hold: Hold | None, token: int, visibility_ms: int, now_ms: int) -> Hold:
     """A message that has just been received."""
-    return Hold(now_ms + visibility_ms, token, hold.attempts + 1 if hold else 1, since_ms=now_ms)
+    attempts, first_ms = (hold.attempts, hold.first_ms) if hold else (0, None)
+    first_ms = now_ms if first_ms is None else first_ms
+    return Hold(now_ms + visibility_ms, token, attempts + 1, since_ms=now_ms, first_ms=first_ms)
 
 
 def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
@@ -154,8 +158,8 @@ def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0)
     used = hold.token is None or is_head
     attempts = hold.attempts if used else hold.attempts - 1
     if delay_ms:
-        return Hold(now_ms + delay_ms, None, attempts, since_ms=now_ms)
-    return Hold(None, None, attempts) if attempts else None
+        return Hold(now_ms + delay_ms, None, attempts, since_ms=now_ms, first_ms=hold.first_ms)
+    return Hold(None, None, attempts, first_ms=hold.first_ms) if attempts else None
 
 
 def set_right(hold: Hold, now_ms: int) -> Hold:

@@ -6,7 +6,7 @@ caller of a rule passes in.
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from inturn.core import limits
 from inturn.core.errors import InputError
@@ -36,6 +36,7 @@ class QueueSettings:
         content_dedup: whether a message without an id is known by the SHA-256 of its body.
         dead_letter: the queue that takes messages that were received too often.
         max_receives: how often a message is received before it goes there.
+        extra: what others want to keep with the queue, such as the SQS endpoint its tags: plain values, kept as JSON.
     """
 
     visibility_timeout_s: float = 30
@@ -46,6 +47,7 @@ class QueueSettings:
     content_dedup: bool = False
     dead_letter: str | None = None
     max_receives: int | None = None
+    extra: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Check each value."""
@@ -168,12 +170,30 @@ class Delivery(NamedTuple):
         token: the lease's fencing token: grows with every lease of a queue.
         until_ms: when the lease ends.
         attempts: how often it has been received when it was its turn, this time included.
+        first_ms: when it was received for the first time.
     """
 
     entry: Entry
     token: int
     until_ms: int
     attempts: int
+    first_ms: int | None
+
+
+class Depth(NamedTuple):
+    """How much is in a queue.
+
+    Attributes:
+        messages: not acknowledged, all of them.
+        in_flight: those of them that somebody has received, and whose lease is not over.
+        delayed: those of them that are hidden for a time and nobody has.
+        last: the sequence number that was given out last.
+    """
+
+    messages: int
+    in_flight: int
+    delayed: int
+    last: int
 
 
 class Why(IntEnum):

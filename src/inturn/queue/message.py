@@ -132,6 +132,12 @@ class Message(About):
         return self._delivery.attempts
 
     @property
+    def first_received_at(self) -> dt.datetime | None:
+        """When it was received for the first time."""
+        first_ms = self._delivery.first_ms
+        return None if first_ms is None else time_of(first_ms)
+
+    @property
     def fencing_token(self) -> int:
         """Grows with every lease of the queue: a side effect that carries it can be told from one of an older lease."""
         return self._delivery.token

@@ -7,11 +7,12 @@ Every verb is an operation: ``queue.send(body)`` in a thread, ``await queue.send
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from inturn.core import limits
 from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import (
+    Depth,
     Draft,
     GroupView,
     QueueInfo,
@@ -27,18 +28,6 @@ from inturn.queue.reader import Reader
 from inturn.store.base import Store
 from inturn.store.commands import Ask, Command, Receive, Send, Transaction, queue_of
 from inturn.store.writer import Writer
-
-
-class Depth(NamedTuple):
-    """How much is in a queue.
-
-    Attributes:
-        messages: not acknowledged.
-        last: the sequence number that was given out last.
-    """
-
-    messages: int
-    last: int
 
 
 class Queue:
@@ -155,12 +144,7 @@ class Queue:
     @operation
     def depth(self, tx: Transaction | None = None) -> Command[Depth]:
         """How much is in it."""
-
-        def look(store: Store, _now_ms: int) -> Depth:
-            info = queue_of(store, self.name)
-            return Depth(info.depth, info.last)
-
-        return Ask(self.name, look).within(tx)
+        return Ask(self.name, lambda store, now_ms: store.depth(queue_of(store, self.name), now_ms)).within(tx)
 
     @operation
     def groups(self, *names: str, limit: int = 100, tx: Transaction | None = None) -> Command[list[GroupView]]:
@@ -260,7 +244,7 @@ class Queue:
                 changes = [
                     Change(entry.sequence_number, None, Act.MOVE, to=target)
                     for entry in entries
-                    if (target := to or entry.came_from) in store.queues() and target != self.name
+                    if (target := to or entry.came_from) in store.queues and target != self.name
                 ]
                 moved += sum(verdict is Verdict.DONE for verdict in store.settle(info, changes, now_ms))
             return moved
@@ -284,8 +268,8 @@ def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
     if settings.dead_letter == name:
         msg = f"the queue {name!r} cannot be its own dead_letter queue; name another"
         raise InputError(msg)
-    if settings.dead_letter not in store.queues():
-        known = ", ".join(sorted(store.queues())) or "none"
+    if settings.dead_letter not in store.queues:
+        known = ", ".join(sorted(store.queues)) or "none"
         msg = f"make the dead_letter queue {settings.dead_letter!r} before {name!r}; there are: {known}"
         raise NoSuchQueue(msg)
 

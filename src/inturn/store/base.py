@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from inturn.core.delivery import Change, Verdict
-from inturn.core.envelope import Delivery, Draft, Entry, GroupView, QueueInfo, Sent
+from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent
 from inturn.core.idempotency import Answer, Request
 
 
@@ -25,6 +25,7 @@ class Store(Protocol):
         """
         ...
 
+    @property
     def queues(self) -> dict[str, QueueInfo]:
         """All queues by name. What is changed in an info is kept by :meth:`save`."""
         ...
@@ -51,6 +52,10 @@ class Store(Protocol):
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back or move messages; each for itself, and all see those before them."""
+        ...
+
+    def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
+        """How much is in a queue."""
         ...
 
     def read(self, queue: QueueInfo, after: int, limit: int, *, pending: bool = False) -> list[Entry]:

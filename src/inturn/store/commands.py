@@ -22,7 +22,7 @@ def queue_of(store: Store, name: str) -> QueueInfo:
     Raises:
         NoSuchQueue: if there is none.
     """
-    info = store.queues().get(name)
+    info = store.queues.get(name)
     if info is None:
         raise _no_such_queue(store, name)
     return info
@@ -191,7 +191,7 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
         for (kind, queue), places in sorted(parts.items()):
             part: Sequence[Any] = [commands[place] for place in places]
             answers: list[Outcome]
-            if kind != _ORDER[Ask] and queue not in store.queues():
+            if kind != _ORDER[Ask] and queue not in store.queues:
                 answers = [(None, _no_such_queue(store, queue))] * len(part)
             elif kind == _ORDER[Send]:
                 answers = _together(part, [each.drafts for each in part], store, now_ms)
@@ -207,7 +207,7 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
 
 
 def _no_such_queue(store: Store, name: str) -> NoSuchQueue:
-    known = ", ".join(sorted(store.queues())) or "none"
+    known = ", ".join(sorted(store.queues)) or "none"
     return NoSuchQueue(f"there is no queue {name!r}; there are: {known}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from inturn.core import dedup, delivery
 from inturn.core.delivery import Act, Change, Hold, Verdict
-from inturn.core.envelope import Delivery, Draft, Entry, GroupView, QueueInfo, Sent, first_number
+from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent, first_number
 
 
 @dataclass
@@ -49,6 +49,7 @@ class MemoryStore:
             self.__dict__ = before
             raise
 
+    @property
     def queues(self) -> dict[str, QueueInfo]:
         """All queues by name."""
         return {name: queue.info for name, queue in self._queues.items()}
@@ -128,7 +129,7 @@ class MemoryStore:
         for message in taken:
             message.hold = delivery.leased(message.hold, queue.tokens, visibility_ms, now_ms)
         return [
-            Delivery(each.entry, queue.tokens, each.hold.until_ms or 0, each.hold.attempts)
+            Delivery(each.entry, queue.tokens, each.hold.until_ms or 0, each.hold.attempts, each.hold.first_ms)
             for each in taken
             if each.hold
         ]
@@ -246,6 +247,13 @@ class MemoryStore:
         messages = self._queues[queue.name].messages
         numbers = [n for n in sorted(messages) if n > after and not (pending and messages[n].done)]
         return [messages[number].entry for number in numbers[:limit]]
+
+    def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
+        """How much is in a queue."""
+        holds = [each.hold for each in self._queues[queue.name].messages.values()]
+        hidden = [hold for hold in holds if hold is not None and delivery.is_hidden(hold, now_ms)]
+        leased = sum(hold.token is not None for hold in hidden)
+        return Depth(queue.depth, leased, len(hidden) - leased, queue.last)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Groups with messages, those whose head is oldest first."""

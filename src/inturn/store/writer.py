@@ -304,7 +304,7 @@ class Writer:
 
     def _due(self, parked: Sequence[_Caller]) -> float:
         """When a lease or a delay is over in a queue that is waited for, by the monotonic clock."""
-        queues = self.store.queues()
+        queues = self.store.queues
         names = {caller.command.queue for caller in parked if caller.command}
         due_ms = [queues[name].due_ms for name in names if name in queues]
         next_ms = min((each for each in due_ms if each is not None), default=None)

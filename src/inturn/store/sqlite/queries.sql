@@ -89,32 +89,36 @@ where queue = ? and grp = ? and done = 0 and sequence_number > ? order by sequen
 
 -- name: group_messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms
 from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
 where m.queue = ? and m.grp = ? and m.done = 0 order by m.sequence_number limit ?;
 
 -- name: one_message
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms
 from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
 where m.sequence_number = ? and m.done = 0;
 
 -- name: hold
-select until_ms, token, attempts, extended, since_ms, grp from inturn_hold where sequence_number = ?;
+select until_ms, token, attempts, extended, since_ms, first_ms, grp from inturn_hold where sequence_number = ?;
 
 -- name: group_holds
-select sequence_number, until_ms, token, attempts, extended, since_ms from inturn_hold where queue = ? and grp = ?;
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms from inturn_hold where queue = ? and grp = ?;
 
 -- name: set_hold
-insert or replace into inturn_hold (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms)
-values (?, ?, ?, ?, ?, ?, ?, ?);
+insert or replace into inturn_hold (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: remove_hold
 delete from inturn_hold where sequence_number = ?;
 
 -- name: over
-select sequence_number, grp, until_ms, token, attempts, extended, since_ms from inturn_hold
+select sequence_number, grp, until_ms, token, attempts, extended, since_ms, first_ms from inturn_hold
 where queue = ? and until_ms <= ? order by until_ms limit ?;
+
+-- name: hidden
+select count(*) filter (where token is not null), count(*) filter (where token is null)
+from inturn_hold where queue = ? and until_ms > ?;
 
 -- name: due
 select until_ms from inturn_hold where queue = ? and until_ms is not null order by until_ms limit 1;

@@ -16,6 +16,7 @@ from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import (
     Content,
     Delivery,
+    Depth,
     Draft,
     Entry,
     GroupView,
@@ -75,6 +76,7 @@ class SqliteStore(Statements):
             told = said(error, self._path)
             raise told from (None if told is error else error)
 
+    @property
     def queues(self) -> dict[str, QueueInfo]:
         """All queues by name."""
         return self._catalog.queues
@@ -109,7 +111,7 @@ class SqliteStore(Statements):
             messages.append((last, number, body, content, group, revision, dedup_id, attributes, now_ms))
             delay = delay_ms if delay is None else delay
             if delay:
-                holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms))
+                holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms, None))
                 if group is not None:
                     heads.setdefault(group, 0)  # what follows is not the first
             elif group is None:
@@ -153,7 +155,7 @@ class SqliteStore(Statements):
             for entry, before in self._take(queue, head, name, limit - len(given), now_ms):
                 hold = delivery.leased(before, token, visibility_ms, now_ms)
                 holds.append((entry.sequence_number, queue.number, name, *hold))
-                given.append(Delivery(entry, token, now_ms + visibility_ms, hold.attempts))
+                given.append(Delivery(entry, token, now_ms + visibility_ms, hold.attempts, hold.first_ms))
             if len(given) == limit:
                 break
         if holds:
@@ -183,7 +185,7 @@ class SqliteStore(Statements):
         self, queue: QueueInfo, head: int, group: str | None, limit: int, now_ms: int
     ) -> list[tuple[Entry, Hold | None]]:
         """What can be received of a group; what was tried too often at its head is moved away first."""
-        to = self.queues().get(queue.settings.dead_letter or "")
+        to = self.queues.get(queue.settings.dead_letter or "")
         while rows := self._group(queue, head, group, limit):
             entry, hold = rows[0]
             if to is None or not delivery.is_exhausted(hold, queue.settings.max_receives):
@@ -265,7 +267,7 @@ class SqliteStore(Statements):
         for change in changes:
             number = change.sequence_number
             row = self._one("hold", number)
-            hold, group = (Hold(*row[:5]), row[5]) if row else (None, None)
+            hold, group = (Hold(*row[:-1]), row[-1]) if row else (None, None)
             if hold is None or change.token is None:
                 message = self._one("one_message", number)
                 if message is None:
@@ -285,9 +287,7 @@ class SqliteStore(Statements):
                 self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
                 self._do("not_ready", number)
             elif change.to is not None:
-                self._move(
-                    queue, _entry(self._one("one_message", number)), self.queues()[change.to], change.note, now_ms
-                )
+                self._move(queue, _entry(self._one("one_message", number)), self.queues[change.to], change.note, now_ms)
             touched.add((number if group is None else 0, group))
         self._refresh(queue, touched, now_ms)
         return verdicts
@@ -324,6 +324,11 @@ class SqliteStore(Statements):
         after = max(after, first_number(queue.number))
         rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
         return [_entry(row) for row in rows]
+
+    def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
+        """How much is in a queue."""
+        in_flight, delayed = self._one("hidden", queue.number, now_ms)
+        return Depth(queue.depth, in_flight, delayed, queue.last)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Groups with messages, those whose head is oldest first."""
@@ -372,5 +377,5 @@ def _entry(row: Sequence[Any]) -> Entry:
 
 
 def _hold(row: Sequence[Any]) -> Hold | None:
-    until_ms, token, attempts, extended, since_ms = row
-    return None if attempts is None else Hold(until_ms, token, attempts, bool(extended), since_ms)
+    until_ms, token, attempts, extended, *more = row
+    return None if attempts is None else Hold(until_ms, token, attempts, bool(extended), *more)
