@@ -186,7 +186,8 @@ class Bare:
         run = self.connection
         run.execute("begin immediate")
         run.executemany(
-            "insert into inturn_message (sequence_number, queue, body, content, grp, sent_ms) values (?, ?, ?, ?, ?, ?)",
+            "insert into inturn_message (sequence_number, queue, body, content, grp, sent_ms)"
+            " values (?, ?, ?, ?, ?, ?)",
             rows,
         )
         run.executemany(
