@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Content, Delivery, Depth, Draft, Entry, GroupView, QueueInfo, QueueSettings, Sent
+from inturn.core.envelope import Content, Delivery, Depth, Draft, Entry, GroupView, QueueInfo, QueueSettings, Sent, Want
 from inturn.store.base import Store
 from inturn.store.memory import MemoryStore
 from inturn.store.sqlite import SqliteStore
@@ -48,7 +48,12 @@ class Desk:
     ) -> list[Delivery]:
         visibility_ms = None if visibility_s is None else round(visibility_s * 1000)
         with self.store.transaction():
-            return self.store.receive(self.store.queues[queue], limit, visibility_ms, self.now, group)
+            return self.store.receive(self.store.queues[queue], [Want(limit, visibility_ms, group)], self.now)[0]
+
+    def receive_each(self, *wants: Want, queue: str = "q") -> list[list[Delivery]]:
+        """Several receivers at once."""
+        with self.store.transaction():
+            return self.store.receive(self.store.queues[queue], wants, self.now)
 
     def take(self, limit: int = 1, **more: Any) -> list[str]:
         """The bodies of a receive."""
@@ -57,6 +62,11 @@ class Desk:
     def change(self, act: Act, *got: Delivery, queue: str = "q", s: float = 0, to: str | None = None) -> list[Verdict]:
         """Do the same with all of them."""
         changes = [Change(each.entry.sequence_number, each.token, act, round(s * 1000), to) for each in got]
+        with self.store.transaction():
+            return self.store.settle(self.store.queues[queue], changes, self.now)
+
+    def settle(self, *changes: Change, queue: str = "q") -> list[Verdict]:
+        """Different things at once."""
         with self.store.transaction():
             return self.store.settle(self.store.queues[queue], changes, self.now)
 

@@ -4,7 +4,7 @@ import pytest
 from desk import Desk
 
 from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Why
+from inturn.core.envelope import Want, Why
 
 DONE, EXPIRED, GONE = Verdict.DONE, Verdict.EXPIRED, Verdict.GONE
 
@@ -307,7 +307,7 @@ def test_nothing_of_a_transaction_that_fails_is_kept(desk: Desk) -> None:
     with pytest.raises(ZeroDivisionError), desk.store.transaction():  # noqa: PT012 - it is the block that must not be kept
         queue = desk.store.queues["q"]
         desk.store.send(queue, [], desk.now)
-        desk.store.receive(queue, 10, None, desk.now)
+        desk.store.receive(queue, [Want(10)], desk.now)
         desk.store.settle(queue, [Change(number, held.token, Act.ACK)], desk.now)
         1 / 0  # noqa: B018 - raises
     assert desk.info().depth == 2

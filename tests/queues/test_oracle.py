@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from inturn.core.envelope import Delivery
+from inturn.core.delivery import Act, Change
+from inturn.core.envelope import Delivery, Want
 
 GROUPS = st.sampled_from(["a", "b", "c", None])
 QUEUES = st.sampled_from(["q", "dead"])
@@ -54,6 +55,15 @@ class Stores(RuleBasedStateMachine):
     def receive(self, limit: int, queue: str, group: str | None) -> Any:
         return multiple(*((queue, each) for each in self.both("receive", limit, queue=queue, group=group)))
 
+    @rule(
+        target=deliveries,
+        wants=st.lists(st.builds(Want, st.integers(1, 3), st.none(), st.sampled_from([None, None, "a", "b"]))),
+        queue=QUEUES,
+    )
+    def receive_each(self, wants: list[Want], queue: str) -> Any:
+        found = self.both("receive_each", *wants, queue=queue)
+        return multiple(*((queue, each) for given in found for each in given))
+
     @rule(each=deliveries)
     def ack(self, each: tuple[str, Delivery]) -> None:
         self.both("ack", each[1], queue=each[0])
@@ -69,6 +79,13 @@ class Stores(RuleBasedStateMachine):
     @rule(many=st.lists(deliveries, min_size=2, max_size=4))
     def ack_together(self, many: list[tuple[str, Delivery]]) -> None:
         self.both("ack", *(each for queue, each in many if queue == "q"))
+
+    @rule(many=st.lists(st.tuples(deliveries, st.sampled_from(list(Act)[:3])), min_size=2, max_size=5))
+    def settle(self, many: list[tuple[tuple[str, Delivery], Act]]) -> None:
+        changes = [
+            Change(each.entry.sequence_number, each.token, act, 2_000) for (queue, each), act in many if queue == "q"
+        ]
+        self.both("settle", *changes)
 
     @rule(at=st.integers(0, 3), there=st.booleans())
     def move(self, at: int, there: bool) -> None:

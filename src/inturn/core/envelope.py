@@ -162,6 +162,20 @@ class Entry(NamedTuple):
     note: str | None
 
 
+class Want(NamedTuple):
+    """What a receiver asks for.
+
+    Attributes:
+        limit: how many messages at most.
+        visibility_ms: for how long; None: as the queue says.
+        group: of this group only.
+    """
+
+    limit: int
+    visibility_ms: int | None = None
+    group: str | None = None
+
+
 class Delivery(NamedTuple):
     """A message as it is given to a receiver.
 

@@ -74,6 +74,9 @@ READ_MESSAGES: Final = 10_000
 EXPIRE_AT_ONCE: Final = 1_000
 """How many leases that are over, and messages past their retention, one command clears away; the next goes on."""
 
+HEADS_AT_ONCE: Final = 64
+"""How many groups are looked up together by receives."""
+
 UNCOUNTED_MESSAGES: Final = 256
 """How many messages are sent at most before the row of their queue counts them."""
 

@@ -18,6 +18,7 @@ from inturn.core.envelope import (
     QueueInfo,
     QueueSettings,
     Sent,
+    Want,
     checked_name,
 )
 from inturn.core.errors import InputError, NoSuchQueue
@@ -104,9 +105,7 @@ class Queue:
         return Receive(
             self.name,
             lambda deliveries: [Message(each, self.writer, self.name) for each in deliveries],
-            max_messages,
-            visibility_ms=visibility_ms,
-            group=group,
+            Want(max_messages, visibility_ms, group),
             wait_s=wait_s,
         ).within(tx)
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from inturn.core.delivery import Change, Verdict
-from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent
+from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent, Want
 from inturn.core.idempotency import Answer, Request
 
 
@@ -44,10 +44,8 @@ class Store(Protocol):
         """Put messages at the end of a queue."""
         ...
 
-    def receive(
-        self, queue: QueueInfo, limit: int, visibility_ms: int | None, now_ms: int, group: str | None = None
-    ) -> list[Delivery]:
-        """Lease messages, of one group if it is named; those that were tried too often are moved away first."""
+    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages for each of several receivers; those that were tried too often are moved away first."""
         ...
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:

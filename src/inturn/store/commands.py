@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from inturn.core.delivery import Change, Verdict
-from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent
+from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent, Want
 from inturn.core.errors import NoSuchQueue
 from inturn.core.idempotency import Answer, Request
 from inturn.store.base import KeyStore, Store
@@ -97,33 +97,20 @@ class Receive(Command[T]):
     """Lease messages, and wait for some if there are none.
 
     Attributes:
-        limit: how many at most.
-        visibility_ms: for how long; None: as the queue says.
-        group: of this group only.
+        want: what is asked for.
         wait_s: how long to wait for the first.
     """
 
-    __slots__ = ("group", "limit", "visibility_ms", "wait_s")
+    __slots__ = ("wait_s", "want")
 
-    def __init__(
-        self,
-        queue: str,
-        answer: Callable[[list[Delivery]], T],
-        limit: int,
-        *,
-        visibility_ms: int | None = None,
-        group: str | None = None,
-        wait_s: float = 0,
-    ) -> None:
+    def __init__(self, queue: str, answer: Callable[[list[Delivery]], T], want: Want, *, wait_s: float = 0) -> None:
         super().__init__(queue, answer)
-        self.limit: Final = limit
-        self.visibility_ms: Final = visibility_ms
-        self.group: Final = group
+        self.want: Final = want
         self.wait_s = wait_s
 
     def run(self, store: Store, now_ms: int) -> list[Delivery]:
         """Do it, alone; nothing is waited for."""
-        return store.receive(queue_of(store, self.queue), self.limit, self.visibility_ms, now_ms, self.group)
+        return store.receive(queue_of(store, self.queue), [self.want], now_ms)[0]
 
 
 class Ask(Command[T]):
@@ -203,7 +190,8 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
             elif kind == _ORDER[Settle]:
                 answers = _together(part, [each.changes for each in part], store, now_ms)
             elif kind == _ORDER[Receive]:
-                answers = _receives(part, store, now_ms)
+                wants = [each.want for each in part]
+                answers = [(found, None) for found in store.receive(queue_of(store, queue), wants, now_ms)]
             else:
                 answers = [(each.run(store, now_ms), None) for each in part]
             for place, answer in zip(places, answers, strict=True):
@@ -226,14 +214,3 @@ def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, 
         return [([answer], None) for answer in answers]
     ends = list(accumulate(len(each) for each in sets))
     return [(answers[end - len(each) : end], None) for end, each in zip(ends, sets, strict=True)]
-
-
-def _receives(part: Sequence[Any], store: Store, now_ms: int) -> list[Outcome]:
-    """Receives from one queue; what one has not found, the next does not find either."""
-    outcomes: list[Outcome] = []
-    is_empty = False
-    for each in part:
-        found = [] if is_empty and each.group is None else each.run(store, now_ms)
-        is_empty |= each.group is None and not found
-        outcomes.append((found, None))
-    return outcomes

@@ -11,7 +11,7 @@ from typing import Any
 
 from inturn.core import dedup, delivery
 from inturn.core.delivery import Act, Change, Hold, Verdict
-from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent, first_number
+from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent, Want, first_number
 
 
 @dataclass
@@ -106,10 +106,12 @@ class MemoryStore:
         queue.messages[info.last] = _Kept(entry, hold=hold)
         return Sent(info.last, duplicate=False)
 
-    def receive(
-        self, queue: QueueInfo, limit: int, visibility_ms: int | None, now_ms: int, group: str | None = None
-    ) -> list[Delivery]:
+    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
+        return [self._receive_one(queue, want, now_ms) for want in wants]
+
+    def _receive_one(self, queue: QueueInfo, want: Want, now_ms: int) -> list[Delivery]:
+        limit, visibility_ms, group = want
         kept = self._queues[queue.name]
         self._look_at_clock(now_ms)
         self._tidy(kept, now_ms)

@@ -81,7 +81,7 @@ delete from inturn_ready where sequence_number = ?;
 
 -- name: next_ready
 select sequence_number, grp from inturn_ready
-where sequence_number > ? and sequence_number <= ? order by sequence_number limit 1;
+where sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
 
 -- name: is_ready
 select 1 from inturn_ready where sequence_number = ?;
@@ -89,6 +89,10 @@ select 1 from inturn_ready where sequence_number = ?;
 -- name: head
 select sequence_number from inturn_message
 where queue = ? and grp = ? and done = 0 order by sequence_number limit 1;
+
+-- name: group_head
+select sequence_number, exists (select 1 from inturn_hold where queue = ?1 and grp = ?2) from inturn_message
+where queue = ?1 and grp = ?2 and done = 0 order by sequence_number limit 1;
 
 -- name: second
 select sequence_number from inturn_message
@@ -106,8 +110,19 @@ select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.at
 from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
 where m.sequence_number = ? and m.done = 0;
 
+-- name: messages
+select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms
+from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
+where m.sequence_number in (select value from json_each(?)) and m.done = 0;
+
 -- name: hold
-select until_ms, token, attempts, extended, since_ms, first_ms, grp from inturn_hold where sequence_number = ?;
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, grp from inturn_hold
+where sequence_number = ?;
+
+-- name: holds
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, grp from inturn_hold
+where sequence_number in (select value from json_each(?));
 
 -- name: group_holds
 select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms from inturn_hold where queue = ? and grp = ?;

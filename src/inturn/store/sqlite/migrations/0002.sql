@@ -1,3 +1,8 @@
 -- When a message was received for the first time.
 
 alter table inturn_hold add column first_ms integer;
+
+-- A message without a group is in nobody's way.
+
+drop index inturn_hold_group;
+create index inturn_hold_group on inturn_hold (queue, grp) where grp is not null;

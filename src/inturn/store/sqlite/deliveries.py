@@ -1,0 +1,316 @@
+"""Who is given what, over SQLite: it selects what core/delivery.py decides about.
+
+`inturn_ready` holds the head of every group that can be received, so the next message is the first row of an index
+whatever lies behind it; `inturn_hold` holds what is in flight or delayed, which is little, so messages themselves are
+written once and deleted once. Every change of a group ends in :meth:`Deliveries._refresh`.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from inturn.core import delivery, limits
+from inturn.core.delivery import Act, Change, Hold, Verdict
+from inturn.core.envelope import Content, Delivery, Entry, QueueInfo, Want, first_number
+from inturn.store.sqlite.catalog import Catalog
+from inturn.store.sqlite.statements import Statements
+
+_ENTRY: Final = len(Entry._fields)
+_CONTENTS: Final = tuple(Content)
+
+Touched = set[tuple[int, str | None]]
+"""Groups that are to be looked at again: ``(0, its name)``, or a message without a group, ``(its number, None)``."""
+
+
+class Deliveries(Statements):
+    """Receives and settles messages.
+
+    Args:
+        connection: to the file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self.catalog: Final = Catalog(connection)
+        self._now_ms = 2**63
+        self._used: list[tuple[int]] = []
+
+    @property
+    def queues(self) -> dict[str, QueueInfo]:
+        """All queues by name."""
+        return self.catalog.queues
+
+    def look_at_clock(self, now_ms: int) -> None:
+        """If it went back, nothing waits longer than it was to wait."""
+        if now_ms < self._now_ms:  # or this is the first look
+            self._do("set_right", now_ms)
+        self._now_ms = now_ms
+
+    # --- receiving ---
+
+    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages."""
+        self.look_at_clock(now_ms)
+        self._tidy(queue, now_ms)
+        self._used.clear()
+        holds: list[tuple[Any, ...]] = []
+        heads = self._heads(queue, sum(want.limit for want in wants if want.group is None))
+        answers = []
+        for want in wants:
+            taken: list[tuple[Entry, Hold | None]] = []
+            for head in heads if want.group is None else self._head_of(queue, want.group):
+                taken += self._take(queue, *head, want.limit - len(taken), now_ms)
+                if len(taken) == want.limit:
+                    break
+            if want.group is not None:  # what was listed ahead may be what it took
+                heads = self._heads(queue, sum(want.limit for want in wants if want.group is None))
+            answers.append(self._leased(queue, taken, want, holds, now_ms))
+        self._take_off()
+        self._do_each("set_hold", holds)
+        if holds:
+            self.catalog.counted(queue)
+        if not all(answers):
+            due = self._one("due", queue.number)
+            queue.due_ms = due and due[0]
+        return answers
+
+    @staticmethod
+    def _leased(
+        queue: QueueInfo,
+        taken: Sequence[tuple[Entry, Hold | None]],
+        want: Want,
+        holds: list[tuple[Any, ...]],
+        now_ms: int,
+    ) -> list[Delivery]:
+        """What one receiver gets; its leases are added to those that are to be written."""
+        queue.tokens += bool(taken)
+        ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        given = []
+        for entry, before in taken:
+            hold = delivery.leased(before, queue.tokens, ms, now_ms)
+            holds.append((entry.sequence_number, queue.number, entry.group, *_kept(hold)))
+            given.append(Delivery(entry, queue.tokens, now_ms + ms, hold.attempts, hold.first_ms))
+        return given
+
+    def _heads(self, queue: QueueInfo, number: int) -> Iterator[tuple[int, str | None, Any]]:
+        """The heads of the groups that are free, the oldest first; each is taken off the list.
+
+        Yields:
+            Its sequence number, its group, and its row if it has no group.
+        """
+        at, end = first_number(queue.number), first_number(queue.number + 1)
+        while rows := self._all("next_ready", at, end, min(number, limits.HEADS_AT_ONCE)):
+            singles = [head for head, group in rows if group is None]
+            known = {row[0]: row for row in self._all("messages", _json(singles))} if singles else {}
+            for at, group in rows:
+                self._used.append((at,))
+                yield at, group, known.get(at)
+            self._take_off()
+
+    def _head_of(self, queue: QueueInfo, group: str) -> Iterator[tuple[int, str | None, Any]]:
+        """The head of one group, if it is free."""
+        self._take_off()
+        head = self._one("head", queue.number, group)
+        if head and self._one("is_ready", *head):
+            self._do("not_ready", *head)
+            yield head[0], group, None
+
+    def _take_off(self) -> None:
+        self._do_each("not_ready", self._used)
+        self._used.clear()
+
+    def _take(
+        self, queue: QueueInfo, head: int, group: str | None, row: Any, limit: int, now_ms: int
+    ) -> list[tuple[Entry, Hold | None]]:
+        """What can be received of a group; what was tried too often at its head is moved away first."""
+        to = self.queues.get(queue.settings.dead_letter or "")
+        while rows := self._group(queue, head, group, row, limit):
+            entry, hold = rows[0]
+            if to is None or not delivery.is_exhausted(hold, queue.settings.max_receives):
+                return rows[: delivery.takes([hold for _, hold in rows], limit, now_ms)]
+            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
+            row = None
+        return []
+
+    def _group(
+        self, queue: QueueInfo, head: int, group: str | None, row: Any, limit: int
+    ) -> list[tuple[Entry, Hold | None]]:
+        """The first messages of a group, with what is known of them."""
+        if row is not None:
+            rows = [row]
+        elif group is None:
+            rows = self._all("one_message", head)
+        else:
+            rows = self._all("group_messages", queue.number, group, limit)
+        return [(entry_of(each), hold_of(each)) for each in rows]
+
+    def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
+        """Give back leases that are over, and remove what is past its retention."""
+        touched: Touched = set()
+        if queue.settings.retention_s is not None:
+            touched |= self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
+        for number, group, *hold in self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
+            touched.add(self._give_back(queue, number, group, Hold(*hold)))
+        self._refresh(queue, touched, now_ms)
+
+    def _retire(self, queue: QueueInfo, sent_until_ms: int) -> Touched:
+        touched: Touched = set()
+        every = first_number(queue.number), first_number(queue.number + 1)
+        oldest = self._one("oldest", *every, 1)
+        if oldest is None or oldest[-1] > sent_until_ms:  # as nearly always
+            return touched
+        for number, group, done, sent_ms in self._all("oldest", *every, limits.EXPIRE_AT_ONCE):
+            if sent_ms > sent_until_ms:
+                break
+            for statement in ("remove_message", "remove_hold", "not_ready"):
+                self._do(statement, number)
+            queue.depth -= not done
+            self.catalog.counted(queue)
+            touched.add((0 if group is not None else number, group))
+        return touched
+
+    def _give_back(
+        self, queue: QueueInfo, number: int, group: str | None, hold: Hold, delay_ms: int = 0, now_ms: int = 0
+    ) -> tuple[int, str | None]:
+        """End a hold; which group is to be looked at again is returned."""
+        is_head = group is None or self._one("head", queue.number, group)[0] == number
+        left = delivery.given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
+        if left is None:
+            self._do("remove_hold", number)
+        else:
+            self._do("set_hold", number, queue.number, group, *_kept(left))
+        return (number if group is None else 0), group
+
+    def _refresh(self, queue: QueueInfo, touched: Iterable[tuple[int, str | None]], now_ms: int) -> None:
+        """List the heads of those groups that are free now; a message without a group is named by its number."""
+        ready: list[tuple[int, str | None]] = []
+        for number, group in touched:
+            if group is None:
+                row = self._one("one_message", number)
+                if row and not delivery.is_hidden(hold_of(row), now_ms):
+                    ready.append((number, None))
+                continue
+            row = self._one("group_head", queue.number, group)
+            if row is None:
+                continue
+            head, is_held = row
+            if is_held:
+                holds = {at: Hold(*hold) for at, *hold in self._all("group_holds", queue.number, group)}
+                blocked = any(delivery.blocks_all(hold, now_ms) for hold in holds.values())
+                if blocked or delivery.is_hidden(holds.get(head), now_ms):
+                    continue
+            ready.append((head, group))
+        self._do_each("ready", ready)
+
+    # --- settling ---
+
+    def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+        """Acknowledge, extend, give back or move messages."""
+        self.look_at_clock(now_ms)
+        known = self._holds(changes)
+        verdicts: list[Verdict] = []
+        touched: Touched = set()
+        acknowledged: dict[int, None] = {}  # in this call, and to be removed together
+        for change in changes:
+            number = change.sequence_number
+            if number in acknowledged:
+                verdicts.append(Verdict.GONE)
+                continue
+            row = known.pop(number, None) or self._one("hold", number)
+            hold, group = (Hold(*row[1:-1]), row[-1]) if row else (None, None)
+            if hold is None or change.token is None:
+                message = self._one("one_message", number)
+                if message is None:
+                    verdicts.append(Verdict.GONE)
+                    continue
+                group = message[3]
+            verdict = delivery.verdict(hold, change, now_ms)
+            verdicts.append(verdict)
+            if verdict is not Verdict.DONE:
+                continue
+            if change.act is Act.ACK:
+                acknowledged[number] = None
+            else:
+                self._leave(queue, acknowledged)
+                self._change(queue, change, hold, group, now_ms)
+            if change.token is None:  # what is leased is not on the list
+                self._do("not_ready", number)
+            if group is not None:
+                touched.add((0, group))
+            elif change.act is not Act.ACK:
+                touched.add((number, None))
+        self._leave(queue, acknowledged)
+        self._refresh(queue, touched, now_ms)
+        return verdicts
+
+    def _holds(self, changes: Sequence[Change]) -> dict[int, Any]:
+        """What is known of messages that were received, by their numbers, each row as the query ``hold`` has it."""
+        if len(changes) == 1:
+            return {}
+        return {row[0]: row for row in self._all("holds", _json([change.sequence_number for change in changes]))}
+
+    def _change(self, queue: QueueInfo, change: Change, hold: Hold | None, group: str | None, now_ms: int) -> None:
+        """Extend, give back or move one message."""
+        number = change.sequence_number
+        if change.act is Act.EXTEND:
+            extended = delivery.extended(hold, change.ms, now_ms)
+            self._do("set_hold", number, queue.number, group, *_kept(extended))
+        elif change.act is Act.NACK:
+            self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
+        elif change.to is not None:
+            entry = entry_of(self._one("one_message", number))
+            self._move(queue, entry, self.queues[change.to], change.note, now_ms)
+
+    def _leave(self, queue: QueueInfo, numbers: dict[int, None]) -> None:
+        """Messages are done with; one is kept if a reader has yet to read it."""
+        if not numbers:
+            return
+        read_to = queue.read_to
+        rows = [(number,) for number in numbers]
+        self._do_each("remove_message", [row for row in rows if row[0] <= read_to])
+        self._do_each("acknowledge", [row for row in rows if row[0] > read_to])
+        self._do_each("remove_hold", rows)
+        queue.depth -= len(rows)
+        self.catalog.counted(queue)
+
+    def _move(self, queue: QueueInfo, entry: Entry, to: QueueInfo, note: str | None, now_ms: int) -> None:
+        """Put a message into another queue; where it was sent at first, it is in its old place again."""
+        origin = entry.origin or entry.sequence_number
+        number = origin
+        if not to.has_given(origin):
+            to.last += 1
+            number = to.last
+        self._leave(queue, {entry.sequence_number: None})
+        self._do("not_ready", entry.sequence_number)
+        came = (now_ms, None if number == origin else origin, queue.name, note, to.number)
+        self._do("add_moved", number, *entry[1:7], *came)
+        to.depth += 1
+        self.catalog.counted(to)
+        if entry.group is not None:
+            after = self._one("second", to.number, entry.group, number)
+            self._do("not_ready", after[0] if after else 0)
+        self._refresh(to, [(number if entry.group is None else 0, entry.group)], now_ms)
+
+
+def entry_of(row: Sequence[Any]) -> Entry:
+    """The message in a row that begins with one."""
+    number, body, content, *more = row[:_ENTRY]
+    return Entry(number, body, _CONTENTS[content], *more)
+
+
+def hold_of(row: Sequence[Any]) -> Hold | None:
+    """The hold in a row, behind the message."""
+    until_ms, token, attempts, extended, *more = row[_ENTRY:]
+    return None if attempts is None else Hold(until_ms, token, attempts, bool(extended), *more)
+
+
+def _kept(hold: Hold) -> tuple[int | None, ...]:
+    """A hold as its row has it; a bool costs much more than the number."""
+    until_ms, token, attempts, extended, *more = hold
+    return (until_ms, token, attempts, int(extended), *more)
+
+
+def _json(numbers: Sequence[int]) -> str:
+    return msgspec.json.encode(numbers).decode()
