@@ -18,6 +18,7 @@ from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.statements import Statements
 
 _ENTRY: Final = len(Entry._fields)
+_ATTEMPTS: Final = _ENTRY + Hold._fields.index("attempts")
 _CONTENTS: Final = tuple(Content)
 
 Touched = set[tuple[int, str | None]]
@@ -55,7 +56,6 @@ class Deliveries(Statements):
         self.look_at_clock(now_ms)
         self._tidy(queue, now_ms)
         self._used.clear()
-        holds: list[tuple[Any, ...]] = []
         heads = self._heads(queue, sum(want.limit for want in wants if want.group is None))
         answers = []
         for want in wants:
@@ -66,32 +66,39 @@ class Deliveries(Statements):
                     break
             if want.group is not None:  # what was listed ahead may be what it took
                 heads = self._heads(queue, sum(want.limit for want in wants if want.group is None))
-            answers.append(self._leased(queue, taken, want, holds, now_ms))
+            answers.append(self._lease(queue, taken, want, now_ms))
         self._take_off()
-        self._do_each("set_hold", holds)
-        if holds:
+        if any(answers):
             self.catalog.counted(queue)
         if not all(answers):
             due = self._one("due", queue.number)
             queue.due_ms = due and due[0]
         return answers
 
-    @staticmethod
-    def _leased(
-        queue: QueueInfo,
-        taken: Sequence[tuple[Entry, Hold | None]],
-        want: Want,
-        holds: list[tuple[Any, ...]],
-        now_ms: int,
+    def _lease(
+        self, queue: QueueInfo, taken: Sequence[tuple[Entry, Hold | None]], want: Want, now_ms: int
     ) -> list[Delivery]:
-        """What one receiver gets; its leases are added to those that are to be written."""
-        queue.tokens += bool(taken)
+        """What one receiver gets. Messages that nobody had before become the same hold, which is written for all."""
+        if not taken:
+            return []
+        queue.tokens += 1
         ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
-        given = []
+        until_ms = now_ms + ms
+        fresh = delivery.leased(None, queue.tokens, ms, now_ms)
+        given, again = [], []
+        numbers: dict[str | None, list[int]] = {}
         for entry, before in taken:
-            hold = delivery.leased(before, queue.tokens, ms, now_ms)
-            holds.append((entry.sequence_number, queue.number, entry.group, *_kept(hold)))
-            given.append(Delivery(entry, queue.tokens, now_ms + ms, hold.attempts, hold.first_ms))
+            number, group = entry.sequence_number, entry.group
+            hold = fresh
+            if before is None:
+                numbers.setdefault(group, []).append(number)
+            else:
+                hold = delivery.leased(before, queue.tokens, ms, now_ms)
+                again.append((number, queue.number, group, *hold))
+            given.append(Delivery(entry, queue.tokens, until_ms, hold.attempts, hold.first_ms))
+        for group, each in numbers.items():
+            self._do("add_holds", _json(each), queue.number, group, *fresh)
+        self._do_each("set_hold", again)
         return given
 
     def _heads(self, queue: QueueInfo, number: int) -> Iterator[tuple[int, str | None, Any]]:
@@ -152,7 +159,7 @@ class Deliveries(Statements):
         if queue.settings.retention_s is not None:
             touched |= self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
         for number, group, *hold in self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
-            touched.add(self._give_back(queue, number, group, Hold(*hold)))
+            touched.add(self._give_back(queue, number, group, Hold._make(hold)))
         self._refresh(queue, touched, now_ms)
 
     def _retire(self, queue: QueueInfo, sent_until_ms: int) -> Touched:
@@ -180,7 +187,7 @@ class Deliveries(Statements):
         if left is None:
             self._do("remove_hold", number)
         else:
-            self._do("set_hold", number, queue.number, group, *_kept(left))
+            self._do("set_hold", number, queue.number, group, *left)
         return (number if group is None else 0), group
 
     def _refresh(self, queue: QueueInfo, touched: Iterable[tuple[int, str | None]], now_ms: int) -> None:
@@ -212,14 +219,15 @@ class Deliveries(Statements):
         known = self._holds(changes)
         verdicts: list[Verdict] = []
         touched: Touched = set()
-        acknowledged: dict[int, None] = {}  # in this call, and to be removed together
+        acknowledged: list[int] = []  # to be removed together
         for change in changes:
             number = change.sequence_number
-            if number in acknowledged:
-                verdicts.append(Verdict.GONE)
-                continue
-            row = known.pop(number, None) or self._one("hold", number)
-            hold, group = (Hold(*row[1:-1]), row[-1]) if row else (None, None)
+            if number in known:
+                hold, group = known.pop(number)
+            else:
+                self._leave(queue, acknowledged)
+                acknowledged = []
+                hold, group = _held(self._one("hold", number))
             if hold is None or change.token is None:
                 message = self._one("one_message", number)
                 if message is None:
@@ -231,9 +239,10 @@ class Deliveries(Statements):
             if verdict is not Verdict.DONE:
                 continue
             if change.act is Act.ACK:
-                acknowledged[number] = None
+                acknowledged.append(number)
             else:
                 self._leave(queue, acknowledged)
+                acknowledged = []
                 self._change(queue, change, hold, group, now_ms)
             if change.token is None:  # what is leased is not on the list
                 self._do("not_ready", number)
@@ -245,34 +254,36 @@ class Deliveries(Statements):
         self._refresh(queue, touched, now_ms)
         return verdicts
 
-    def _holds(self, changes: Sequence[Change]) -> dict[int, Any]:
-        """What is known of messages that were received, by their numbers, each row as the query ``hold`` has it."""
+    def _holds(self, changes: Sequence[Change]) -> dict[int, tuple[Hold | None, str | None]]:
+        """What is known of messages that were received, and their groups, by their numbers."""
         if len(changes) == 1:
             return {}
-        return {row[0]: row for row in self._all("holds", _json([change.sequence_number for change in changes]))}
+        rows = self._all("holds", _json([change.sequence_number for change in changes]))
+        return {row[0]: _held(row) for row in rows}
 
     def _change(self, queue: QueueInfo, change: Change, hold: Hold | None, group: str | None, now_ms: int) -> None:
         """Extend, give back or move one message."""
         number = change.sequence_number
         if change.act is Act.EXTEND:
             extended = delivery.extended(hold, change.ms, now_ms)
-            self._do("set_hold", number, queue.number, group, *_kept(extended))
+            self._do("set_hold", number, queue.number, group, *extended)
         elif change.act is Act.NACK:
             self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
         elif change.to is not None:
             entry = entry_of(self._one("one_message", number))
             self._move(queue, entry, self.queues[change.to], change.note, now_ms)
 
-    def _leave(self, queue: QueueInfo, numbers: dict[int, None]) -> None:
+    def _leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
         """Messages are done with; one is kept if a reader has yet to read it."""
         if not numbers:
             return
         read_to = queue.read_to
-        rows = [(number,) for number in numbers]
-        self._do_each("remove_message", [row for row in rows if row[0] <= read_to])
-        self._do_each("acknowledge", [row for row in rows if row[0] > read_to])
-        self._do_each("remove_hold", rows)
-        queue.depth -= len(rows)
+        kept = [number for number in numbers if number > read_to]
+        if kept:
+            self._do("acknowledge", _json(kept))
+        self._do("remove_messages", _json([number for number in numbers if number <= read_to] if kept else numbers))
+        self._do("remove_holds", _json(numbers))
+        queue.depth -= len(numbers)
         self.catalog.counted(queue)
 
     def _move(self, queue: QueueInfo, entry: Entry, to: QueueInfo, note: str | None, now_ms: int) -> None:
@@ -282,7 +293,7 @@ class Deliveries(Statements):
         if not to.has_given(origin):
             to.last += 1
             number = to.last
-        self._leave(queue, {entry.sequence_number: None})
+        self._leave(queue, [entry.sequence_number])
         self._do("not_ready", entry.sequence_number)
         came = (now_ms, None if number == origin else origin, queue.name, note, to.number)
         self._do("add_moved", number, *entry[1:7], *came)
@@ -296,20 +307,19 @@ class Deliveries(Statements):
 
 def entry_of(row: Sequence[Any]) -> Entry:
     """The message in a row that begins with one."""
-    number, body, content, *more = row[:_ENTRY]
-    return Entry(number, body, _CONTENTS[content], *more)
+    number, body, content, group, revision, dedup_id, attributes, sent_ms, origin, came_from, note = row[:_ENTRY]
+    content = _CONTENTS[content]
+    return Entry(number, body, content, group, revision, dedup_id, attributes, sent_ms, origin, came_from, note)
+
+
+def _held(row: Sequence[Any] | None) -> tuple[Hold | None, str | None]:
+    """The hold in a row, and whose it is."""
+    return (Hold._make(row[1:-1]), row[-1]) if row else (None, None)
 
 
 def hold_of(row: Sequence[Any]) -> Hold | None:
     """The hold in a row, behind the message."""
-    until_ms, token, attempts, extended, *more = row[_ENTRY:]
-    return None if attempts is None else Hold(until_ms, token, attempts, bool(extended), *more)
-
-
-def _kept(hold: Hold) -> tuple[int | None, ...]:
-    """A hold as its row has it; a bool costs much more than the number."""
-    until_ms, token, attempts, extended, *more = hold
-    return (until_ms, token, attempts, int(extended), *more)
+    return None if row[_ATTEMPTS] is None else Hold._make(row[_ENTRY:])
 
 
 def _json(numbers: Sequence[int]) -> str:

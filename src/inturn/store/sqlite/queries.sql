@@ -131,8 +131,15 @@ select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms 
 insert or replace into inturn_hold (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: add_holds
+insert into inturn_hold (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms)
+select value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 from json_each(?1);
+
 -- name: remove_hold
 delete from inturn_hold where sequence_number = ?;
+
+-- name: remove_holds
+delete from inturn_hold where sequence_number in (select value from json_each(?));
 
 -- name: over
 select sequence_number, grp, until_ms, token, attempts, extended, since_ms, first_ms from inturn_hold
@@ -152,8 +159,11 @@ where until_ms is not null and since_ms > ?1;
 -- name: remove_message
 delete from inturn_message where sequence_number = ?;
 
+-- name: remove_messages
+delete from inturn_message where sequence_number in (select value from json_each(?));
+
 -- name: acknowledge
-update inturn_message set done = 1 where sequence_number = ?;
+update inturn_message set done = 1 where sequence_number in (select value from json_each(?));
 
 -- name: oldest
 select sequence_number, grp, done, sent_ms from inturn_message
