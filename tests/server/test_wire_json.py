@@ -41,6 +41,11 @@ def request(action: str, body: bytes | str) -> Request:
             },
         ),
         ("SendMessageBatch", '{"QueueUrl":"q","Entries":null}', {"QueueUrl": "q"}),
+        (
+            "SendMessageBatch",
+            '{"QueueUrl":"q","Entries":[{"Id":"a","MessageBody":"b","MessageAttributes":{"n":{"StringListValues":null}}}]}',
+            {"QueueUrl": "q", "Entries": [{"Id": "a", "MessageBody": "b"}]},
+        ),
     ],
 )
 def test_a_null_is_as_good_as_nothing(action: str, body: str, params: object) -> None:

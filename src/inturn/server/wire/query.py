@@ -51,7 +51,7 @@ def parse(request: Request) -> Call:
     readers = _READERS[name]
     tree = _members(_tree(fields, readers), readers, "")
     place = path.decode("latin-1")
-    if "QueueUrl" in readers and place not in {"", "/"}:
+    if place not in {"", "/"}:
         tree.setdefault("QueueUrl", place)
     return Call(Protocol.QUERY, name, params_of(action, tree, errors.invalid_parameter_value), place)
 
