@@ -130,3 +130,9 @@ KEY_TOKEN_SHARDS: Final = 1_024
 KEY_TRIES: Final = 100
 """How often Redis is asked again when somebody else has changed the key or its counter meanwhile. One of those who try
 at one time always succeeds."""
+
+FORM_FIELDS: Final = 2_000
+"""The most fields of a form: a full batch of ten messages with ten attributes each has some four hundred."""
+
+FORM_DEPTH: Final = 10
+"""The most parts of a form field's name: with everything that SDKs put between, an attribute in a batch has nine."""
