@@ -57,7 +57,9 @@ class Stores(RuleBasedStateMachine):
 
     @rule(
         target=deliveries,
-        wants=st.lists(st.builds(Want, st.integers(1, 3), st.none(), st.sampled_from([None, None, "a", "b"]))),
+        wants=st.lists(
+            st.builds(Want, st.integers(1, 3), st.none(), st.sampled_from([None, None, "a", "b"])), min_size=1
+        ),
         queue=QUEUES,
     )
     def receive_each(self, wants: list[Want], queue: str) -> Any:
