@@ -61,6 +61,12 @@ select sequence_number, until_ms from inturn_dedup where queue = ? and scope = ?
 -- name: remember
 insert or replace into inturn_dedup (queue, scope, id, sequence_number, until_ms) values (?, ?, ?, ?, ?);
 
+-- name: remember_if_new
+insert or ignore into inturn_dedup (queue, scope, id, sequence_number, until_ms) values (?, ?, ?, ?, ?);
+
+-- name: forget_new
+delete from inturn_dedup where queue = ? and scope = ? and id = ? and sequence_number > ?;
+
 -- name: outdated
 select queue, scope, id from inturn_dedup where until_ms <= ? order by until_ms limit ?;
 

@@ -92,24 +92,15 @@ class SqliteStore(Deliveries):
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Put messages at the end of a queue."""
         self.look_at_clock(now_ms)
-        settings, number, sent = queue.settings, queue.number, []
-        delay_ms = settings.delay_ms
+        sent = self._numbers(queue, drafts, now_ms)
+        number, delay_ms = queue.number, queue.settings.delay_ms
         messages, plain, holds = [], [], []
-        known: dict[tuple[str, str], dedup.Remembered] = {}
         heads: dict[str, int] = {}
         singles: list[tuple[int, None]] = []
-        last = queue.last
-        for draft in drafts:
+        for draft, (last, is_duplicate) in zip(drafts, sent, strict=True):
+            if is_duplicate:
+                continue
             body, content, group, revision, dedup_id, delay, attributes = draft
-            key = dedup.known_by(draft, settings) if dedup_id is not None or settings.content_dedup else None
-            if key is not None:
-                first = known.get(key) or self._known(number, key)
-                if first is not None and dedup.is_same(first, now_ms):
-                    sent.append(Sent(first.sequence_number, duplicate=True))
-                    continue
-                known[key] = dedup.remembered(last + 1, settings, now_ms)
-            last += 1
-            sent.append(Sent(last, duplicate=False))
             if revision is None and dedup_id is None and attributes is None:  # each None costs as much as a text
                 plain.append((last, number, body, int(content), group, now_ms))
             else:
@@ -126,23 +117,61 @@ class SqliteStore(Deliveries):
         self._do_each("add_plain", plain)
         self._do_each("add_message", messages)
         self._do_each("set_hold", holds)
-        if known:
-            self._remember(number, known, now_ms)
         self._do_each("ready", singles)
         self._do_each("ready_if_first", [(head, number, group) for group, head in heads.items() if head])
-        queue.last = last
-        queue.depth += len(messages) + len(plain)
+        added = len(messages) + len(plain)
+        queue.last += added
+        queue.depth += added
         self.catalog.sent(queue)
         return sent
+
+    # --- deduplication ---
+
+    def _numbers(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+        """A sequence number for each message: the next one, or that of an earlier message that it is the same as."""
+        settings, last = queue.settings, queue.last
+        keys = [
+            dedup.known_by(draft, settings) if draft.dedup_id is not None or settings.content_dedup else None
+            for draft in drafts
+        ]
+        wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
+        if self._are_new(queue, wanted, now_ms):
+            return [Sent(number, duplicate=False) for number in range(last + 1, last + 1 + len(drafts))]
+        sent: list[Sent] = []
+        known: dict[tuple[str, str], dedup.Remembered] = {}
+        for key in keys:
+            if key is not None:
+                first = known.get(key) or self._known(queue.number, key)
+                if first is not None and dedup.is_same(first, now_ms):
+                    sent.append(Sent(first.sequence_number, duplicate=True))
+                    continue
+                known[key] = dedup.remembered(last + 1, settings, now_ms)
+            last += 1
+            sent.append(Sent(last, duplicate=False))
+        self._do_each("remember", [(queue.number, *key, *value) for key, value in known.items()])
+        self._forget(len(known), now_ms)
+        return sent
+
+    def _are_new(self, queue: QueueInfo, wanted: Sequence[tuple[tuple[str, str], int]], now_ms: int) -> bool:
+        """Whether nothing was known by any of these keys, as nearly always; they are remembered then."""
+        if not wanted:
+            return True
+        _, until_ms = dedup.remembered(0, queue.settings, now_ms)
+        before = self.connection.total_changes
+        self._do_each("remember_if_new", [(queue.number, *key, number, until_ms) for key, number in wanted])
+        if self.connection.total_changes - before == len(wanted):
+            self._forget(len(wanted), now_ms)
+            return True
+        self._do_each("forget_new", [(queue.number, *key, queue.last) for key, _ in wanted])
+        return False
 
     def _known(self, queue: int, key: tuple[str, str]) -> dedup.Remembered | None:
         row = self._one("known", queue, *key)
         return row and dedup.Remembered(*row)
 
-    def _remember(self, queue: int, known: dict[tuple[str, str], dedup.Remembered], now_ms: int) -> None:
-        """Note what was sent, and forget twice as much of what is too old, so that the table shrinks again."""
-        self._do_each("remember", [(queue, *key, *value) for key, value in known.items()])
-        self._do_each("forget", self._all("outdated", now_ms - limits.CLOCK_SLACK_MS, 2 * len(known)))
+    def _forget(self, new: int, now_ms: int) -> None:
+        """Forget twice as many of what is too old as have come, so that the table shrinks again."""
+        self._do_each("forget", self._all("outdated", now_ms - limits.CLOCK_SLACK_MS, 2 * new))
 
     # --- looking ---
 
