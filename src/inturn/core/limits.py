@@ -124,3 +124,24 @@ KEY_TOKEN_SHARDS: Final = 1_024
 KEY_TRIES: Final = 100
 """How often Redis is asked again when somebody else has changed the key or its counter meanwhile. One of those who try
 at one time always succeeds."""
+
+CLOCK_SKEW_S: Final = 900
+"""How far the time of a signed request may be from the server's, in either direction, as in SQS."""
+
+PRESIGNED_S: Final = 604_800
+"""The longest that a presigned URL is valid: a week, as in SQS."""
+
+CLAIMS: Final = 1_024
+"""Of how many signing clients the derived keys are kept at hand."""
+
+CLAIM_BYTES: Final = 1_024
+"""How long what a client says of its signature may be to be kept at hand."""
+
+PATHS: Final = 1_024
+"""Of how many paths the canonical form is kept at hand."""
+
+DATES: Final = 256
+"""Of how many of the latest times of signed requests the number is kept at hand."""
+
+REPLAYS: Final = 250_000
+"""How many signatures are remembered so that a request that comes again is refused, where that is asked for."""
