@@ -145,3 +145,12 @@ DATES: Final = 256
 
 REPLAYS: Final = 250_000
 """How many signatures are remembered so that a request that comes again is refused, where that is asked for."""
+
+GRACE_S: Final = 10.0
+"""How long requests that are under way may take when the SQS endpoint is stopped, if the user does not say."""
+
+FIGURES_S: Final = 1.0
+"""For how long what was found of the queues' figures and of the endpoint's health is told to whoever asks again."""
+
+HEALTH_S: Final = 5.0
+"""How long the store may take to be written until the endpoint is not well."""
