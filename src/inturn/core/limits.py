@@ -154,3 +154,9 @@ FIGURES_S: Final = 1.0
 
 HEALTH_S: Final = 5.0
 """How long the store may take to be written until the endpoint is not well."""
+
+FORM_FIELDS: Final = 2_000
+"""The most fields of a form: a full batch of ten messages with ten attributes each has some four hundred."""
+
+FORM_DEPTH: Final = 10
+"""The most parts of a form field's name: with everything that SDKs put between, an attribute in a batch has nine."""
