@@ -74,6 +74,9 @@ READ_MESSAGES: Final = 10_000
 EXPIRE_AT_ONCE: Final = 1_000
 """How many leases that are over, and messages past their retention, one command clears away; the next goes on."""
 
+UNCOUNTED_MESSAGES: Final = 256
+"""How many messages are sent at most before the row of their queue counts them."""
+
 CLOCK_SLACK_MS: Final = 3_600_000
 """How much longer than its window a deduplication id is on disk, so that it is known after the clock was set back."""
 
