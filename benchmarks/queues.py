@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import persistqueue
+import uvloop
 from huey import SqliteHuey
 from litequeue import LiteQueue
 from rich.console import Console
@@ -79,6 +80,12 @@ class InturnTasks(Inturn):
         got = await self.queue.receive.aio(10)
         await self.queue.ack.aio(got)
         return len(got)
+
+
+class InturnUvloop(InturnTasks):
+    """The same over uvloop."""
+
+    name = "inturn, uvloop"
 
 
 class Lite:
@@ -175,13 +182,12 @@ class Bare:
     def send_together(self, messages: int) -> None:
         numbers = range(self._last + 1, self._last + 1 + messages)
         self._last += messages
-        rows = [(n, 1, TEXT, 1, f"g{n % GROUPS}", None, None, None, 1_700_000_000_000) for n in numbers]
+        rows = [(n, 1, TEXT, 1, f"g{n % GROUPS}", 1_700_000_000_000) for n in numbers]
         run = self.connection
         run.execute("begin immediate")
         run.executemany(
-            "insert into inturn_message"
-            " (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert into inturn_message (sequence_number, queue, body, content, grp, sent_ms)"
+            " values (?, ?, ?, ?, ?, ?)",
             rows,
         )
         run.executemany(
@@ -237,7 +243,7 @@ def by_threads(callers: int, each: int, act: Callable[[], Any]) -> int:
     return sum(done)
 
 
-def by_tasks(callers: int, each: int, act: Callable[[], Any]) -> int:
+def by_tasks(callers: int, each: int, act: Callable[[], Any], run_loop: Callable[[Any], Any] = asyncio.run) -> int:
     """The same with tasks."""
 
     async def run() -> int:
@@ -246,7 +252,7 @@ def by_tasks(callers: int, each: int, act: Callable[[], Any]) -> int:
     async def together() -> int:
         return sum(await asyncio.gather(*(run() for _ in range(callers))))
 
-    return asyncio.run(together())
+    return int(run_loop(together()))
 
 
 THREADED: tuple[Any, ...] = (Inturn, Lite, Persist, Huey)
@@ -258,7 +264,7 @@ def peers(rounds: int, quick: int) -> dict[tuple[str, int], dict[str, Cell]]:
     for number in range(rounds):
         for callers in CALLERS:
             each = max(1, (400 if callers == 1 else 60) // quick)
-            for kind in (*THREADED, InturnTasks, Bare):
+            for kind in (*THREADED, InturnTasks, InturnUvloop, Bare):
                 progress.print(f"round {number + 1}: {callers} callers, {kind.name}")
                 with tempfile.TemporaryDirectory(dir=".") as directory:
                     _one(kind, Path(directory), callers, each, rows)
@@ -273,8 +279,9 @@ def _one(kind: Any, path: Path, callers: int, each: int, rows: dict[tuple[str, i
         contender.close()
         return
     takes = rows.setdefault(("receive(10) + ack", callers), {}).setdefault(kind.name, Cell())
-    runs = by_tasks if kind is InturnTasks else by_threads
-    send, take = (contender.asend, contender.atake) if kind is InturnTasks else (contender.send, contender.take)
+    runs: Any = {InturnTasks: by_tasks, InturnUvloop: partial(by_tasks, run_loop=uvloop.run)}.get(kind, by_threads)
+    is_async = isinstance(contender, InturnTasks)
+    send, take = (contender.asend, contender.atake) if is_async else (contender.send, contender.take)
     more = each * (4 if isinstance(contender, Inturn) and callers > 1 else 1)
     measured(sends, lambda: runs(callers, more, send))
     batches = max(1, more // 10)
@@ -361,7 +368,7 @@ def show_peers(rows: dict[tuple[str, int], dict[str, Cell]], console: Console) -
         table = Table(title=title, title_justify="left")
         for name in ("", "messages/s", "inturn is … times as fast", "CPU µs per message"):
             table.add_column(name, justify="left" if not name else "right")
-        ours = max(cells["inturn"].rate, cells["inturn, asyncio"].rate)
+        ours = max(*(cells[kind.name].rate for kind in (Inturn, InturnTasks, InturnUvloop)))
         for name, cell in cells.items():
             table.add_row(name, f"{cell.rate:,.0f}", f"{ours / cell.rate:.2f}", f"{cell.cpu:.1f}")
             shown.append({"verb": verb, "callers": callers, "contender": name, **cell.__dict__})

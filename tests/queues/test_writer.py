@@ -80,6 +80,52 @@ def test_what_gathers_is_one_transaction(db: Database) -> None:
     assert queue.depth().messages == 20
 
 
+def test_the_tasks_of_a_loop_that_are_ready_are_one_transaction(db: Database) -> None:
+    queue = db.queue("q")
+    before = db.store.transactions  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        await asyncio.gather(*(queue.send.aio(at) for at in range(64)))
+
+    asyncio.run(main())
+    assert db.store.transactions == before + 1  # type: ignore[attr-defined]
+
+
+def test_a_loop_that_ends_too_soon_holds_up_nobody(db: Database) -> None:
+    queue = db.queue("q")
+    loop = asyncio.new_event_loop()
+
+    async def leave_at_once() -> None:
+        db.writer.post(queue.send._command("nobody waits for it"), lambda sent, error: None)
+
+    loop.run_until_complete(leave_at_once())
+    loop.close()
+    assert asyncio.run(queue.send.aio("from another loop"))
+    assert queue.send("from a thread")
+    assert queue.depth().messages == 3
+
+
+def test_a_posted_command_calls_back_with_the_answer_or_the_error(db: Database) -> None:
+    queue = db.queue("q")
+
+    async def main() -> list[Any]:
+        told: asyncio.Queue[Any] = asyncio.Queue()
+        unhandled: list[Any] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: unhandled.append(context["exception"]))
+        db.writer.post(queue.send._command("a"), lambda sent, error: 1 / 0)
+        db.writer.post(queue.send._command("b"), lambda *both: told.put_nowait(both))
+        db.writer.post(Queue(db.writer, "nowhere").info._command(), lambda *both: told.put_nowait(both))
+        return [await told.get(), await told.get(), unhandled]
+
+    (sent, error), (nothing, refused), unhandled = asyncio.run(main())
+    assert sent.sequence_number == queue.depth().last
+    assert error is None
+    assert nothing is None
+    assert isinstance(refused, NoSuchQueue)
+    assert [type(each) for each in unhandled] == [ZeroDivisionError]
+
+
 def test_one_that_fails_harms_no_other(db: Database) -> None:
     queue = db.queue("q")
     queue.send("held")

@@ -74,6 +74,9 @@ READ_MESSAGES: Final = 10_000
 EXPIRE_AT_ONCE: Final = 1_000
 """How many leases that are over, and messages past their retention, one command clears away; the next goes on."""
 
+UNCOUNTED_MESSAGES: Final = 256
+"""How many messages are sent at most before the row of their queue counts them."""
+
 CLOCK_SLACK_MS: Final = 3_600_000
 """How much longer than its window a deduplication id is on disk, so that it is known after the clock was set back."""
 
@@ -160,3 +163,57 @@ FORM_FIELDS: Final = 2_000
 
 FORM_DEPTH: Final = 10
 """The most parts of a form field's name: with everything that SDKs put between, an attribute in a batch has nine."""
+
+BATCH_ENTRIES: Final = 10
+"""The most entries of a batch, and the most messages of one receive, over SQS."""
+
+BATCH_ID_LENGTH: Final = 80
+"""The longest id of a batch's entry, as in SQS."""
+
+MESSAGE_ATTRIBUTES: Final = 10
+"""The most attributes of a message over SQS."""
+
+ATTRIBUTE_NAME_LENGTH: Final = 256
+"""The longest name, and the longest type, of a message's attribute over SQS."""
+
+TOKEN_LENGTH: Final = 128
+"""The longest group, deduplication id and receive attempt id over SQS."""
+
+QUEUE_NAME_LENGTH: Final = 80
+"""The longest name of a queue that is made over SQS, its ``.fifo`` included."""
+
+SEND_DELAY_S: Final = 900
+"""The longest delay that can be asked for over SQS, of a message or of a queue."""
+
+RECEIVE_WAIT_S: Final = 20
+"""The longest that a receive waits over SQS."""
+
+RETENTION_S: Final = (60, 1_209_600)
+"""The shortest and the longest retention that can be asked for over SQS."""
+
+RECEIVE_ATTEMPT_S: Final = 300
+"""How long a receive can be asked for again by its attempt id, as in SQS."""
+
+RECEIVE_ATTEMPTS: Final = 10_000
+"""How many receives with an attempt id are remembered; beyond that the oldest is forgotten."""
+
+QUEUE_TAGS: Final = 50
+"""The most tags of a queue, as in SQS."""
+
+LIST_RESULTS: Final = 1_000
+"""The most queues that are listed at a time, as in SQS."""
+
+POLICY_ACTIONS: Final = 7
+"""The most actions that one permission is for, as in SQS."""
+
+PURGE_S: Final = 60
+"""How long after a purge the next is refused over SQS."""
+
+MOVES_PER_S: Final = 500
+"""The most messages that a move task moves in a second, as in SQS; so many if the request does not say."""
+
+MOVES_AT_ONCE: Final = 50
+"""The most messages that a move task moves in one transaction."""
+
+MOVE_TASKS: Final = 10
+"""How many move tasks of a queue are known, the running one included, as in SQS."""

@@ -39,7 +39,7 @@ def draft(
         msg = f"attributes is {attributes!r}; it is a dict, which is sent as a JSON object"
         raise InputError(msg)
     more = None if attributes is None else _json(dict(attributes), "attributes").decode()
-    size = len(data) + len(more or "")
+    size = len(data) if more is None else len(data) + len(more)
     if size > limits.BODY_BYTES:
         msg = (
             f"the body with its attributes has {size:,} bytes; {limits.BODY_BYTES:,} fit: store it and send its address"
@@ -65,7 +65,7 @@ def draft(
 def _encoded(body: Any) -> tuple[Content, bytes]:
     if isinstance(body, str):
         return Content.TEXT, _utf8("body", body)
-    if isinstance(body, bytes | bytearray | memoryview):
+    if isinstance(body, (bytes, bytearray, memoryview)):
         return Content.BYTES, bytes(body)
     return Content.JSON, _json(body, "body")
 
@@ -82,7 +82,8 @@ def _short(what: str, text: str) -> str:
     if not isinstance(text, str) or not 0 < len(text) <= limits.ID_LENGTH:
         msg = f"{what} is {text!r}; it is a text of 1 to {limits.ID_LENGTH} characters"
         raise InputError(msg)
-    _utf8(what, text)
+    if not text.isascii():
+        _utf8(what, text)
     return text
 
 

@@ -3,6 +3,7 @@
 A command says what it does with a store, and what its answer means to the caller.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
@@ -170,6 +171,7 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a command came to: its raw answer, or its error."""
 
 _ORDER: Final[dict[type, int]] = {Settle: 0, Send: 1, Ask: 2, Decide: 2, Receive: 3}
+_ASK: Final = _ORDER[Ask]
 
 
 def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int]) -> list[Outcome]:
@@ -182,16 +184,19 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
     Raises:
         Exception: whatever a command raises, and then nothing is done of any; the caller may try them one by one.
     """
+    if len(commands) == 1:  # nothing to put together
+        with store.transaction():
+            return [(commands[0].run(store, clock()), None)]
     outcomes: list[Outcome] = [(None, None)] * len(commands)
-    parts: dict[tuple[int, str], list[int]] = {}
+    parts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for place, command in enumerate(commands):
-        parts.setdefault((_ORDER[type(command)], command.queue), []).append(place)
+        parts[_ORDER[type(command)], command.queue].append(place)
     with store.transaction():
         now_ms = clock()
         for (kind, queue), places in sorted(parts.items()):
             part: Sequence[Any] = [commands[place] for place in places]
             answers: list[Outcome]
-            if kind != _ORDER[Ask] and queue not in store.queues:
+            if kind != _ASK and queue not in store.queues:
                 answers = [(None, _no_such_queue(store, queue))] * len(part)
             elif kind == _ORDER[Send]:
                 answers = _together(part, [each.drafts for each in part], store, now_ms)

@@ -5,7 +5,8 @@ command among it, in one transaction, gives each caller its answer, and hands th
 come meanwhile. So a lone caller pays for no switch of threads, and sixty-four callers share one fsync. This is the
 group commit of databases, with the leader and followers of LevelDB's write path.
 
-Callers are threads or asyncio tasks; for tasks a helper thread leads, so that no event loop waits for a disk. A receive
+Callers are threads or asyncio tasks; for tasks a helper thread leads, so that no event loop waits for a disk; it begins
+when the loop has heard all who are ready, so that they go into one transaction. A receive
 that finds nothing and may wait stays parked, and is tried again with every batch, when a lease or a delay is over, and
 every ``limits.POLL_S`` for the sake of what other processes send.
 """
@@ -13,7 +14,7 @@ every ``limits.POLL_S`` for the sake of what other processes send.
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -41,19 +42,18 @@ class _Caller:
         is_gone: whether it waits no more.
     """
 
-    __slots__ = ("command", "has_lead", "is_gone", "outcome", "until")
+    until = 0.0
+    outcome: Outcome | None = None
+    has_lead = is_gone = False
 
     def __init__(self, command: Command[Any] | None) -> None:
         self.command = command
-        self.until = time.monotonic() + command.wait_s if command is not None and command.wait_s else 0.0
-        self.outcome: Outcome | None = None
-        self.has_lead = self.is_gone = False
+        if command is not None and command.wait_s:
+            self.until = time.monotonic() + command.wait_s
 
 
 class _Thread(_Caller):
     """A thread, which waits at a lock: the quickest there is."""
-
-    __slots__ = ("_gate",)
 
     def __init__(self, command: Command[Any] | None) -> None:
         super().__init__(command)
@@ -69,21 +69,56 @@ class _Thread(_Caller):
         self._gate.acquire()
 
 
-class _Task(_Caller):
-    """A task of an event loop."""
+class _InLoop(_Caller):
+    """Somebody in an event loop."""
 
-    __slots__ = ("future", "loop")
-
-    def __init__(self, command: Command[Any] | None) -> None:
+    def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(command)
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self.loop.create_future()
+        self.loop = loop
+
+    def told(self) -> None:
+        """Called in the loop: it has an outcome, or the lead."""
+        raise NotImplementedError
+
+
+class _Task(_InLoop):
+    """A task, which awaits a future."""
+
+    def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(command, loop)
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def told(self) -> None:
+        """Let it go on."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class _Posted(_InLoop):
+    """A function that is called with the answer or with the error."""
+
+    def __init__(
+        self, command: Command[Any], loop: asyncio.AbstractEventLoop, done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        super().__init__(command, loop)
+        self._answer = command.answer
+        self._done = done
+
+    def told(self) -> None:
+        """Call it; nobody else's turn suffers if it fails."""
+        value, error = None, None
+        try:
+            value = self._answer(_value(self))
+        except Exception as refused:  # noqa: BLE001 - it is the caller's, who is told
+            error = refused
+        try:
+            self._done(value, error)
+        except Exception as failed:  # noqa: BLE001 - so that the others are told
+            self.loop.call_exception_handler({"message": f"{self._done!r} failed", "exception": failed})
 
 
 class _Nobody(_Caller):
     """No caller: something is to be done, by default to try the parked receives again, and nobody waits for it."""
-
-    __slots__ = ()
 
     def __init__(self, command: Command[Any] | None = None) -> None:
         super().__init__(command or Ask("", lambda _store, _now_ms: None))
@@ -114,6 +149,7 @@ class Writer:
         self._is_led = self._is_closed = False
         self._leader: Leader | None = None
         self._owner: Any = None  # the thread or the task that leads for longer
+        self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that is about to call the helper
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="inturn-writer")
         self._alarm = Alarm(self._ring)
 
@@ -129,6 +165,14 @@ class Writer:
         """
         if self._owner is not None and self._owner[0] == threading.get_ident():
             raise _within()
+        if not command.wait_s and self._is_alone():
+            try:
+                ((value, error),) = self._outcomes([command])
+            finally:
+                self._pass_on()
+            if error is not None:
+                raise error
+            return command.answer(value)
         caller = _Thread(command)
         try:
             if not self._enter(caller):
@@ -149,15 +193,26 @@ class Writer:
         """The same for a task."""
         if self._owner is not None and self._owner[1] is asyncio.current_task():
             raise _within()
-        caller = _Task(command)
-        if self._enter(caller):
-            self._helper.submit(self._serve)
+        caller = _Task(command, asyncio.get_running_loop())
+        self._come(caller)
         try:
             await caller.future
         except asyncio.CancelledError:
             self._abandon(caller)
             raise
         return command.answer(_value(caller))
+
+    def post(self, command: Command[T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """The same for who has no task: it costs least where there are very many.
+
+        Args:
+            command: what is to be done.
+            done: called in the event loop that runs now, with the answer or with the error.
+
+        Raises:
+            StoreError: if the store is closed.
+        """
+        self._come(_Posted(command, asyncio.get_running_loop(), done))
 
     def take_lead(self, leader: Leader) -> None:
         """Write alone, until :meth:`give_up_lead`."""
@@ -176,7 +231,7 @@ class Writer:
         """The same for a task."""
         if self._owner is not None and self._owner[1] is asyncio.current_task():
             raise _within()
-        caller = _Task(None)
+        caller = _Task(None, asyncio.get_running_loop())
         try:
             if not self._enter(caller):
                 await caller.future
@@ -212,6 +267,38 @@ class Writer:
         self._helper.shutdown(wait=False)
 
     # --- the lead ---
+
+    def _is_alone(self) -> bool:
+        """Whether nobody else is here, so that a thread leads at once and has nobody to tell."""
+        with self._mutex:
+            if self._is_closed:
+                raise _closed()
+            if self._is_led or self._callers or self._parked:
+                return False
+            self._is_led = True
+            return True
+
+    def _come(self, caller: _InLoop) -> None:
+        """Come in; the helper is called once all who are ready in this loop have come.
+
+        Until then nobody leads for them, so if the loop ends before, whoever comes next does.
+        """
+        with self._mutex:
+            if self._is_closed:
+                raise _closed()
+            self._callers.append(caller)
+            if self._is_led or self._called_by is caller.loop:
+                return
+            self._called_by = caller.loop
+        caller.loop.call_soon(self._call_helper)
+
+    def _call_helper(self) -> None:
+        with self._mutex:
+            self._called_by = None
+            if self._is_led or not self._callers:
+                return
+            self._is_led = True
+        self._helper.submit(self._serve)
 
     def _enter(self, caller: _Caller) -> bool:
         """Come in; whether nobody leads, so that the caller does, or the helper for it."""
@@ -290,7 +377,7 @@ class Writer:
             for caller, outcome in zip(callers, outcomes, strict=True):
                 if caller.is_gone:
                     unclaimed.append((caller, outcome))
-                elif caller.until > now and outcome == ([], None):
+                elif caller.until and caller.until > now and outcome == ([], None):
                     parked.append(caller)
                 else:
                     caller.outcome = outcome
@@ -326,15 +413,15 @@ class Writer:
     @staticmethod
     def _tell(callers: Sequence[_Caller]) -> None:
         """Let callers go on; the tasks of one loop all at once."""
-        tasks: dict[asyncio.AbstractEventLoop, list[_Task]] = {}
+        loops: defaultdict[asyncio.AbstractEventLoop, list[_InLoop]] = defaultdict(list)
         for caller in callers:
-            if isinstance(caller, _Thread):
+            if isinstance(caller, _InLoop):
+                loops[caller.loop].append(caller)
+            elif isinstance(caller, _Thread):
                 caller.tell()
-            elif isinstance(caller, _Task):
-                tasks.setdefault(caller.loop, []).append(caller)
-        for loop, those in tasks.items():
+        for loop, those in loops.items():
             with suppress(RuntimeError):  # the loop was closed, so nobody waits
-                loop.call_soon_threadsafe(_wake, those)
+                loop.call_soon_threadsafe(_tell_all, those)
 
     def _abandon(self, caller: _Caller) -> None:
         """A caller waits no more: interrupted, or cancelled."""
@@ -358,10 +445,9 @@ class Writer:
                     self._helper.submit(self._serve)
 
 
-def _wake(tasks: Sequence[_Task]) -> None:
-    for task in tasks:
-        if not task.future.done():
-            task.future.set_result(None)
+def _tell_all(callers: Sequence[_InLoop]) -> None:
+    for caller in callers:
+        caller.told()
 
 
 def _value(caller: _Caller) -> Any:

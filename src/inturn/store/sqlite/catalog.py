@@ -1,10 +1,14 @@
-"""What is known of each queue: kept in memory, and read again when another connection has written."""
+"""What is known of each queue: kept in memory, and read again when another connection has written.
+
+The row of a queue says how much was in it when something was last taken out. What has been sent since is behind that
+in the table of messages, so it can be counted, and a send need not write the row too.
+"""
 
 import sqlite3
-from typing import Any
 
 import msgspec
 
+from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings, first_number
 from inturn.store.sqlite.statements import Statements
 
@@ -24,13 +28,21 @@ class Catalog(Statements):
         self.queues: dict[str, QueueInfo] = {}
         self._version: int | None = None
         self._counted: dict[str, QueueInfo] = {}
+        self._written: dict[int, int] = {}  # the last sequence number that is in a queue's row
 
     def look(self) -> None:
         """A transaction has begun: see whether another connection has written since the last one."""
         (version,) = self.connection.execute("pragma data_version").fetchone()
         if version != self._version:
             self._version = version
-            self.queues = {row[1]: _info(*row) for row in self._all("queues")}
+            rows = self._all("queues", limits.SEQUENCE_BITS)
+            self.queues = {row[1]: _info(*row) for row in rows}
+            self._written = {number: last for number, *_, last, _, _ in rows}
+
+    def sent(self, info: QueueInfo) -> None:
+        """Messages have been put at the end of a queue."""
+        if info.last - self._written[info.number] >= limits.UNCOUNTED_MESSAGES:
+            self.counted(info)
 
     def counted(self, info: QueueInfo) -> None:
         """The counts of a queue have changed."""
@@ -40,6 +52,7 @@ class Catalog(Statements):
         """The transaction is about to end well."""
         for info in self._counted.values():
             self._do("count", info.depth, info.last, info.tokens, info.number)
+            self._written[info.number] = info.last
         self._counted.clear()
 
     def forget(self) -> None:
@@ -58,6 +71,7 @@ class Catalog(Statements):
             info.number = self._next_number()
             info.last = first_number(info.number)
         self.queues[name] = info
+        self._written[info.number] = info.last
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
         self._do(
             "save_queue", info.number, name, settings, readers, info.created_ms, info.depth, info.last, info.tokens
@@ -78,8 +92,8 @@ class Catalog(Statements):
         info.depth = 0
 
 
-def _info(number: int, name: str, settings: str, readers: str, created_ms: int, *counts: Any) -> QueueInfo:
-    depth, last, tokens = counts
+def _info(number: int, name: str, settings: str, readers: str, created_ms: int, *counts: int) -> QueueInfo:
+    tokens, _, depth, last = counts
     return QueueInfo(
         number,
         name,

@@ -2,7 +2,11 @@
 -- but for `groups`, which is asked by people.
 
 -- name: queues
-select number, name, settings, readers, created_ms, depth, last, tokens from inturn_queue order by number;
+select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.depth + count(m.sequence_number),
+       coalesce(max(m.sequence_number), q.last)
+from inturn_queue q
+left join inturn_message m on m.sequence_number > q.last and m.sequence_number <= (q.number + 1) << ?
+group by q.number;
 
 -- name: save_queue
 insert into inturn_queue (number, name, settings, readers, created_ms, depth, last, tokens)
@@ -42,6 +46,9 @@ delete from inturn_message where done = 1 and sequence_number between ? and ?;
 insert into inturn_message
     (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_plain
+insert into inturn_message (sequence_number, queue, body, content, grp, sent_ms) values (?, ?, ?, ?, ?, ?);
 
 -- name: add_moved
 insert or replace into inturn_message

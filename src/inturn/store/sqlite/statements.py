@@ -29,5 +29,7 @@ class Statements:
         self.connection.execute(_SQL[name], values)
 
     def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        if rows:
+        if len(rows) == 1:  # a little cheaper so
+            self.connection.execute(_SQL[name], rows[0])
+        elif rows:
             self.connection.executemany(_SQL[name], rows)

@@ -8,7 +8,8 @@ written once and deleted once. Every change of a group ends in :meth:`SqliteStor
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
+from types import TracebackType
 from typing import Any, Final
 
 from inturn.core import dedup, delivery, limits
@@ -54,27 +55,45 @@ class SqliteStore(Statements):
         self._keys = Keys(self.connection)
         self._now_ms = 2**63
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""
+        return _Transaction(self)
+
+    def begin(self) -> None:
+        """Take the write lock, and see what others have written."""
         try:
             self.connection.execute("begin immediate")
-            try:
-                reach("in transaction")
-                self._catalog.look()
-                yield
-                self._catalog.save_counts()
-                reach("before commit")
-                self.connection.execute("commit")
-                reach("after commit")
-            except BaseException:
-                self._catalog.forget()
-                if self.connection.in_transaction:  # a full disk has rolled back already
-                    self.connection.execute("rollback")
-                raise
-        except sqlite3.Error as error:
-            told = said(error, self._path)
-            raise told from (None if told is error else error)
+            reach("in transaction")
+            self._catalog.look()
+        except BaseException as error:
+            self.roll_back(error)
+            raise
+
+    def commit(self) -> None:
+        """Keep what was done."""
+        try:
+            self._catalog.save_counts()
+            reach("before commit")
+            self.connection.execute("commit")
+            reach("after commit")
+        except BaseException as error:
+            self.roll_back(error)
+            raise
+
+    def roll_back(self, because: BaseException) -> None:
+        """Keep nothing of it.
+
+        Raises:
+            StoreError: if that is because of the database; the words say what is wrong.
+        """
+        self._catalog.forget()
+        with suppress(sqlite3.Error):
+            if self.connection.in_transaction:  # a full disk has rolled back already
+                self.connection.execute("rollback")
+        if isinstance(because, sqlite3.Error):
+            told = said(because, self._path)
+            if told is not because:
+                raise told from because
 
     @property
     def queues(self) -> dict[str, QueueInfo]:
@@ -92,13 +111,14 @@ class SqliteStore(Statements):
         self._look_at_clock(now_ms)
         settings, number, sent = queue.settings, queue.number, []
         delay_ms = settings.delay_ms
-        messages, holds = [], []
+        messages, plain, holds = [], [], []
         known: dict[tuple[str, str], dedup.Remembered] = {}
         heads: dict[str, int] = {}
         singles: list[tuple[int, None]] = []
         last = queue.last
         for draft in drafts:
-            key = dedup.known_by(draft, settings)
+            body, content, group, revision, dedup_id, delay, attributes = draft
+            key = dedup.known_by(draft, settings) if dedup_id is not None or settings.content_dedup else None
             if key is not None:
                 first = known.get(key) or self._known(number, key)
                 if first is not None and dedup.is_same(first, now_ms):
@@ -107,8 +127,10 @@ class SqliteStore(Statements):
                 known[key] = dedup.remembered(last + 1, settings, now_ms)
             last += 1
             sent.append(Sent(last, duplicate=False))
-            body, content, group, revision, dedup_id, delay, attributes = draft
-            messages.append((last, number, body, content, group, revision, dedup_id, attributes, now_ms))
+            if revision is None and dedup_id is None and attributes is None:  # each None costs as much as a text
+                plain.append((last, number, body, int(content), group, now_ms))
+            else:
+                messages.append((last, number, body, int(content), group, revision, dedup_id, attributes, now_ms))
             delay = delay_ms if delay is None else delay
             if delay:
                 holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms, None))
@@ -118,6 +140,7 @@ class SqliteStore(Statements):
                 singles.append((last, None))
             else:
                 heads.setdefault(group, last)
+        self._do_each("add_plain", plain)
         self._do_each("add_message", messages)
         self._do_each("set_hold", holds)
         if known:
@@ -125,8 +148,8 @@ class SqliteStore(Statements):
         self._do_each("ready", singles)
         self._do_each("ready_if_first", [(head, number, group) for group, head in heads.items() if head])
         queue.last = last
-        queue.depth += len(messages)
-        self._catalog.counted(queue)
+        queue.depth += len(messages) + len(plain)
+        self._catalog.sent(queue)
         return sent
 
     def _known(self, queue: int, key: tuple[str, str]) -> dedup.Remembered | None:
@@ -369,6 +392,26 @@ class SqliteStore(Statements):
     def close(self) -> None:
         """Let go of the file."""
         self.connection.close()
+
+
+class _Transaction:
+    """One transaction of a store; a plain class, since one that is made of a generator costs as much as a statement."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        self._store.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._store.commit()
+        else:
+            self._store.roll_back(error)
 
 
 def _entry(row: Sequence[Any]) -> Entry:
