@@ -217,3 +217,9 @@ MOVES_AT_ONCE: Final = 50
 
 MOVE_TASKS: Final = 10
 """How many move tasks of a queue are known, the running one included, as in SQS."""
+
+DECISIONS: Final = 4_096
+"""Of how many keys, actions and queues it is kept at hand whether the key may do that."""
+
+REFUSAL_LOGGED_S: Final = 1.0
+"""How long after a refused request the next one is told to the log."""
