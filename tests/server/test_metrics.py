@@ -179,6 +179,7 @@ def test_what_the_http_server_counts(db: Database) -> None:
     metrics.front = Front()
     found = samples(asyncio.run(metrics.page()))
     assert found["inturn_http_connections", ()] == 3
+    assert found["inturn_http_requests_total", ()] == 7
     assert found["inturn_http_refused_total", ("431",)] == 2
 
 

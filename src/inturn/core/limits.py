@@ -256,3 +256,6 @@ HTTP_UNREAD_S: Final = 30.0
 
 HTTP_LINGER_S: Final = 2.0
 """How long a refused HTTP client is listened to after it was told: closed at once, it would lose what it was told."""
+
+HOSTS: Final = 64
+"""Of how many names by which clients call an endpoint without keys it is kept at hand whether they are its own."""

@@ -227,6 +227,9 @@ class Metrics:
             connections = GaugeMetricFamily("inturn_http_connections", "Connections that are open.")
             connections.add_metric([], self.front.open_connections)
             yield connections
+            yield _counter(
+                "inturn_http_requests", "Requests that came, answered or not.", [], {(): self.front.requests}
+            )
             refused = {(str(status),): count for status, count in self.front.refused.items()}
             yield _counter("inturn_http_refused", "Requests that were none, or too much.", ["status"], refused)
 
