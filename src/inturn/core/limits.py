@@ -181,3 +181,9 @@ MOVES_AT_ONCE: Final = 50
 
 MOVE_TASKS: Final = 10
 """How many move tasks of a queue are known, the running one included, as in SQS."""
+
+FORM_FIELDS: Final = 2_000
+"""The most fields of a form: a full batch of ten messages with ten attributes each has some four hundred."""
+
+FORM_DEPTH: Final = 10
+"""The most parts of a form field's name: with everything that SDKs put between, an attribute in a batch has nine."""

@@ -271,8 +271,13 @@ def invalid_parameter_combination(message: str) -> SqsError:
 
 def invalid_action(action: str) -> SqsError:
     """The API has no action of this name."""
-    text = f"The action {action} is not valid for this endpoint."
+    text = f"The action {action[:100]} is not valid for this endpoint."
     return SqsError("UnknownOperationException", "InvalidAction", 400, text)
+
+
+def missing_action(what: str) -> SqsError:
+    """The request does not say what it asks for; ``what`` would."""
+    return SqsError("MissingActionException", "MissingAction", 400, f"The request must contain {what}.")
 
 
 def malformed_query_string(message: str) -> SqsError:

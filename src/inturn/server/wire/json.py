@@ -1,0 +1,73 @@
+"""AWS JSON 1.0: the action in the header ``X-Amz-Target``, parameters and answers as JSON.
+
+Source: the Smithy specification of ``awsJson1_0`` and of ``awsQueryCompatible``, by which an error carries its older
+code in a header. What current SDKs speak, and so the way that has to be fast: the parameters are read straight into
+their type, and only what does not fit is looked at again.
+"""
+
+from typing import Final, NoReturn
+
+import msgspec
+
+from inturn.server import errors
+from inturn.server.errors import SqsError
+from inturn.server.http import Request, Response
+from inturn.server.model import ACTIONS, Action, Shape
+from inturn.server.wire.call import Call, Protocol
+from inturn.server.wire.params import params_of
+
+CONTENT_TYPE: Final = "application/x-amz-json-1.0"
+
+_READERS: Final = {
+    b"AmazonSQS." + name.encode(): (action, msgspec.json.Decoder(action.params).decode)
+    for name, action in ACTIONS.items()
+}
+_encode = msgspec.json.Encoder().encode
+
+
+def parse(request: Request) -> Call:
+    """What is asked for.
+
+    Raises:
+        SqsError: there is no such action, a parameter is missing, or the body cannot be read.
+    """
+    found = _READERS.get(request.headers.get(b"x-amz-target", b""))
+    if found is None:
+        _no_action(request.headers.get(b"x-amz-target"))
+    action, read = found
+    body = request.body or b"{}"
+    try:
+        params = read(body)
+    except (ValueError, RecursionError):
+        params = _again(action, body)
+    return Call(Protocol.JSON, action.name, params, request.target.partition(b"?")[0].decode("latin-1"))
+
+
+def answered(answer: Shape, request_id: str) -> Response:
+    """The answer of an action."""
+    return Response(200, _encode(answer), CONTENT_TYPE, ((b"x-amzn-RequestId", request_id.encode()),))
+
+
+def refused(error: SqsError, request_id: str) -> Response:
+    """An error."""
+    body = _encode({"__type": error.namespace + error.code, "message": error.message})
+    headers = (
+        (b"x-amzn-RequestId", request_id.encode()),
+        (b"x-amzn-query-error", f"{error.query_code};{error.fault}".encode()),
+    )
+    return Response(error.status, body, CONTENT_TYPE, headers)
+
+
+def _no_action(target: bytes | None) -> NoReturn:
+    if target is None:
+        raise errors.missing_action("the header X-Amz-Target: AmazonSQS.SendMessage, for example")
+    raise errors.invalid_action(target.decode("latin-1").removeprefix("AmazonSQS."))
+
+
+def _again(action: Action, body: bytes) -> Shape:
+    """What did not fit at first: nulls are left out, and the rest is told."""
+    try:
+        tree = msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise errors.serialization(f"The body is not JSON that can be read: {error}") from None
+    return params_of(action, tree, errors.serialization)

@@ -1,0 +1,59 @@
+"""How the Query protocol calls what the API's model calls otherwise.
+
+Source: the ``xmlName`` and ``xmlFlattened`` traits of the model, which its JSON edition leaves out. A list or a map has
+no element of its own: each of what it holds has one, with a name of its own.
+"""
+
+from typing import Final
+
+from msgspec import Struct, inspect
+
+_ONE: Final = {
+    "AWSAccountIds": "AWSAccountId",
+    "Actions": "ActionName",
+    "AttributeNames": "AttributeName",
+    "Attributes": "Attribute",
+    "BinaryListValues": "BinaryListValue",
+    "MessageAttributeNames": "MessageAttributeName",
+    "MessageAttributes": "MessageAttribute",
+    "MessageSystemAttributeNames": "MessageSystemAttributeName",
+    "MessageSystemAttributes": "MessageSystemAttribute",
+    "QueueUrls": "QueueUrl",
+    "StringListValues": "StringListValue",
+    "TagKeys": "TagKey",
+    "Tags": "Tag",
+    "queueUrls": "QueueUrl",
+    "tags": "Tag",
+}
+
+
+def members(kind: type[Struct]) -> list[tuple[str, str, inspect.Type]]:
+    """The fields of a type: of each its attribute in Python, its name in the API and what it holds."""
+    told = inspect.type_info(kind)
+    assert isinstance(told, inspect.StructType)  # noqa: S101 - for the type checker
+    return [(field.name, field.encode_name, _present(field.type)) for field in told.fields]
+
+
+def query_name(name: str, kind: inspect.Type) -> str:
+    """What one thing in the member of this API name is called; the member itself, unless it is a list or a map."""
+    match kind:
+        case inspect.ListType(item_type=inspect.StructType(cls=cls)):
+            return cls.__name__
+        case inspect.VarTupleType(item_type=inspect.StructType(cls=cls)):
+            return cls.__name__
+        case inspect.ListType() | inspect.VarTupleType() | inspect.DictType():
+            return _ONE[name]
+        case _:
+            return name
+
+
+def key_name(name: str) -> str:
+    """What a key is called in the map whose elements have this name."""
+    return "Key" if name == "Tag" else "Name"
+
+
+def _present(kind: inspect.Type) -> inspect.Type:
+    """What an optional member holds if it is there."""
+    if isinstance(kind, inspect.UnionType):
+        return next(one for one in kind.types if not isinstance(one, inspect.NoneType))
+    return kind

@@ -1,0 +1,102 @@
+"""Answers and errors as the Query protocol writes them.
+
+Source: the Smithy specification of ``awsQuery``. Of every type of answer a writer is made once, from its fields. What
+XML 1.0 cannot hold is written as U+FFFD, and a carriage return as a reference, since a reader would lose it.
+"""
+
+import base64
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct, inspect
+
+from inturn.server.errors import SqsError
+from inturn.server.model import ACTIONS, Empty, Shape
+from inturn.server.wire.names import key_name, members, query_name
+
+NAMESPACE: Final = "http://queue.amazonaws.com/doc/2012-11-05/"
+
+_HEAD: Final = '<?xml version="1.0"?>'
+_NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_Writer = Callable[[Any], str]
+
+
+def answer_text(action: str, answer: Shape, request_id: str) -> str:
+    """The document that answers an action."""
+    return (
+        f'{_HEAD}<{action}Response xmlns="{NAMESPACE}">{_WRITERS[action](answer)}'
+        f"<ResponseMetadata><RequestId>{escaped(request_id)}</RequestId></ResponseMetadata></{action}Response>"
+    )
+
+
+def error_text(error: SqsError, request_id: str) -> str:
+    """The document that tells an error."""
+    return (
+        f'{_HEAD}<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{error.fault}</Type>'
+        f"<Code>{escaped(error.query_code)}</Code><Message>{escaped(error.query_message)}</Message><Detail/></Error>"
+        f"<RequestId>{escaped(request_id)}</RequestId></ErrorResponse>"
+    )
+
+
+def escaped(text: str) -> str:
+    """Text as it stands in a document."""
+    if _NO_XML.search(text):
+        text = _NO_XML.sub("\ufffd", text)
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&quot;").replace("\r", "&#13;")
+
+
+_TEXTS: Final[dict[type[inspect.Type], Callable[[Any], str]]] = {
+    inspect.StrType: escaped,
+    inspect.IntType: str,
+    inspect.BoolType: lambda value: "true" if value else "false",
+    inspect.BytesType: lambda value: base64.b64encode(value).decode(),
+}
+
+
+def _nothing(_: Any) -> str:
+    return ""
+
+
+def _writer(name: str, kind: inspect.Type) -> _Writer:
+    """What writes the elements of this name."""
+    match kind:
+        case inspect.StructType(cls=cls):
+            return _struct(name, cls)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            one = _writer(name, item)
+            return lambda values: "".join(map(one, values))
+        case inspect.DictType(value_type=value):
+            return _map(name, _writer("Value", value))
+        case _:
+            text = _TEXTS[type(kind)]
+            return lambda value: f"<{name}>{text(value)}</{name}>"
+
+
+def _struct(name: str, kind: type[Struct]) -> _Writer:
+    writers = [(attribute, _writer(query_name(api, held), held)) for attribute, api, held in members(kind)]
+
+    def write(value: Any) -> str:
+        parts = [write(held) for attribute, write in writers if (held := getattr(value, attribute)) is not None]
+        return f"<{name}>{''.join(parts)}</{name}>"
+
+    return write
+
+
+def _map(name: str, write: _Writer) -> _Writer:
+    key = key_name(name)
+
+    def entries(value: dict[str, Any]) -> str:
+        return "".join(
+            f"<{name}><{key}>{escaped(known)}</{key}>{write(held)}</{name}>" for known, held in value.items()
+        )
+
+    return entries
+
+
+_WRITERS: Final[dict[str, _Writer]] = {
+    name: _nothing if action.answer is Empty else _struct(f"{name}Result", action.answer)
+    for name, action in ACTIONS.items()
+}
