@@ -187,3 +187,36 @@ FORM_FIELDS: Final = 2_000
 
 FORM_DEPTH: Final = 10
 """The most parts of a form field's name: with everything that SDKs put between, an attribute in a batch has nine."""
+
+HTTP_HEADER_BYTES: Final = 64 * 1024
+"""The longest target and headers of an HTTP request, together: a target holds a message where a client sends by GET."""
+
+HTTP_HEADERS: Final = 100
+"""The most headers of an HTTP request."""
+
+HTTP_BODY_BYTES: Final = 4 * BODY_BYTES
+"""The longest body of an HTTP request: the longest message is up to three times as long in JSON or percent-encoded."""
+
+HTTP_CONNECTIONS: Final = 1_000
+"""The most HTTP connections at a time, just below the 1,024 open files that a process is commonly allowed."""
+
+HTTP_REFUSED_AT_ONCE: Final = 16
+"""How many connections beyond the most are told so at a time; further ones are cut without a word."""
+
+HTTP_PIPELINED: Final = 16
+"""How many requests of an HTTP connection wait behind one that is not answered before no more is read."""
+
+HTTP_READ_BYTES: Final = 16 * 1024
+"""How much is read from an HTTP connection at a time."""
+
+HTTP_IDLE_S: Final = 75.0
+"""How long an HTTP connection is kept open without a request."""
+
+HTTP_REQUEST_S: Final = 60.0
+"""How long a client may take to send one HTTP request, headers and body."""
+
+HTTP_UNREAD_S: Final = 30.0
+"""How long an HTTP client may leave its answers unread."""
+
+HTTP_LINGER_S: Final = 2.0
+"""How long a refused HTTP client is listened to after it was told: closed at once, it would lose what it was told."""
