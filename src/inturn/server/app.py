@@ -82,9 +82,7 @@ class App:
         self._check = check
         self._pages = dict(pages or {})
         self._mover = Mover(db.writer)
-        self._context = Context(
-            db=db, place=place, on_move=self._mover.begin
-        )
+        self._context = Context(db=db, place=place, on_move=self._mover.begin)
         self._senders: dict[str, Context] = {"": self._context}  # as many as there are keys
         self._ids = 0
         self._run = uuid.uuid4().hex[:20]
