@@ -11,13 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from inturn.database import Database
 from inturn.server import errors, wire
 from inturn.server.actions import DONE_BY
 from inturn.server.actions.moves import Mover
-from inturn.server.context import Context, again
+from inturn.server.context import Context, Place, again
 from inturn.server.errors import SqsError
 from inturn.server.http import Reply, Request, Response
 from inturn.server.wire import Call
@@ -33,14 +33,6 @@ Page = Callable[[], Response]
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper ends of the classes in which latencies are counted, in seconds; one more class is beyond the last."""
-
-
-class Place(Protocol):
-    """How queues are named to clients; see :class:`Context`."""
-
-    account: str
-    region: str
-    base_url: str
 
 
 @dataclass
@@ -90,13 +82,7 @@ class App:
         self._check = check
         self._pages = dict(pages or {})
         self._mover = Mover(db.writer)
-        self._context = Context(
-            db=db,
-            account=place.account,
-            region=place.region,
-            base_url=place.base_url.rstrip("/"),
-            on_move=self._mover.begin,
-        )
+        self._context = Context(db=db, place=place, on_move=self._mover.begin)
         self._senders: dict[str, Context] = {"": self._context}  # as many as there are keys
         self._ids = 0
         self._run = uuid.uuid4().hex[:20]
@@ -158,9 +144,7 @@ class App:
             self.counts.add(call.action, "", time.perf_counter() - began)
             reply(wire.answered(call, answer, self._id()))
 
-    def _refuse(
-        self, reply: Reply, action: str, protocol: wire.Protocol, began: float, error: BaseException
-    ) -> None:
+    def _refuse(self, reply: Reply, action: str, protocol: wire.Protocol, began: float, error: BaseException) -> None:
         told = errors.told(error)
         if not told.sender_fault:
             _LOG.error("%s failed", action or "a request", exc_info=error)

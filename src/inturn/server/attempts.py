@@ -7,6 +7,7 @@ It is changed in the event loop only; looked up also by the writer's thread.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from inturn.core import limits
@@ -55,7 +56,7 @@ class Attempts:
         attempt = self._made.get((queue, attempt_id))
         return attempt if attempt is not None and attempt.until_ms > now_ms else None
 
-    def remember(self, queue: int, attempt_id: str, deliveries: list[Delivery], now_ms: int) -> None:
+    def remember(self, queue: int, attempt_id: str, deliveries: Sequence[Delivery], now_ms: int) -> None:
         """A receive has given messages; the oldest are forgotten if there are too many."""
         key = queue, attempt_id
         self._forget(key)

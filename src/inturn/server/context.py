@@ -10,7 +10,7 @@ a moment old if another process shares the file. So what an action refuses is lo
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote
 
 from inturn.core.envelope import QueueInfo, QueueSettings
@@ -27,24 +27,35 @@ FIFO: Final = ".fifo"
 """How the name of a FIFO queue ends."""
 
 
+class Place(Protocol):
+    """How queues are named to clients.
+
+    Attributes:
+        account: the account's number in URLs and ARNs.
+        region: the region in ARNs.
+        base_url: what a queue's URL begins with, up to the account: ``http://localhost:9324``. It is looked up each
+            time, since it may depend on a port that is known only when it is listened on.
+    """
+
+    account: str
+    region: str
+    base_url: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """What an action works with.
 
     Attributes:
         db: the queues.
-        account: the account's number in URLs and ARNs.
-        region: the region in ARNs.
-        base_url: what a queue's URL begins with, up to the account: ``http://localhost:9324``.
+        place: how queues are named.
         sender: who asks: the id of an access key; "" if nobody must say.
         attempts: which receives can be asked for again.
         on_move: called in the event loop with the name of a queue that a move task begins to move from.
     """
 
     db: Database
-    account: str
-    region: str
-    base_url: str
+    place: Place
     sender: str = ""
     attempts: Attempts = field(default_factory=Attempts)
     on_move: Callable[[str], None] = lambda _name: None
@@ -81,7 +92,7 @@ class Context:
 
     def url(self, name: str) -> str:
         """The URL of a queue."""
-        return f"{self.base_url}/{self.account}/{quote(name, safe='')}"
+        return f"{self.place.base_url.rstrip('/')}/{self.place.account}/{quote(name, safe='')}"
 
     def arn(self, name: str) -> str:
         """The ARN of a queue."""
@@ -93,7 +104,7 @@ class Context:
         return arn[len(before) :] if arn.startswith(before) else None
 
     def _arns(self) -> str:
-        return f"arn:aws:sqs:{self.region}:{self.account}:"
+        return f"arn:aws:sqs:{self.place.region}:{self.place.account}:"
 
     def now_ms(self) -> int:
         """The time, in milliseconds since 1970."""

@@ -37,9 +37,7 @@ def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Comman
         if "All" in asked or not _DEPTHS.keys().isdisjoint(asked):
             depth = store.depth(queue, now_ms)
             has.update({each: str(count(depth)) for each, count in _DEPTHS.items()})
-        return GetQueueAttributesAnswer(
-            {each: value for each, value in has.items() if "All" in asked or each in asked}
-        )
+        return GetQueueAttributesAnswer({each: value for each, value in has.items() if "All" in asked or each in asked})
 
     return asking(look)
 

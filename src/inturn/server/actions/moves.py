@@ -20,7 +20,7 @@ from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Entry, QueueInfo
 from inturn.core.errors import StoreError
 from inturn.server import errors
-from inturn.server.context import Context, asking, is_fifo, kept, queue_in
+from inturn.server.context import Context, asking, is_fifo, kept
 from inturn.server.model import (
     CancelMessageMoveTask,
     CancelMessageMoveTaskAnswer,
@@ -230,6 +230,7 @@ class Mover:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._begun: set[str] = set()  # since the last step
 
     async def resume(self) -> None:
         """Go on with the tasks that were running when the server stopped."""
@@ -246,9 +247,9 @@ class Mover:
 
     def begin(self, name: str) -> None:
         """See to a queue's task; called in the event loop."""
-        if name in self._running and not self._running[name].done():
-            return  # it was cancelled and the next one started before it looked
-        self._running[name] = asyncio.get_running_loop().create_task(self._run(name))
+        self._begun.add(name)
+        if name not in self._running:
+            self._running[name] = asyncio.get_running_loop().create_task(self._run(name))
 
     async def stop(self) -> None:
         """Stop between two steps; a later start goes on."""
@@ -260,12 +261,12 @@ class Mover:
                 await task
 
     async def _run(self, name: str) -> None:
+        step = Ask("", lambda store, now_ms: _step(store, name, now_ms))
         try:
-            while True:
-                wait_s = await self._writer.arun(Ask("", lambda store, now_ms: _step(store, name, now_ms)))
-                if wait_s is None:
-                    return
-                await asyncio.sleep(wait_s)
+            while name in self._begun:
+                self._begun.discard(name)
+                while (wait_s := await self._writer.arun(step)) is not None:
+                    await asyncio.sleep(wait_s)
         except StoreError:
             _LOG.exception("the move task of a queue stopped; it goes on with the next start of the server")
         finally:

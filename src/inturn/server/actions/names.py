@@ -5,17 +5,16 @@ duplicate is answered with the first message's, and a message that is moved keep
 by then. Ids look random, and no two messages of a database have the same; messages of two databases may.
 """
 
-import base64
 import struct
-from binascii import crc32
+from binascii import a2b_base64, b2a_base64, crc32
 from typing import Final, NamedTuple
 
 from inturn.core.envelope import QueueInfo
 from inturn.server import errors
 
-_BITS: Final = 122  # what a UUID has beside its version and its variant
-_MASK: Final = (1 << _BITS) - 1
-_ODD: Final = 0x2C5_9F1B_BF58_476D_1CE4_E5B9_94D0_49B1 | 1
+_MASK: Final = (1 << 122) - 1  # the bits that a UUID has beside its version and its variant
+_ODD: Final = 0x2C5_9F1B_BF58_476D_1CE4_E5B9_94D0_49B1
+_VARIANTS: Final = dict(zip("0123", "89ab", strict=True))
 
 
 def message_id(number: int) -> str:
@@ -25,10 +24,8 @@ def message_id(number: int) -> str:
     numbers come to the same. It says version 4, as the service's ids do, since clients' libraries look at that.
     """
     mixed = number * _ODD & _MASK
-    mixed = (mixed ^ mixed >> 61) * _ODD & _MASK
     digits = f"{mixed ^ mixed >> 61:031x}"
-    variant = "89ab"[int(digits[0])]
-    return f"{digits[1:9]}-{digits[9:13]}-4{digits[13:16]}-{variant}{digits[16:19]}-{digits[19:]}"
+    return f"{digits[1:9]}-{digits[9:13]}-4{digits[13:16]}-{_VARIANTS[digits[0]]}{digits[16:19]}-{digits[19:]}"
 
 
 def sequence_number(number: int) -> str:
@@ -36,10 +33,12 @@ def sequence_number(number: int) -> str:
     return str(10**19 + number)
 
 
-_PACKED: Final = struct.Struct(">HQQQ")  # with its checksum 30 bytes, and so 40 characters
-_SUM: Final = struct.Struct(">I")
+_PACKED: Final = struct.Struct(">HQQQ")
+_WITH_SUM: Final = struct.Struct(">HQQQI")  # 30 bytes, and so 40 characters
 _VERSION: Final = 1
 _LENGTH: Final = 40
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_+/", b"+/  ")
 
 
 class Receipt(NamedTuple):
@@ -59,7 +58,8 @@ class Receipt(NamedTuple):
 def handle(number: int, token: int, received_ms: int) -> str:
     """The receipt handle of a lease. The checksum tells a damaged handle, and keeps nobody from making one."""
     packed = _PACKED.pack(_VERSION, number, token, received_ms)
-    return base64.urlsafe_b64encode(packed + _SUM.pack(crc32(packed))).decode()
+    packed += crc32(packed).to_bytes(4, "big")
+    return b2a_base64(packed, newline=False).translate(_TO_URL).decode()
 
 
 def receipt(queue: QueueInfo, text: str) -> Receipt:
@@ -69,13 +69,11 @@ def receipt(queue: QueueInfo, text: str) -> Receipt:
         SqsError: if it is none, or another queue's.
     """
     try:
-        packed = base64.urlsafe_b64decode(text) if len(text) == _LENGTH else b""
-        version, *lease = _PACKED.unpack(packed[: _PACKED.size])
-        (checksum,) = _SUM.unpack(packed[_PACKED.size :])
+        packed = a2b_base64(text.encode().translate(_FROM_URL)) if len(text) == _LENGTH else b""
+        version, number, token, received_ms, checksum = _WITH_SUM.unpack(packed)
     except (ValueError, struct.error):
         raise errors.receipt_handle_is_invalid(text) from None
-    made = Receipt(*lease)
-    is_whole = version == _VERSION and checksum == crc32(packed[: _PACKED.size])
-    if not is_whole or not queue.has_given(made.sequence_number):
+    is_whole = version == _VERSION and checksum == crc32(packed[:-4])
+    if not is_whole or not queue.has_given(number):
         raise errors.receipt_handle_is_invalid(text)
-    return made
+    return Receipt(number, token, received_ms)

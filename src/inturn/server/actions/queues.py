@@ -111,7 +111,7 @@ def get_queue_url(context: Context, params: GetQueueUrl) -> Command[GetQueueUrlA
 
     def find(store: Store, _now_ms: int) -> GetQueueUrlAnswer:
         queue_in(store, name)
-        if owner is not None and owner != context.account:
+        if owner is not None and owner != context.place.account:
             raise errors.queue_does_not_exist()
         return GetQueueUrlAnswer(context.url(name))
 

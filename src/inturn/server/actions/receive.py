@@ -49,7 +49,7 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
     if not is_fifo(queue):
         raise validate.not_for_this_type(attempt_id, "ReceiveRequestAttemptId")
     validate.check_token(attempt_id, "ReceiveRequestAttemptId")
-    first = Receive(
+    first: Receive[Any] = Receive(
         queue.name,
         partial(_received_by_attempt, context, queue, wanted, attempt_id),
         limit,
@@ -147,7 +147,7 @@ def _system(
         "MessageDeduplicationId": entry.dedup_id,
     }
     kept_here = properties.kept_with(entry.attributes) if entry.attributes is not None else {}
-    told["SenderId"] = kept_here.get(properties.SENDER, context.account)
+    told["SenderId"] = kept_here.get(properties.SENDER, context.place.account)
     told["AWSTraceHeader"] = kept_here.get(properties.TRACE)
     if entry.group is None:
         told["MessageGroupId"] = kept_here.get(properties.GROUP)

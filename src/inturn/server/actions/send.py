@@ -187,4 +187,4 @@ def _trace(system: Mapping[str, MessageAttributeValue]) -> dict[str, str]:
         if value.data_type != "String" or not value.string_value:
             text = f"The message system attribute '{name}' must contain non-empty value of type 'String'."
             raise errors.invalid_parameter_value(text)
-    return {properties.TRACE: value.string_value or "" for value in system.values()}
+    return {properties.TRACE: system[_TRACE].string_value or ""}

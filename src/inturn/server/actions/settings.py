@@ -8,7 +8,7 @@ a number of seconds, or ``forever``.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -240,7 +240,7 @@ def applied(
     return changed
 
 
-_FIELDS: Final = {
+_FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "ContentBasedDeduplication": lambda value: {"content_dedup": value == "true"},
     "DeduplicationScope": lambda value: {"dedup_scope": "group" if value == "messageGroup" else "queue"},
     "DelaySeconds": lambda value: {"delay_s": int(value)},

@@ -59,7 +59,7 @@ def untag_queue(context: Context, params: UntagQueue) -> Command[Empty]:
         queue = queue_in(store, name)
         if not params.tag_keys:
             raise errors.invalid_parameter_value("Tag keys must be between 1 and 128 characters in length.")
-        tags = kept(queue.settings, "tags", {})
+        tags: dict[str, str] = kept(queue.settings, "tags", {})
         _save(store, queue, {key: value for key, value in tags.items() if key not in params.tag_keys})
         return Empty()
 
@@ -69,6 +69,4 @@ def untag_queue(context: Context, params: UntagQueue) -> Command[Empty]:
 def list_queue_tags(context: Context, params: ListQueueTags) -> Command[ListQueueTagsAnswer]:
     """All tags of a queue."""
     name = context.name(params.queue_url)
-    return asking(
-        lambda store, _now_ms: ListQueueTagsAnswer(dict(kept(queue_in(store, name).settings, "tags", {})))
-    )
+    return asking(lambda store, _now_ms: ListQueueTagsAnswer(dict(kept(queue_in(store, name).settings, "tags", {}))))
