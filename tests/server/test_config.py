@@ -1,5 +1,6 @@
 """The TOML file: what it says is what there is, and what it gets wrong is said so that it can be mended."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,27 @@ def test_other_addresses_need_keys(host: str) -> None:
     with pytest.raises(InputError, match=r"Add \[\[keys\]\] with an id and a secret to the configuration"):
         check_exposure(Config(server=Server(host=host)))
     check_exposure(Config(server=Server(host=host), keys=(AccessKey(id="a", secret="s"),)))  # noqa: S106
+
+
+def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mailer.secret").write_text("s")
+    config = load(written(tmp_path, text), {"SHOP_SECRET": "s"})
+    assert (len(config.keys), len(config.queues), config.limits.connections) == (2, 2, 500)
+    server = Server()
+    for said in (
+        "127.0.0.1, 9324",
+        'us-east-1, "000000000000"',
+        '"accept"',
+        '"local"',
+        "false, 10",
+        "1000",
+        "75, 60, 30",
+    ):
+        assert f"| {said} |" in page
+    assert (server.host, server.port, server.region, server.account) == ("127.0.0.1", 9324, "us-east-1", "0" * 12)
+    assert (server.replays, server.metrics, server.json_logs, server.grace_s) == ("accept", "local", False, 10)
+    assert config.limits == Limits(connections=500, idle_s=75, request_s=60, unread_s=30)
+    assert Limits().connections == 1000
+    assert limits.REPLAYS == 250_000

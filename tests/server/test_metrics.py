@@ -115,7 +115,7 @@ def test_the_page(db: Database) -> None:
     assert found["inturn_request_seconds_bucket", ("SendMessage", "+Inf")] == 3
     assert found["inturn_request_seconds_count", ("SendMessage",)] == 3
     assert found["inturn_request_seconds_sum", ("SendMessage",)] == 100.5
-    assert found["inturn_commit_batch_size_sum", ()] == 0
+    assert ("inturn_commit_batch_size_sum", ()) not in found
     assert ("inturn_http_connections", ()) not in found
     assert found["process_cpu_seconds_total", ()] > 0
 

@@ -220,9 +220,10 @@ class Metrics:
         for action, latency in self._asked.latencies.items():
             seconds.add_metric([action or "unknown"], buckets(self._bounds_s, latency.counts), latency.sum_s)
         yield seconds
-        sizes = HistogramMetricFamily("inturn_commit_batch_size", "How many commands shared a transaction.", labels=[])
-        sizes.add_metric([], buckets(_SIZES, self._batches), self._commands)
-        yield sizes
+        if self._commands:  # else nobody has watched
+            sizes = HistogramMetricFamily("inturn_commit_batch_size", "How many commands shared a commit.", labels=[])
+            sizes.add_metric([], buckets(_SIZES, self._batches), self._commands)
+            yield sizes
         if self.front is not None:
             connections = GaugeMetricFamily("inturn_http_connections", "Connections that are open.")
             connections.add_metric([], self.front.open_connections)
