@@ -243,6 +243,14 @@ def test_nothing_more_is_answered_to_a_client_that_does_not_read_until_it_does(l
         assert client.ask(get()).status == 200
 
 
+def test_who_is_refused_does_not_hear_so_before_the_answers_it_does_not_read(loop: str) -> None:
+    with Front(loop, always(OK._replace(body=b"a" * 1_000_000))) as front, front.client() as client:
+        client.send(get() * 100 + b"\0")
+        front.until(lambda: any(connection._is_unread for connection in front.server.connections))
+        assert [client.answer().status for _ in range(101)] == [200] * 100 + [400]
+        assert client.is_closed()
+
+
 def test_a_client_that_asks_is_told_to_send_its_body(front: Front) -> None:
     data = post(b"abc", "Expect: 100-continue")
     with front.client() as client:
@@ -250,6 +258,16 @@ def test_a_client_that_asks_is_told_to_send_its_body(front: Front) -> None:
             assert client.ask(data[:-3]) == Answer(100, {}, b"")
             assert client.ask(b"abc").told["body"] == "abc"
         assert client.ask(data).status == 200
+
+
+def test_it_is_told_so_once(front: Front) -> None:
+    head, body = chunked(b"abc").split(b"\r\n\r\n", 1)
+    with front.client() as client:
+        assert client.ask(head + b"\r\nExpect: 100-continue\r\n\r\n").status == 100
+        client.send(body[:1])
+        (connection,) = front.call(lambda: tuple(front.server.connections))
+        front.until(lambda: connection._reader._read == 1)
+        assert client.ask(body[1:]).told["body"] == "abc"
 
 
 def test_it_is_told_so_when_it_is_its_turn(loop: str) -> None:
@@ -375,6 +393,37 @@ def test_the_time_that_an_answer_takes_is_not_the_clients(loop: str) -> None:
             front.call(lambda: later.held.pop()[1](OK))
             assert client.answer().status == 200
         assert client.answer().status == 408
+
+
+def test_the_idle_time_begins_with_the_answer(loop: str) -> None:
+    later = Later()
+    with Front(loop, later, idle_s=1) as front, front.client() as client:
+        client.send(get())
+        front.until(lambda: later.held)
+        for wait_s in (1.2, 0):
+            over = front.call(lambda: front.server.now) + wait_s
+            front.until(lambda over=over: front.server.now > over)
+            front.call(lambda: later.held.pop()[1](OK))
+            assert client.answer().status == 200
+            now = front.call(lambda: front.server.now)
+            front.until(lambda now=now: front.server.now > now)
+            client.send(get())
+            front.until(lambda: later.held)
+
+
+def test_an_idle_client_that_has_left_a_little_unread_is_cut(loop: str) -> None:
+    less_than_is_held_back = OK._replace(body=b"a" * 30_000)
+    with Front(loop, always(less_than_is_held_back), idle_s=1, unread_s=0.1) as front, front.client() as client:
+        client.send(get())
+        front.until(lambda: front.server.requests)
+        (connection,) = front.call(lambda: tuple(front.server.connections))
+        while not front.call(connection._transport.get_write_buffer_size):
+            assert front.server.requests < 2000
+            before = front.server.requests
+            client.send(get())
+            front.until(lambda before=before: front.server.requests > before)
+        assert not connection._is_unread
+        front.until(lambda: front.server.open_connections == 0)
 
 
 @pytest.mark.parametrize("answer_bytes", [20_000_000, 10])
