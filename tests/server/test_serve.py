@@ -30,7 +30,7 @@ from inturn.database import Database
 from inturn.server import http
 from inturn.server.config import AccessKey, Config, Queue, Server
 from inturn.server.logs import configure
-from inturn.server.run import Endpoint
+from inturn.server.run import Endpoint, Place
 
 T = TypeVar("T")
 
@@ -242,6 +242,21 @@ def test_who_may_read_the_metrics(db: Database) -> None:
     assert asked("local", "127.0.0.1:5") == asked("local", "[::1]:5") == asked("all", "10.0.0.1:5") == 200
     assert asked("local", "10.0.0.1:5") == asked("local", "[2001:db8::1]:5") == 403
     assert asked("off", "127.0.0.1:5") != 200
+
+
+@pytest.mark.parametrize(
+    ("server", "url"),
+    [
+        (Server(), "http://127.0.0.1:9324"),
+        (Server(host="::1"), "http://[::1]:9324"),
+        (Server(host="[::1]", port=1), "http://[::1]:1"),
+        (Server(host="::"), "http://localhost:9324"),
+        (Server(tls_cert="c", tls_key="k"), "https://127.0.0.1:9324"),
+        (Server(base_url="https://queues.example.org/sqs"), "https://queues.example.org/sqs"),
+    ],
+)
+def test_what_queues_urls_begin_with(server: Server, url: str) -> None:
+    assert Place(Config(server=server)).base_url == url
 
 
 # --- queues that are configured ---

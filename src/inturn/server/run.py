@@ -50,7 +50,7 @@ class Place:
     @staticmethod
     def at(config: Config, port: int) -> str:
         """The URL of an endpoint that listens on this port."""
-        host = config.server.host
+        host = config.server.host.strip("[]")
         if host in {"0.0.0.0", "::"}:  # noqa: S104 - every address, of which this one is sure to be the server's
             host = "localhost"
         scheme = "http" if config.server.tls_cert is None else "https"
