@@ -18,6 +18,7 @@ from inturn.cli.errors import told
 from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.parked import explain, parked
 from inturn.cli.queue import groups, queue, redrive
+from inturn.cli.serve import serve
 from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.add_typer(parked, name="parked")
 app.command()(explain)
 app.command()(audit)
+app.command()(serve)
 app.add_typer(queue, name="queue")
 for _command in (send, receive, ack, nack, peek, groups, redrive):
     app.command()(_command)

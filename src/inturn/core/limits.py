@@ -131,8 +131,134 @@ KEY_TRIES: Final = 100
 """How often Redis is asked again when somebody else has changed the key or its counter meanwhile. One of those who try
 at one time always succeeds."""
 
+CLOCK_SKEW_S: Final = 900
+"""How far the time of a signed request may be from the server's, in either direction, as in SQS."""
+
+PRESIGNED_S: Final = 604_800
+"""The longest that a presigned URL is valid: a week, as in SQS."""
+
+CLAIMS: Final = 1_024
+"""Of how many signing clients the derived keys are kept at hand."""
+
+CLAIM_BYTES: Final = 1_024
+"""How long what a client says of its signature may be to be kept at hand."""
+
+PATHS: Final = 1_024
+"""Of how many paths the canonical form is kept at hand."""
+
+DATES: Final = 256
+"""Of how many of the latest times of signed requests the number is kept at hand."""
+
+REPLAYS: Final = 250_000
+"""How many signatures are remembered so that a request that comes again is refused, where that is asked for."""
+
+GRACE_S: Final = 10.0
+"""How long requests that are under way may take when the SQS endpoint is stopped, if the user does not say."""
+
+FIGURES_S: Final = 1.0
+"""For how long what was found of the queues' figures and of the endpoint's health is told to whoever asks again."""
+
+HEALTH_S: Final = 5.0
+"""How long the store may take to be written until the endpoint is not well."""
+
 FORM_FIELDS: Final = 2_000
 """The most fields of a form: a full batch of ten messages with ten attributes each has some four hundred."""
 
 FORM_DEPTH: Final = 10
 """The most parts of a form field's name: with everything that SDKs put between, an attribute in a batch has nine."""
+
+BATCH_ENTRIES: Final = 10
+"""The most entries of a batch, and the most messages of one receive, over SQS."""
+
+BATCH_ID_LENGTH: Final = 80
+"""The longest id of a batch's entry, as in SQS."""
+
+MESSAGE_ATTRIBUTES: Final = 10
+"""The most attributes of a message over SQS."""
+
+ATTRIBUTE_NAME_LENGTH: Final = 256
+"""The longest name, and the longest type, of a message's attribute over SQS."""
+
+TOKEN_LENGTH: Final = 128
+"""The longest group, deduplication id and receive attempt id over SQS."""
+
+QUEUE_NAME_LENGTH: Final = 80
+"""The longest name of a queue that is made over SQS, its ``.fifo`` included."""
+
+SEND_DELAY_S: Final = 900
+"""The longest delay that can be asked for over SQS, of a message or of a queue."""
+
+RECEIVE_WAIT_S: Final = 20
+"""The longest that a receive waits over SQS."""
+
+RETENTION_S: Final = (60, 1_209_600)
+"""The shortest and the longest retention that can be asked for over SQS."""
+
+RECEIVE_ATTEMPT_S: Final = 300
+"""How long a receive can be asked for again by its attempt id, as in SQS."""
+
+RECEIVE_ATTEMPTS: Final = 10_000
+"""How many receives with an attempt id are remembered; beyond that the oldest is forgotten."""
+
+QUEUE_TAGS: Final = 50
+"""The most tags of a queue, as in SQS."""
+
+LIST_RESULTS: Final = 1_000
+"""The most queues that are listed at a time, as in SQS."""
+
+POLICY_ACTIONS: Final = 7
+"""The most actions that one permission is for, as in SQS."""
+
+PURGE_S: Final = 60
+"""How long after a purge the next is refused over SQS."""
+
+MOVES_PER_S: Final = 500
+"""The most messages that a move task moves in a second, as in SQS; so many if the request does not say."""
+
+MOVES_AT_ONCE: Final = 50
+"""The most messages that a move task moves in one transaction."""
+
+MOVE_TASKS: Final = 10
+"""How many move tasks of a queue are known, the running one included, as in SQS."""
+
+DECISIONS: Final = 4_096
+"""Of how many keys, actions and queues it is kept at hand whether the key may do that."""
+
+REFUSAL_LOGGED_S: Final = 1.0
+"""How long after a refused request the next one is told to the log."""
+
+HTTP_HEADER_BYTES: Final = 64 * 1024
+"""The longest target and headers of an HTTP request, together: a target holds a message where a client sends by GET."""
+
+HTTP_HEADERS: Final = 100
+"""The most headers of an HTTP request."""
+
+HTTP_BODY_BYTES: Final = 4 * BODY_BYTES
+"""The longest body of an HTTP request: the longest message is up to three times as long in JSON or percent-encoded."""
+
+HTTP_CONNECTIONS: Final = 1_000
+"""The most HTTP connections at a time, just below the 1,024 open files that a process is commonly allowed."""
+
+HTTP_REFUSED_AT_ONCE: Final = 16
+"""How many connections beyond the most are told so at a time; further ones are cut without a word."""
+
+HTTP_PIPELINED: Final = 16
+"""How many requests of an HTTP connection wait behind one that is not answered before no more is read."""
+
+HTTP_READ_BYTES: Final = 16 * 1024
+"""How much is read from an HTTP connection at a time."""
+
+HTTP_IDLE_S: Final = 75.0
+"""How long an HTTP connection is kept open without a request."""
+
+HTTP_REQUEST_S: Final = 60.0
+"""How long a client may take to send one HTTP request, headers and body."""
+
+HTTP_UNREAD_S: Final = 30.0
+"""How long an HTTP client may leave its answers unread."""
+
+HTTP_LINGER_S: Final = 2.0
+"""How long a refused HTTP client is listened to after it was told: closed at once, it would lose what it was told."""
+
+HOSTS: Final = 64
+"""Of how many names by which clients call an endpoint without keys it is kept at hand whether they are its own."""

@@ -1,0 +1,38 @@
+"""``inturn serve``: the queues of a database over HTTP, spoken to as SQS is."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from inturn.cli.errors import told
+from inturn.core.errors import SetupError
+
+
+def serve(
+    db: Annotated[str, typer.Option(help="The database, such as shop.db; made if it is not there.")],
+    host: Annotated[str | None, typer.Option(help="The address to listen on; default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one; default: 9324.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file: keys, queues, limits, and the rest.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="The certificate, PEM: speak HTTPS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")] = None,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log lines of JSON.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Serve the queues of a database as SQS does, until Ctrl-C: for boto3, the AWS CLI and every SQS client."""
+    with told():
+        import inturn
+
+        try:
+            from inturn.server.config import Config, check_exposure, load, with_options
+            from inturn.server.logs import configure
+            from inturn.server.run import run
+        except ModuleNotFoundError as error:
+            msg = f"inturn serve needs {error.name}; install it with: pip install 'inturn[server]'"
+            raise SetupError(msg) from error
+        options: dict[str, Any] = {"host": host, "port": port, "json_logs": json_logs or None}
+        options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
+        chosen = with_options(Config() if config is None else load(config), options)
+        check_exposure(chosen)
+        configure(json_lines=chosen.server.json_logs)
+        with inturn.open(db) as opened:
+            run(opened, chosen)

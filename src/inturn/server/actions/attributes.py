@@ -1,0 +1,72 @@
+"""GetQueueAttributes and SetQueueAttributes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from inturn.core.envelope import Depth, QueueInfo
+from inturn.server import errors
+from inturn.server.actions import settings
+from inturn.server.context import Context, asking, is_fifo, kept, queue_in
+from inturn.server.model import Empty, GetQueueAttributes, GetQueueAttributesAnswer, SetQueueAttributes
+from inturn.store.base import Store
+from inturn.store.commands import Command
+
+_DEPTHS: Final[dict[str, Callable[[Depth], int]]] = {
+    "ApproximateNumberOfMessages": lambda depth: depth.messages - depth.in_flight - depth.delayed,
+    "ApproximateNumberOfMessagesDelayed": lambda depth: depth.delayed,
+    "ApproximateNumberOfMessagesNotVisible": lambda depth: depth.in_flight,
+}
+_READABLE: Final = settings.SETTABLE | {*_DEPTHS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"}
+_USUAL_WINDOW: Final = "300"
+
+
+def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Command[GetQueueAttributesAnswer]:
+    """A queue's settings and numbers, those that are asked for; no names, no attributes."""
+    name = context.name(params.queue_url)
+    asked = params.attribute_names
+
+    def look(store: Store, now_ms: int) -> GetQueueAttributesAnswer:
+        queue = queue_in(store, name)
+        for each in asked:
+            if each not in _READABLE and each != "All":
+                raise errors.invalid_attribute_name(each)
+        has = _told(context, queue)
+        if "All" in asked and has.get(settings.WINDOW) == _USUAL_WINDOW and settings.WINDOW not in asked:
+            del has[settings.WINDOW]  # a client that knows the service only is not told of it unless it matters
+        if "All" in asked or not _DEPTHS.keys().isdisjoint(asked):
+            depth = store.depth(queue, now_ms)
+            has.update({each: str(count(depth)) for each, count in _DEPTHS.items()})
+        return GetQueueAttributesAnswer({each: value for each, value in has.items() if "All" in asked or each in asked})
+
+    return asking(look)
+
+
+def _told(context: Context, queue: QueueInfo) -> dict[str, str]:
+    modified_ms = kept(queue.settings, "modified_ms", queue.created_ms)
+    return {
+        "QueueArn": context.arn(queue.name),
+        "CreatedTimestamp": str(queue.created_ms // 1000),
+        "LastModifiedTimestamp": str(modified_ms // 1000),
+        **settings.current(context, queue),
+    }
+
+
+def set_queue_attributes(context: Context, params: SetQueueAttributes) -> Command[Empty]:
+    """Change a queue's settings; those that are not named stay."""
+    name = context.name(params.queue_url)
+
+    def change(store: Store, now_ms: int) -> Empty:
+        queue = queue_in(store, name)
+        changes = settings.wanted(params.attributes, fifo=is_fifo(queue))
+        queue.settings = settings.applied(context, store, name, queue.settings, changes)
+        save(store, queue, now_ms)
+        return Empty()
+
+    return asking(change)
+
+
+def save(store: Store, queue: QueueInfo, now_ms: int) -> None:
+    """Keep a queue's changed settings, and when that was."""
+    queue.settings = replace(queue.settings, extra={**queue.settings.extra, "modified_ms": now_ms})
+    store.save(queue.name, queue)

@@ -1,0 +1,138 @@
+"""AddPermission and RemovePermission: statements of a queue's policy, by their label.
+
+The policy is kept and given back; who may do what here is decided by the endpoint's own keys.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo
+from inturn.server import errors
+from inturn.server.actions import settings
+from inturn.server.actions.attributes import save
+from inturn.server.context import Context, asking, kept, queue_in
+from inturn.server.model import AddPermission, Empty, RemovePermission
+from inturn.store.base import Store
+from inturn.store.commands import Command
+
+_LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_ACCOUNT: Final = re.compile(r"\d{12}")
+_GRANTED: Final = frozenset(
+    (
+        "*",
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "PurgeQueue",
+        "ReceiveMessage",
+        "SendMessage",
+    )
+)
+_OWNERS: Final = frozenset(
+    (
+        "AddPermission",
+        "CancelMessageMoveTask",
+        "CreateQueue",
+        "DeleteQueue",
+        "ListMessageMoveTasks",
+        "ListQueueTags",
+        "ListQueues",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "StartMessageMoveTask",
+        "TagQueue",
+        "UntagQueue",
+    )
+)
+
+
+def add_permission(context: Context, params: AddPermission) -> Command[Empty]:
+    """Add a statement that lets accounts do actions."""
+    name = context.name(params.queue_url)
+
+    def add(store: Store, now_ms: int) -> Empty:
+        queue = queue_in(store, name)
+        _check(params)
+        policy = _policy(context, queue)
+        if any(statement.get("Sid") == params.label for statement in policy["Statement"]):
+            raise errors.invalid_value(params.label, "Label", "Already exists.")
+        principals = [f"arn:aws:iam::{account}:root" for account in params.aws_account_ids]
+        actions = [f"SQS:{action}" for action in params.actions]
+        policy["Statement"].append(
+            {
+                "Sid": params.label,
+                "Effect": "Allow",
+                "Principal": {"AWS": principals[0] if len(principals) == 1 else principals},
+                "Action": actions[0] if len(actions) == 1 else actions,
+                "Resource": context.arn(name),
+            }
+        )
+        _save(context, store, queue, policy, now_ms)
+        return Empty()
+
+    return asking(add)
+
+
+def _check(params: AddPermission) -> None:
+    _check_label(params.label)
+    if not params.actions:
+        raise errors.missing_parameter("Actions")
+    if not params.aws_account_ids:
+        raise errors.invalid_value("[]", "PrincipalId", "Unable to verify.")
+    if len(params.actions) > limits.POLICY_ACTIONS:
+        text = f"{len(params.actions)} Actions were found, maximum allowed is {limits.POLICY_ACTIONS}."
+        raise errors.over_limit(text)
+    for action in params.actions:
+        if action in _OWNERS:
+            reason = "Only the queue owner is allowed to invoke this action."
+            raise errors.invalid_value(f"SQS:{action}", "ActionName", reason)
+        if action not in _GRANTED:
+            reason = "Please refer to the appropriate WSDL for a list of valid actions."
+            raise errors.invalid_value(f"SQS:{action}", "ActionName", reason)
+    for account in params.aws_account_ids:
+        if _ACCOUNT.fullmatch(account) is None:
+            raise errors.invalid_value(f"[{account}]", "PrincipalId", "Unable to verify.")
+
+
+def _check_label(label: str) -> None:
+    if _LABEL.fullmatch(label) is None:
+        reason = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+        raise errors.invalid_value(label, "Label", reason)
+
+
+def _policy(context: Context, queue: QueueInfo) -> dict[str, Any]:
+    text = kept(queue.settings, "policy", None)
+    if text is None:
+        return {"Version": "2012-10-17", "Id": f"{context.arn(queue.name)}/SQSDefaultPolicy", "Statement": []}
+    policy: dict[str, Any] = json.loads(text)
+    statements = policy.get("Statement", [])
+    policy["Statement"] = statements if isinstance(statements, list) else [statements]
+    return policy
+
+
+def _save(context: Context, store: Store, queue: QueueInfo, policy: dict[str, Any], now_ms: int) -> None:
+    """A policy without statements is none."""
+    text = json.dumps(policy, separators=(",", ":")) if policy["Statement"] else ""
+    queue.settings = settings.applied(context, store, queue.name, queue.settings, {"Policy": text})
+    save(store, queue, now_ms)
+
+
+def remove_permission(context: Context, params: RemovePermission) -> Command[Empty]:
+    """Take a statement away."""
+    name = context.name(params.queue_url)
+
+    def remove(store: Store, now_ms: int) -> Empty:
+        queue = queue_in(store, name)
+        policy = _policy(context, queue)
+        left = [statement for statement in policy["Statement"] if statement.get("Sid") != params.label]
+        if len(left) == len(policy["Statement"]):
+            reason = "can't find label on existing policy."
+            raise errors.invalid_value(params.label, "Label", reason)
+        _save(context, store, queue, {**policy, "Statement": left}, now_ms)
+        return Empty()
+
+    return asking(remove)

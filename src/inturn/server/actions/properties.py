@@ -1,0 +1,111 @@
+"""How a message's attributes are kept with it, and what a receiver is told of them.
+
+They are kept in the message's JSON object of attributes, which inturn's own API has too: a String as a JSON string
+under its name, any other type as an object with the API's names. What is not the sender's own is under names that begin
+with ``AWS.``, which no attribute of a client can have.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from inturn.server import errors
+from inturn.server.model import MessageAttributeValue
+
+TRACE: Final = "AWS.TraceHeader"
+GROUP: Final = "AWS.MessageGroupId"
+SENDER: Final = "AWS.SenderId"
+_OURS: Final = "AWS."
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+_SYSTEM: Final = frozenset(
+    (
+        "AWSTraceHeader",
+        "ApproximateFirstReceiveTimestamp",
+        "ApproximateReceiveCount",
+        "DeadLetterQueueSourceArn",
+        "MessageDeduplicationId",
+        "MessageGroupId",
+        "SenderId",
+        "SentTimestamp",
+        "SequenceNumber",
+    )
+)
+_NOT_OF_MESSAGES: Final = "SqsManagedSseEnabled"  # documented among them, and never answered
+
+
+def kept_text(attributes: Mapping[str, MessageAttributeValue], ours: Mapping[str, str]) -> str | None:
+    """What is kept with a message: its attributes and those of ours that are known; None: nothing."""
+    kept: dict[str, Any] = {
+        name: value.string_value if value.data_type == "String" else value for name, value in attributes.items()
+    }
+    kept.update(ours)
+    return _encode(kept).decode() if kept else None
+
+
+def kept_with(text: str | None) -> dict[str, Any]:
+    """What was kept with a message."""
+    return {} if text is None else _decode(text)
+
+
+class Wanted(NamedTuple):
+    """What a receiver wants to know of messages.
+
+    Attributes:
+        system: which system attributes.
+        names: which of the sender's attributes, by name.
+        prefixes: and which by the beginning of the name.
+    """
+
+    system: frozenset[str]
+    names: frozenset[str]
+    prefixes: tuple[str, ...]
+
+    def chosen(self, kept: Mapping[str, Any]) -> dict[str, MessageAttributeValue]:
+        """Those of the sender's attributes that are wanted."""
+        return {
+            name: _attribute(value)
+            for name, value in kept.items()
+            if (name in self.names or name.startswith(self.prefixes)) and not name.startswith(_OURS)
+        }
+
+
+def wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
+    """What a receiver's lists of names ask for.
+
+    Raises:
+        SqsError: if there is no such system attribute.
+    """
+    if len(system) + len(names) > 20:  # nobody who asks for so much asks often; and what is remembered is bounded
+        return _wanted.__wrapped__(system, names)
+    return _wanted(system, names)
+
+
+@lru_cache(maxsize=256)
+def _wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
+    for name in system:
+        if name not in _SYSTEM and name not in {"All", _NOT_OF_MESSAGES}:
+            raise errors.invalid_attribute_name(name)
+    if "All" in names or ".*" in names:
+        prefixes: tuple[str, ...] = ("",)
+    else:
+        prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
+    return Wanted(_SYSTEM if "All" in system else frozenset(system) & _SYSTEM, frozenset(names), prefixes)
+
+
+def _attribute(value: Any) -> MessageAttributeValue:
+    """An attribute as SQS has it, whoever sent it: inturn's own API sends any JSON."""
+    if isinstance(value, str):
+        return MessageAttributeValue("String", value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return MessageAttributeValue("Number", str(value))
+    if isinstance(value, dict) and "DataType" in value:
+        try:
+            return msgspec.convert(value, MessageAttributeValue)
+        except msgspec.ValidationError:
+            pass  # it only looks like one
+    return MessageAttributeValue("String", _encode(value).decode())

@@ -1,0 +1,166 @@
+"""Queues themselves: CreateQueue, DeleteQueue, GetQueueUrl, ListQueues, ListDeadLetterSourceQueues, PurgeQueue.
+
+The service lets nobody make a queue for a minute after one of its name was deleted, since its own deletes take so long.
+Here a delete is done when it is answered, so a queue can be made anew at once.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo
+from inturn.server import errors
+from inturn.server.actions import settings, tags
+from inturn.server.context import FIFO, Context, asking, kept, queue_in
+from inturn.server.model import (
+    CreateQueue,
+    CreateQueueAnswer,
+    DeleteQueue,
+    Empty,
+    GetQueueUrl,
+    GetQueueUrlAnswer,
+    ListDeadLetterSourceQueues,
+    ListDeadLetterSourceQueuesAnswer,
+    ListQueues,
+    ListQueuesAnswer,
+    PurgeQueue,
+)
+from inturn.store.base import Store
+from inturn.store.commands import Command
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+_PLAIN: Final = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+_WITH_SUFFIX: Final = (
+    "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
+    "must end with .fifo suffix and be 1 to 80 in length."
+)
+
+# --- making and deleting ---
+
+
+def create_queue(context: Context, params: CreateQueue) -> Command[CreateQueueAnswer]:
+    """Make a queue; one that is there with what the request names is found, with anything else is not touched."""
+    name = params.queue_name
+    fifo = params.attributes.get("FifoQueue", "").lower() == "true"
+    _check_name(name, fifo=fifo)
+    changes = settings.wanted(params.attributes, fifo=fifo)
+    tags.check(name, params.tags)
+    answer = CreateQueueAnswer(context.url(name))
+
+    def make(store: Store, now_ms: int) -> CreateQueueAnswer:
+        there = store.queues.get(name)
+        if there is not None:
+            has = settings.current(context, there)
+            for attribute, value in changes.items():
+                if has.get(attribute, "") != value:
+                    raise errors.other_attribute(attribute)
+            return answer
+        made = settings.applied(context, store, name, None, changes)
+        if params.tags:
+            made = replace(made, extra={**made.extra, "tags": dict(params.tags)})
+        store.save(name, QueueInfo(0, name, made, now_ms))
+        return answer
+
+    return asking(make)
+
+
+def _check_name(name: str, *, fifo: bool) -> None:
+    plain = name.removesuffix(FIFO) if fifo else name
+    is_plain = _NAME.fullmatch(plain) is not None and len(name) <= limits.QUEUE_NAME_LENGTH
+    if not is_plain or (fifo and plain == name):
+        raise errors.invalid_parameter_value(_WITH_SUFFIX if fifo else _PLAIN)
+
+
+def delete_queue(context: Context, params: DeleteQueue) -> Command[Empty]:
+    """Delete a queue and what is in it."""
+    name = context.name(params.queue_url)
+
+    def delete(store: Store, _now_ms: int) -> Empty:
+        queue_in(store, name)
+        store.save(name, None)
+        return Empty()
+
+    return asking(delete)
+
+
+def purge_queue(context: Context, params: PurgeQueue) -> Command[Empty]:
+    """Delete all that is in a queue, and forget its deduplication ids."""
+    name = context.name(params.queue_url)
+
+    def purge(store: Store, now_ms: int) -> Empty:
+        queue = queue_in(store, name)
+        purged_ms = kept(queue.settings, "purged_ms", None)
+        if purged_ms is not None and purged_ms <= now_ms < purged_ms + limits.PURGE_S * 1000:
+            raise errors.purge_queue_in_progress(name)
+        queue.settings = replace(queue.settings, extra={**queue.settings.extra, "purged_ms": now_ms})
+        store.save(name, queue, purge=True)
+        return Empty()
+
+    return asking(purge)
+
+
+# --- finding ---
+
+
+def get_queue_url(context: Context, params: GetQueueUrl) -> Command[GetQueueUrlAnswer]:
+    """Find a queue by its name; of another account there are none here."""
+    name, owner = params.queue_name, params.queue_owner_aws_account_id
+
+    def find(store: Store, _now_ms: int) -> GetQueueUrlAnswer:
+        queue_in(store, name)
+        if owner is not None and owner != context.place.account:
+            raise errors.queue_does_not_exist()
+        return GetQueueUrlAnswer(context.url(name))
+
+    return asking(find)
+
+
+def list_queues(context: Context, params: ListQueues) -> Command[ListQueuesAnswer]:
+    """Find the queues whose names begin so, in the order of their names."""
+    prefix = params.queue_name_prefix or ""
+
+    def look(store: Store, _now_ms: int) -> ListQueuesAnswer:
+        page, token = _page(store, params, lambda queue: queue.name.startswith(prefix))
+        return ListQueuesAnswer([context.url(name) for name in page], token)
+
+    return asking(look)
+
+
+def list_dead_letter_source_queues(
+    context: Context, params: ListDeadLetterSourceQueues
+) -> Command[ListDeadLetterSourceQueuesAnswer]:
+    """Find the queues whose dead letters come to this one."""
+    target = context.name(params.queue_url)
+
+    def look(store: Store, _now_ms: int) -> ListDeadLetterSourceQueuesAnswer:
+        queue_in(store, target)
+        page, token = _page(store, params, lambda queue: queue.settings.dead_letter == target)
+        return ListDeadLetterSourceQueuesAnswer([context.url(name) for name in page], token)
+
+    return asking(look)
+
+
+def _page(
+    store: Store, params: ListQueues | ListDeadLetterSourceQueues, is_one: Callable[[QueueInfo], bool]
+) -> tuple[Sequence[str], str | None]:
+    """The next names, and the token with which the list goes on; the service gives one only if MaxResults was given."""
+    most = params.max_results
+    if most is not None and not 1 <= most <= limits.LIST_RESULTS:
+        reason = f"MaxResults must be an integer between 1 and {limits.LIST_RESULTS}."
+        raise errors.invalid_value(most, "MaxResults", reason)
+    after = _after(params.next_token) if params.next_token else ""
+    names = sorted(queue.name for queue in store.queues.values() if queue.name > after and is_one(queue))
+    page = names[: most or limits.LIST_RESULTS]
+    is_more = most is not None and len(names) > len(page)
+    return page, base64.urlsafe_b64encode(page[-1].encode()).decode() if is_more else None
+
+
+def _after(token: str) -> str:
+    """The name after which a list goes on."""
+    try:
+        return base64.urlsafe_b64decode(token).decode()
+    except ValueError:
+        raise errors.invalid_parameter_value("Invalid or expired next token.") from None

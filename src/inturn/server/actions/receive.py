@@ -1,0 +1,169 @@
+"""ReceiveMessage, and asking for the same messages once more."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.delivery import Act, Change, Verdict
+from inturn.core.envelope import Delivery, QueueInfo
+from inturn.server.actions import names, properties, validate
+from inturn.server.actions.properties import Wanted
+from inturn.server.attempts import Attempt
+from inturn.server.context import Context, asking, is_fifo, kept, queue_in
+from inturn.server.model import Message, ReceiveMessage, ReceiveMessageAnswer
+from inturn.server.wire import md5
+from inturn.store.base import Store
+from inturn.store.commands import Command, Receive
+
+_NOTHING: Final = ReceiveMessageAnswer()
+
+
+def receive_message(context: Context, params: ReceiveMessage) -> Command[ReceiveMessageAnswer]:
+    """Take messages from a queue for a while."""
+    queue = context.queue(params.queue_url)
+    limit, wait_s, visibility_s = params.max_number_of_messages, params.wait_time_seconds, params.visibility_timeout
+    if limit is None:
+        limit = 1
+    else:
+        reason = f"Must be between 1 and {limits.BATCH_ENTRIES}, if provided."
+        validate.check_range(limit, "MaxNumberOfMessages", 1, limits.BATCH_ENTRIES, reason)
+    if wait_s is None:
+        wait_s = kept(queue.settings, "receive_wait_s", 0)
+    else:
+        reason = f"Must be >= 0 and <= {limits.RECEIVE_WAIT_S}, if provided."
+        validate.check_range(wait_s, "WaitTimeSeconds", 0, limits.RECEIVE_WAIT_S, reason)
+    if visibility_s is not None:
+        reason = f"Must be >= 0 and <= {limits.VISIBILITY_S}, if provided."
+        validate.check_range(visibility_s, "VisibilityTimeout", 0, limits.VISIBILITY_S, reason)
+    visibility_ms = None if visibility_s is None else visibility_s * 1000
+    wanted = properties.wanted(
+        params.attribute_names + params.message_system_attribute_names, params.message_attribute_names
+    )
+    attempt_id = params.receive_request_attempt_id
+    if attempt_id is None:
+        answer = partial(_received, context, queue, wanted)
+        return Receive(queue.name, answer, limit, visibility_ms=visibility_ms, wait_s=wait_s)
+    if not is_fifo(queue):
+        raise validate.not_for_this_type(attempt_id, "ReceiveRequestAttemptId")
+    validate.check_token(attempt_id, "ReceiveRequestAttemptId")
+    first: Receive[Any] = Receive(
+        queue.name,
+        partial(_received_by_attempt, context, queue, wanted, attempt_id),
+        limit,
+        visibility_ms=visibility_ms,
+        wait_s=wait_s,
+    )
+    attempt = context.attempts.get(queue.number, attempt_id, context.now_ms())
+    return first if attempt is None else _once_more(context, queue, wanted, attempt, first)
+
+
+def _received(
+    context: Context, queue: QueueInfo, wanted: Wanted, deliveries: Sequence[Delivery]
+) -> ReceiveMessageAnswer:
+    if not deliveries:
+        return _NOTHING
+    now_ms = context.now_ms()
+    return ReceiveMessageAnswer([_message(context, queue, wanted, each, now_ms) for each in deliveries])
+
+
+# --- the same once more ---
+
+
+def _received_by_attempt(
+    context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, deliveries: Sequence[Delivery]
+) -> ReceiveMessageAnswer:
+    if deliveries:
+        context.attempts.remember(queue.number, attempt_id, deliveries, context.now_ms())
+    return _received(context, queue, wanted, deliveries)
+
+
+def _once_more(
+    context: Context, queue: QueueInfo, wanted: Wanted, attempt: Attempt, otherwise: Receive[Any]
+) -> Command[Any]:
+    """The messages of an earlier receive with their visibility set anew; if one of them is gone, a new receive."""
+    leases = attempt.leases
+
+    def look(store: Store, now_ms: int) -> list[Delivery] | None:
+        info = queue_in(store, queue.name)
+        visibility_ms = info.settings.visibility_ms if otherwise.visibility_ms is None else otherwise.visibility_ms
+        changes = [Change(each.sequence_number, each.token, Act.EXTEND, visibility_ms) for each in leases]
+        if any(verdict is not Verdict.DONE for verdict in store.settle(info, changes, now_ms)):
+            return None
+        entries = [store.read(info, each.sequence_number - 1, 1, pending=True)[0] for each in leases]
+        return [
+            Delivery(entry, each.token, now_ms + visibility_ms, each.attempts, each.first_ms)
+            for entry, each in zip(entries, leases, strict=True)
+        ]
+
+    def answer(deliveries: list[Delivery] | None) -> Any:
+        if deliveries is None:
+            return otherwise
+        return ReceiveMessageAnswer(
+            [
+                _message(context, queue, wanted, each, lease.received_ms)
+                for each, lease in zip(deliveries, leases, strict=True)
+            ]
+        )
+
+    return asking(look, answer)
+
+
+# --- what a message looks like ---
+
+
+def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Delivery, received_ms: int) -> Message:
+    entry = delivery.entry
+    body = entry.body if isinstance(entry.body, str) else base64.b64encode(entry.body).decode()
+    message = Message(
+        names.message_id(entry.origin or entry.sequence_number),
+        names.handle(entry.sequence_number, delivery.token, received_ms),
+        md5.of_body(body),
+        body,
+    )
+    if wanted.system:
+        message.attributes = _system(context, queue, wanted.system, delivery, message)
+    if (wanted.names or wanted.prefixes) and entry.attributes is not None:
+        chosen = wanted.chosen(properties.kept_with(entry.attributes))
+        if chosen:
+            message.message_attributes = chosen
+            message.md5_of_message_attributes = md5.of_attributes(chosen)
+    return message
+
+
+def _system(
+    context: Context, queue: QueueInfo, asked: frozenset[str], delivery: Delivery, message: Message
+) -> dict[str, str]:
+    """The system attributes that are asked for, as far as the message has them."""
+    entry, fifo = delivery.entry, is_fifo(queue)
+    told: dict[str, str | None] = {
+        "SentTimestamp": str(entry.sent_ms),
+        "ApproximateReceiveCount": str(delivery.attempts + _elsewhere(context, delivery)),
+        "ApproximateFirstReceiveTimestamp": None if delivery.first_ms is None else str(delivery.first_ms),
+        "SequenceNumber": names.sequence_number(entry.sequence_number) if fifo else None,
+        "MessageGroupId": entry.group,
+        "MessageDeduplicationId": entry.dedup_id,
+    }
+    kept_here = properties.kept_with(entry.attributes) if entry.attributes is not None else {}
+    told["SenderId"] = kept_here.get(properties.SENDER, context.place.account)
+    told["AWSTraceHeader"] = kept_here.get(properties.TRACE)
+    if entry.group is None:
+        told["MessageGroupId"] = kept_here.get(properties.GROUP)
+    if entry.note is not None and entry.came_from is not None:  # a dead letter; what is moved back has no note
+        told["DeadLetterQueueSourceArn"] = context.arn(entry.came_from)
+        if fifo:
+            told["MessageDeduplicationId"] = message.message_id
+    elif fifo and entry.dedup_id is None and queue.settings.content_dedup and "MessageDeduplicationId" in asked:
+        told["MessageDeduplicationId"] = hashlib.sha256(message.body.encode()).hexdigest()
+    return {name: value for name, value in told.items() if value is not None and name in asked}
+
+
+def _elsewhere(context: Context, delivery: Delivery) -> int:
+    """How often a dead letter was received before: the service's count goes on, a queue's own begins anew."""
+    entry = delivery.entry
+    if entry.note is None or entry.came_from is None:
+        return 0
+    info = context.db.store.queues.get(entry.came_from)
+    return 0 if info is None else info.settings.max_receives or 0

@@ -1,0 +1,190 @@
+"""SendMessage and SendMessageBatch.
+
+What a send costs here, it costs very often: a message is looked at once, and nothing is made that is not needed.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from inturn.core import limits
+from inturn.core.envelope import Content, Draft, QueueInfo, Sent
+from inturn.server import errors
+from inturn.server.actions import names, properties, validate
+from inturn.server.context import Context, is_fifo, kept
+from inturn.server.errors import SqsError
+from inturn.server.model import (
+    BatchResultErrorEntry,
+    MessageAttributeValue,
+    SendMessage,
+    SendMessageAnswer,
+    SendMessageBatch,
+    SendMessageBatchAnswer,
+    SendMessageBatchRequestEntry,
+    SendMessageBatchResultEntry,
+)
+from inturn.server.wire import md5
+from inturn.store.commands import Command, Send
+
+_NO_ID: Final = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+)
+_TRACE: Final = "AWSTraceHeader"
+
+
+class _Checked(NamedTuple):
+    """A message that can be sent."""
+
+    draft: Draft
+    size: int
+    md5_of_body: str
+    md5_of_attributes: str | None
+    md5_of_system_attributes: str | None
+
+
+def send_message(context: Context, params: SendMessage) -> Command[SendMessageAnswer]:
+    """Put a message into a queue."""
+    queue = context.queue(params.queue_url)
+    checked = _checked(context, queue, params)
+    return Send(queue.name, partial(_sent, is_fifo(queue), checked), (checked.draft,))
+
+
+def _sent(fifo: bool, checked: _Checked, sent: Sequence[Sent]) -> SendMessageAnswer:  # noqa: FBT001 - bound above
+    number = sent[0].sequence_number
+    return SendMessageAnswer(
+        names.message_id(number), *checked[2:], sequence_number=names.sequence_number(number) if fifo else None
+    )
+
+
+def send_message_batch(context: Context, params: SendMessageBatch) -> Command[SendMessageBatchAnswer]:
+    """Put messages into a queue, each for itself; but what is wrong with the batch refuses all of them."""
+    queue = context.queue(params.queue_url)
+    validate.check_batch(params.entries, "SendMessageBatchRequestEntry")
+    fifo = is_fifo(queue)
+    if fifo:
+        _check_fifo_batch(queue, params.entries)
+    outcomes: list[tuple[SendMessageBatchRequestEntry, _Checked | SqsError]] = []
+    size = 0
+    for entry in params.entries:
+        try:
+            checked = _checked(context, queue, entry)
+            outcomes.append((entry, checked))
+            size += checked.size
+        except SqsError as error:
+            outcomes.append((entry, error))
+            size += len(entry.message_body.encode(errors="replace"))
+    if size > limits.BODY_BYTES:
+        raise errors.batch_request_too_long(size)
+    drafts = [checked.draft for _, checked in outcomes if isinstance(checked, _Checked)]
+    return Send(queue.name, partial(_batch_sent, fifo, outcomes), drafts)
+
+
+def _check_fifo_batch(queue: QueueInfo, entries: Sequence[SendMessageBatchRequestEntry]) -> None:
+    """The service looks at these before any entry, and refuses all if one lacks them."""
+    for entry in entries:
+        if not entry.message_deduplication_id and not queue.settings.content_dedup:
+            raise errors.invalid_parameter_value(_NO_ID)
+        if not entry.message_group_id:
+            raise errors.invalid_parameter_value(errors.missing_parameter("MessageGroupId").message)
+
+
+def _batch_sent(
+    fifo: bool,  # noqa: FBT001 - bound above
+    outcomes: Sequence[tuple[SendMessageBatchRequestEntry, _Checked | SqsError]],
+    sent: Sequence[Sent],
+) -> SendMessageBatchAnswer:
+    numbers = iter(sent)
+    successful: list[SendMessageBatchResultEntry] = []
+    failed: list[BatchResultErrorEntry] = []
+    for entry, checked in outcomes:
+        if isinstance(checked, SqsError):
+            failed.append(validate.failed(entry, checked))
+            continue
+        number = next(numbers).sequence_number
+        successful.append(
+            SendMessageBatchResultEntry(
+                entry.id,
+                names.message_id(number),
+                *checked[2:],
+                sequence_number=names.sequence_number(number) if fifo else None,
+            )
+        )
+    return SendMessageBatchAnswer(successful, failed)
+
+
+def _checked(context: Context, queue: QueueInfo, message: SendMessage | SendMessageBatchRequestEntry) -> _Checked:
+    """A message that can be sent.
+
+    Raises:
+        SqsError: if it cannot.
+    """
+    body = message.message_body
+    if not body:
+        raise errors.missing_parameter("MessageBody")
+    data = validate.utf8(body)
+    if not validate.check_text(body, data):
+        raise errors.invalid_message_contents()
+    attributes, system = message.message_attributes, message.message_system_attributes
+    size = len(data) + (validate.attributes_size(attributes) if attributes else 0)
+    longest = kept(queue.settings, "maximum_message_size", limits.BODY_BYTES)
+    if size > longest:
+        text = f"One or more parameters are invalid. Reason: Message must be shorter than {longest} bytes."
+        raise errors.invalid_parameter_value(text)
+    group, dedup_id = message.message_group_id, message.message_deduplication_id
+    ours = _trace(system) if system else {}
+    if context.sender:
+        ours[properties.SENDER] = context.sender
+    if is_fifo(queue):
+        delay_ms = None
+        _check_fifo(queue, message)
+    else:
+        delay_ms = _check_standard(message)
+        if group is not None:
+            ours[properties.GROUP] = group
+            group = None
+    more = properties.kept_text(attributes, ours) if attributes or ours else None
+    return _Checked(
+        Draft(body, Content.TEXT, group, None, dedup_id, delay_ms, more),
+        size,
+        md5.of_body(data),
+        md5.of_attributes(attributes) if attributes else None,
+        md5.of_attributes(system) if system else None,
+    )
+
+
+def _check_fifo(queue: QueueInfo, message: SendMessage | SendMessageBatchRequestEntry) -> None:
+    group, dedup_id = message.message_group_id, message.message_deduplication_id
+    if not group:
+        raise errors.missing_parameter("MessageGroupId")
+    validate.check_token(group, "MessageGroupId")
+    if dedup_id:
+        validate.check_token(dedup_id, "MessageDeduplicationId")
+    elif not queue.settings.content_dedup:
+        raise errors.invalid_parameter_value(_NO_ID)
+    if message.delay_seconds:  # 0 is the queue's own delay
+        raise validate.not_for_this_type(message.delay_seconds, "DelaySeconds")
+
+
+def _check_standard(message: SendMessage | SendMessageBatchRequestEntry) -> int | None:
+    """The message's own delay, in milliseconds."""
+    if message.message_deduplication_id is not None:
+        raise validate.not_for_this_type(message.message_deduplication_id, "MessageDeduplicationId")
+    if message.message_group_id is not None:
+        validate.check_token(message.message_group_id, "MessageGroupId")
+    delay_s = message.delay_seconds
+    if delay_s is None:
+        return None
+    reason = f"DelaySeconds must be >= 0 and <= {limits.SEND_DELAY_S}."
+    validate.check_range(delay_s, "DelaySeconds", 0, limits.SEND_DELAY_S, reason)
+    return delay_s * 1000
+
+
+def _trace(system: Mapping[str, MessageAttributeValue]) -> dict[str, str]:
+    """What is kept of the system attributes; the service takes one only."""
+    for name, value in system.items():
+        if name != _TRACE:
+            raise errors.invalid_parameter_value(f"Message system attribute name '{name}' is invalid.")
+        if value.data_type != "String" or not value.string_value:
+            text = f"The message system attribute '{name}' must contain non-empty value of type 'String'."
+            raise errors.invalid_parameter_value(text)
+    return {properties.TRACE: system[_TRACE].string_value or ""}

@@ -1,0 +1,272 @@
+"""A queue's attributes as SQS has them, to and from what inturn keeps of a queue.
+
+`wanted` checks what a request says and brings each value into one form, `current` gives what a queue has in the same
+form, so that the two can be compared; `applied` makes settings of it. Source: the API's documentation of CreateQueue
+and SetQueueAttributes. Beyond it there is DeduplicationWindowSeconds: how long a FIFO queue knows a deduplication id;
+a number of seconds, or ``forever``.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo, QueueSettings
+from inturn.server import errors
+from inturn.server.context import Context, is_fifo, kept
+from inturn.server.errors import MODEL, SqsError
+from inturn.store.base import Store
+
+WINDOW: Final = "DeduplicationWindowSeconds"
+FOREVER: Final = "forever"
+_MESSAGE_SIZE: Final = 1_024
+_DATA_KEY_S: Final = (60, 86_400)
+_ALLOWED_SOURCES: Final = 10
+
+_NUMBERS: Final = {
+    "DelaySeconds": (0, limits.SEND_DELAY_S),
+    "KmsDataKeyReusePeriodSeconds": _DATA_KEY_S,
+    "MaximumMessageSize": (_MESSAGE_SIZE, limits.BODY_BYTES),
+    "MessageRetentionPeriod": limits.RETENTION_S,
+    "ReceiveMessageWaitTimeSeconds": (0, limits.RECEIVE_WAIT_S),
+    "VisibilityTimeout": (0, limits.VISIBILITY_S),
+}
+_CHOICES: Final = {
+    "ContentBasedDeduplication": ("true", "false"),
+    "DeduplicationScope": ("queue", "messageGroup"),
+    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
+    "SqsManagedSseEnabled": ("true", "false"),
+}
+_DOCUMENTS: Final = ("Policy", "RedriveAllowPolicy", "RedrivePolicy")
+_FIFO_ONLY: Final = ("ContentBasedDeduplication", "DeduplicationScope", "FifoQueue", "FifoThroughputLimit", WINDOW)
+SETTABLE: Final = frozenset((*_NUMBERS, *_CHOICES, *_DOCUMENTS, *_FIFO_ONLY, "KmsMasterKeyId"))
+
+_DEFAULTS: Final = {
+    "DelaySeconds": "0",
+    "MessageRetentionPeriod": "345600",
+    "VisibilityTimeout": "30",
+}
+"""What a queue that is made over SQS has unless the request says otherwise."""
+
+# What is kept in `extra` rather than in settings of inturn's own, and under which name.
+_EXTRA: Final = {
+    "FifoThroughputLimit": "fifo_throughput_limit",
+    "KmsDataKeyReusePeriodSeconds": "kms_data_key_reuse_s",
+    "KmsMasterKeyId": "kms_master_key_id",
+    "MaximumMessageSize": "maximum_message_size",
+    "Policy": "policy",
+    "ReceiveMessageWaitTimeSeconds": "receive_wait_s",
+    "RedriveAllowPolicy": "redrive_allow_policy",
+    "SqsManagedSseEnabled": "sqs_managed_sse",
+}
+
+
+def wanted(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
+    """What a request wants a queue to have, each value in its one form; "" for what it is to have no more.
+
+    Raises:
+        SqsError: for an attribute or a value that cannot be.
+    """
+    return {name: _one_form(name, value, fifo=fifo) for name, value in attributes.items()}
+
+
+def _one_form(name: str, value: str, *, fifo: bool) -> str:
+    if name not in SETTABLE:
+        raise errors.invalid_attribute_name(name)
+    if not fifo and name in _FIFO_ONLY:
+        raise _only_fifo(name)
+    if name in _NUMBERS:
+        return _number(name, value, *_NUMBERS[name])
+    if name in _CHOICES:
+        choice = value.lower() if "true" in _CHOICES[name] else value
+        if choice not in _CHOICES[name]:
+            raise errors.invalid_attribute_value(name)
+        return choice
+    if name == "FifoQueue":
+        if value.lower() != "true":
+            raise errors.invalid_attribute_value(name, "Modifying queue type is not supported.")
+        return "true"
+    if name == WINDOW:
+        return value if value == FOREVER else _number(name, value, 1, limits.KEPT_S)
+    if name in _DOCUMENTS and value:
+        return _document(name, value)
+    return value
+
+
+def _only_fifo(name: str) -> SqsError:
+    if name in {"DeduplicationScope", "FifoThroughputLimit"}:
+        text = f"You can specify the {name} only when FifoQueue is set to true."
+        return SqsError("InvalidAttributeName", "InvalidAttributeName", 400, text, namespace=MODEL)
+    return errors.invalid_attribute_name(name)
+
+
+def _number(name: str, value: str, least: int, most: int) -> str:
+    if not (value.isascii() and value.isdigit() and len(value) <= len(str(limits.KEPT_S))):
+        raise errors.invalid_attribute_value(name)
+    if not least <= int(value) <= most:
+        raise errors.invalid_attribute_value(name)
+    return str(int(value))
+
+
+def _document(name: str, text: str) -> str:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if name == "Policy":
+        if not isinstance(document, dict):
+            raise errors.invalid_attribute_value(name)
+        return text
+    if not isinstance(document, dict):
+        kind = "Redrive policy" if name == "RedrivePolicy" else "Redrive allow policy"
+        raise errors.invalid_value(text, name, f"{kind} is not a valid JSON map.")
+    return _redrive(text, document) if name == "RedrivePolicy" else _redrive_allow(text, document)
+
+
+def _redrive(text: str, policy: Mapping[str, Any]) -> str:
+    for part in ("deadLetterTargetArn", "maxReceiveCount"):
+        if part not in policy:
+            reason = f"Redrive policy does not contain mandatory attribute: {part}."
+            raise errors.invalid_value(text, "RedrivePolicy", reason)
+    for part in policy:
+        if part not in {"deadLetterTargetArn", "maxReceiveCount"}:
+            reason = f"Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount], not {part}."
+            raise errors.invalid_value(text, "RedrivePolicy", reason)
+    count = policy["maxReceiveCount"]
+    number = int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 6 else count
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= limits.MAX_RECEIVES:
+        reason = (
+            f"Invalid value for maxReceiveCount: {count}, "
+            f"valid values are from 1 to {limits.MAX_RECEIVES} both inclusive."
+        )
+        raise errors.invalid_value(text, "RedrivePolicy", reason)
+    return _compact({"deadLetterTargetArn": str(policy["deadLetterTargetArn"]), "maxReceiveCount": number})
+
+
+def _redrive_allow(text: str, policy: Mapping[str, Any]) -> str:
+    permission, arns = policy.get("redrivePermission"), policy.get("sourceQueueArns")
+    if permission not in {"allowAll", "denyAll", "byQueue"}:
+        reason = "Redrive permission must be one of: allowAll, denyAll, byQueue."
+        raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
+    if (permission == "byQueue") != bool(arns):
+        reason = "The sourceQueueArns parameter goes with the redrivePermission byQueue, and only with it."
+        raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
+    if arns and (not isinstance(arns, list) or len(arns) > _ALLOWED_SOURCES):
+        reason = f"The sourceQueueArns parameter is a list of at most {_ALLOWED_SOURCES} ARNs."
+        raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
+    return _compact(dict(policy))
+
+
+def _compact(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+# --- what a queue has ---
+
+
+def current(context: Context, queue: QueueInfo) -> dict[str, str]:
+    """The attributes of a queue that can be set, as far as it has them."""
+    settings = queue.settings
+    has: dict[str, str] = {
+        "DelaySeconds": _seconds(settings.delay_s),
+        "MaximumMessageSize": str(limits.BODY_BYTES),
+        "ReceiveMessageWaitTimeSeconds": "0",
+        "VisibilityTimeout": _seconds(settings.visibility_timeout_s),
+    }
+    if settings.retention_s is not None:
+        has["MessageRetentionPeriod"] = _seconds(settings.retention_s)
+    if settings.dead_letter is not None:
+        policy = {"deadLetterTargetArn": context.arn(settings.dead_letter), "maxReceiveCount": settings.max_receives}
+        has["RedrivePolicy"] = _compact(policy)
+    if is_fifo(queue):
+        has["FifoQueue"] = "true"
+        has["ContentBasedDeduplication"] = "true" if settings.content_dedup else "false"
+        has["DeduplicationScope"] = "messageGroup" if settings.dedup_scope == "group" else "queue"
+        has["FifoThroughputLimit"] = "perQueue"
+        has[WINDOW] = FOREVER if settings.dedup_window_s is None else _seconds(settings.dedup_window_s)
+    for name, key in _EXTRA.items():
+        value = kept(settings, key, None)
+        if value is not None:
+            has[name] = str(value)
+    if "KmsMasterKeyId" in has:
+        has.setdefault("KmsDataKeyReusePeriodSeconds", "300")
+    has.setdefault("SqsManagedSseEnabled", "false" if "KmsMasterKeyId" in has else "true")
+    return has
+
+
+def _seconds(value: float) -> str:
+    """Whole seconds; inturn's own API has parts of them too."""
+    return str(math.ceil(value))
+
+
+# --- what it is to have ---
+
+
+def applied(
+    context: Context, store: Store, name: str, settings: QueueSettings | None, changes: Mapping[str, str]
+) -> QueueSettings:
+    """Settings with what is wanted in them.
+
+    Args:
+        context: how queues are named.
+        store: in which the dead-letter queue must be.
+        name: of the queue.
+        settings: what it has; None: it is new.
+        changes: from :func:`wanted`.
+
+    Raises:
+        SqsError: if the dead-letter queue is not there or may not be used, or two attributes exclude each other.
+    """
+    if settings is None:
+        settings, changes = QueueSettings(), {**_DEFAULTS, **changes}
+    fields: dict[str, Any] = {}
+    extra = dict(settings.extra)
+    for attribute, value in changes.items():
+        if attribute in _EXTRA:
+            if value:
+                extra[_EXTRA[attribute]] = int(value) if attribute in _NUMBERS else value
+            else:
+                extra.pop(_EXTRA[attribute], None)
+        elif attribute == "RedrivePolicy":
+            fields["dead_letter"], fields["max_receives"] = _target(context, store, name, value)
+        elif attribute != "FifoQueue":
+            fields.update(_FIELDS[attribute](value))
+    changed = replace(settings, extra=extra, **fields)
+    if extra.get("fifo_throughput_limit") == "perMessageGroupId" and changed.dedup_scope != "group":
+        reason = "The perMessageGroupId value is allowed only when the value for DeduplicationScope is messageGroup."
+        raise errors.invalid_attribute_value("FifoThroughputLimit", reason)
+    return changed
+
+
+_FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
+    "ContentBasedDeduplication": lambda value: {"content_dedup": value == "true"},
+    "DeduplicationScope": lambda value: {"dedup_scope": "group" if value == "messageGroup" else "queue"},
+    "DelaySeconds": lambda value: {"delay_s": int(value)},
+    "MessageRetentionPeriod": lambda value: {"retention_s": int(value)},
+    "VisibilityTimeout": lambda value: {"visibility_timeout_s": int(value)},
+    WINDOW: lambda value: {"dedup_window_s": None if value == FOREVER else int(value)},
+}
+
+
+def _target(context: Context, store: Store, name: str, value: str) -> tuple[str | None, int | None]:
+    """The dead-letter queue that a policy names, and after how many receives."""
+    if not value:
+        return None, None
+    policy = json.loads(value)
+    target = context.of_arn(policy["deadLetterTargetArn"])
+    info = store.queues.get(target or "")
+    if target is None or info is None:
+        raise errors.invalid_value(value, "RedrivePolicy", "Dead letter target does not exist.")
+    if target == name:
+        raise errors.invalid_value(value, "RedrivePolicy", "Dead letter target must not be the queue itself.")
+    if is_fifo(info) != name.endswith(".fifo"):
+        reason = "Dead-letter queue must be same type of queue as the source."
+        raise errors.invalid_value(value, "RedrivePolicy", reason)
+    allow = json.loads(kept(info.settings, "redrive_allow_policy", None) or '{"redrivePermission": "allowAll"}')
+    permission, sources = allow["redrivePermission"], allow.get("sourceQueueArns", [])
+    if permission == "denyAll" or (permission == "byQueue" and context.arn(name) not in sources):
+        reason = "Dead letter target does not allow this queue to use it, see its RedriveAllowPolicy."
+        raise errors.invalid_value(value, "RedrivePolicy", reason)
+    return target, policy["maxReceiveCount"]

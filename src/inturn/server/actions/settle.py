@@ -1,0 +1,185 @@
+"""What is done with messages that were received: DeleteMessage, ChangeMessageVisibility, and their batches.
+
+A standard queue takes a receipt handle whose visibility timeout has passed, as long as nobody else has the message: the
+delete is then done once more without the lease. A FIFO queue refuses it.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.delivery import Act, Change, Verdict
+from inturn.core.envelope import QueueInfo
+from inturn.server import errors
+from inturn.server.actions import names, validate
+from inturn.server.context import Context, is_fifo
+from inturn.server.errors import SqsError
+from inturn.server.model import (
+    ChangeMessageVisibility,
+    ChangeMessageVisibilityBatch,
+    ChangeMessageVisibilityBatchAnswer,
+    ChangeMessageVisibilityBatchRequestEntry,
+    ChangeMessageVisibilityBatchResultEntry,
+    DeleteMessage,
+    DeleteMessageBatch,
+    DeleteMessageBatchAnswer,
+    DeleteMessageBatchRequestEntry,
+    DeleteMessageBatchResultEntry,
+    Empty,
+)
+from inturn.store.commands import Command, Settle
+
+_EMPTY: Final = Empty()
+
+# --- deleting ---
+
+
+def delete_message(context: Context, params: DeleteMessage) -> Command[Empty]:
+    """Be done with a message."""
+    queue = context.queue(params.queue_url)
+    change = _deleting(queue, params.receipt_handle)
+    return Settle(queue.name, partial(_deleted, context, queue, change, params.receipt_handle), (change,))
+
+
+def _deleting(queue: QueueInfo, handle: str) -> Change:
+    receipt = names.receipt(queue, handle)
+    return Change(receipt.sequence_number, receipt.token, Act.ACK)
+
+
+def _deleted(context: Context, queue: QueueInfo, change: Change, handle: str, verdicts: Sequence[Verdict]) -> Any:
+    context.attempts.void(change.sequence_number)
+    if verdicts[0] is not Verdict.EXPIRED:  # what is gone was deleted, and may be so again
+        return _EMPTY
+    if is_fifo(queue):
+        raise errors.receipt_handle_expired(handle)
+    return Settle(queue.name, _nothing_more, _without_leases([change]))
+
+
+def _without_leases(changes: Iterable[Change]) -> list[Change]:
+    return [change._replace(token=None) for change in changes]
+
+
+def _nothing_more(_verdicts: Sequence[Verdict]) -> Empty:
+    return _EMPTY
+
+
+def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Command[DeleteMessageBatchAnswer]:
+    """Be done with messages, each for itself."""
+    queue = context.queue(params.queue_url)
+    validate.check_batch(params.entries, "DeleteMessageBatchRequestEntry")
+    outcomes: list[tuple[DeleteMessageBatchRequestEntry, Change | SqsError]] = []
+    for entry in params.entries:
+        try:
+            outcomes.append((entry, _deleting(queue, entry.receipt_handle)))
+        except SqsError as error:
+            outcomes.append((entry, error))
+    changes = [change for _, change in outcomes if isinstance(change, Change)]
+    return Settle(queue.name, partial(_batch_deleted, context, queue, outcomes), changes)
+
+
+def _batch_deleted(
+    context: Context,
+    queue: QueueInfo,
+    outcomes: Sequence[tuple[DeleteMessageBatchRequestEntry, Change | SqsError]],
+    verdicts: Sequence[Verdict],
+) -> Any:
+    answer = DeleteMessageBatchAnswer([], [])
+    fifo, given = is_fifo(queue), iter(verdicts)
+    late: list[Change] = []
+    for entry, change in outcomes:
+        error = change if isinstance(change, SqsError) else None
+        if isinstance(change, Change):
+            context.attempts.void(change.sequence_number)
+            if next(given) is Verdict.EXPIRED:
+                late.append(change)
+                error = errors.receipt_handle_expired(entry.receipt_handle) if fifo else None
+        if error is None:
+            answer.successful.append(DeleteMessageBatchResultEntry(entry.id))
+        else:
+            answer.failed.append(validate.failed(entry, error))
+    if fifo or not late:
+        return answer
+    return Settle(queue.name, lambda _verdicts: answer, _without_leases(late))
+
+
+# --- keeping for longer or shorter ---
+
+
+def change_message_visibility(context: Context, params: ChangeMessageVisibility) -> Command[Empty]:
+    """Keep a message for longer or shorter, in seconds from now."""
+    queue = context.queue(params.queue_url)
+    change = _keeping(context, queue, params.receipt_handle, params.visibility_timeout)
+    return Settle(queue.name, partial(_kept, context, change, params.receipt_handle), (change,))
+
+
+def _keeping(context: Context, queue: QueueInfo, handle: str, visibility_s: int | None) -> Change:
+    """The change that sets a message's visibility timeout; 0 gives it back.
+
+    Raises:
+        SqsError: if the handle or the time cannot be; beyond twelve hours from the receive it cannot.
+    """
+    if visibility_s is None:
+        raise errors.missing_parameter("VisibilityTimeout")
+    reason = f"Must be >= 0 and <= {limits.VISIBILITY_S}, if provided."
+    validate.check_range(visibility_s, "VisibilityTimeout", 0, limits.VISIBILITY_S, reason)
+    receipt = names.receipt(queue, handle)
+    held_s = (context.now_ms() - receipt.received_ms) // 1000
+    reason = f"Total VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_S} seconds]"
+    if visibility_s and held_s + visibility_s > limits.VISIBILITY_S:
+        raise errors.invalid_value(visibility_s, "VisibilityTimeout", reason)
+    act = Act.EXTEND if visibility_s else Act.NACK
+    return Change(receipt.sequence_number, receipt.token, act, visibility_s * 1000)
+
+
+def _refused(handle: str, verdict: Verdict) -> SqsError | None:
+    if verdict is Verdict.DONE:
+        return None
+    if verdict is Verdict.GONE:
+        reason = "Message does not exist or is not available for visibility timeout change."
+        return errors.invalid_value(handle, "ReceiptHandle", reason)
+    return errors.message_not_inflight("The specified message isn't in flight.")
+
+
+def _kept(context: Context, change: Change, handle: str, verdicts: Sequence[Verdict]) -> Empty:
+    context.attempts.void(change.sequence_number)
+    error = _refused(handle, verdicts[0])
+    if error is not None:
+        raise error
+    return _EMPTY
+
+
+def change_message_visibility_batch(
+    context: Context, params: ChangeMessageVisibilityBatch
+) -> Command[ChangeMessageVisibilityBatchAnswer]:
+    """Keep messages for longer or shorter, each for itself."""
+    queue = context.queue(params.queue_url)
+    validate.check_batch(params.entries, "ChangeMessageVisibilityBatchRequestEntry")
+    outcomes: list[tuple[ChangeMessageVisibilityBatchRequestEntry, Change | SqsError]] = []
+    for entry in params.entries:
+        try:
+            outcomes.append((entry, _keeping(context, queue, entry.receipt_handle, entry.visibility_timeout)))
+        except SqsError as error:
+            outcomes.append((entry, error))
+    changes = [change for _, change in outcomes if isinstance(change, Change)]
+    return Settle(queue.name, partial(_batch_kept, context, outcomes), changes)
+
+
+def _batch_kept(
+    context: Context,
+    outcomes: Sequence[tuple[ChangeMessageVisibilityBatchRequestEntry, Change | SqsError]],
+    verdicts: Sequence[Verdict],
+) -> ChangeMessageVisibilityBatchAnswer:
+    answer = ChangeMessageVisibilityBatchAnswer([], [])
+    given = iter(verdicts)
+    for entry, change in outcomes:
+        if isinstance(change, Change):
+            context.attempts.void(change.sequence_number)
+            error = _refused(entry.receipt_handle, next(given))
+        else:
+            error = change
+        if error is None:
+            answer.successful.append(ChangeMessageVisibilityBatchResultEntry(entry.id))
+        else:
+            answer.failed.append(validate.failed(entry, error))
+    return answer

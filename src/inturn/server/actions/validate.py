@@ -1,0 +1,180 @@
+"""What parameters may be, in the service's own words: shared by the actions that take messages and batches."""
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Final, Protocol
+
+from inturn.core import limits
+from inturn.server import errors
+from inturn.server.errors import SqsError
+from inturn.server.model import BatchResultErrorEntry, MessageAttributeValue
+
+_TOKEN: Final = re.compile(rf"[!-~]{{1,{limits.TOKEN_LENGTH}}}")
+_BATCH_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ID_LENGTH}}}")
+_CONTROLS: Final = bytes(set(range(32)) - {9, 10, 13})
+_ATTRIBUTE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_RESERVED: Final = re.compile(r"(aws|amazon)\.", re.IGNORECASE)
+_NUMBER_DIGITS: Final = 38
+
+
+class Entry(Protocol):
+    """An entry of a batch."""
+
+    id: str
+
+
+def check_batch(entries: Sequence[Entry], kind: str) -> None:
+    """Whether a batch as a whole can be done.
+
+    Args:
+        entries: of the batch.
+        kind: what an entry is called in the API.
+
+    Raises:
+        SqsError: for the whole request.
+    """
+    if not entries:
+        raise errors.empty_batch_request(kind)
+    if len(entries) > limits.BATCH_ENTRIES:
+        raise errors.too_many_entries_in_batch_request(len(entries))
+    seen: set[str] = set()
+    for entry in entries:
+        if _BATCH_ID.fullmatch(entry.id) is None:
+            raise errors.invalid_batch_entry_id()
+        if entry.id in seen:
+            raise errors.batch_entry_ids_not_distinct(entry.id)
+        seen.add(entry.id)
+
+
+def failed(entry: Entry, error: SqsError) -> BatchResultErrorEntry:
+    """How a batch's answer tells of an entry's error."""
+    return BatchResultErrorEntry(entry.id, error.sender_fault, error.query_code, error.message)
+
+
+def check_token(value: str, parameter: str) -> None:
+    """Whether a text can name a group, a message or a receive: 1 to 128 letters, digits and punctuation marks.
+
+    Raises:
+        SqsError: if not.
+    """
+    if _TOKEN.fullmatch(value) is None:
+        reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
+        raise errors.invalid_value(value, parameter, reason)
+
+
+def check_range(value: int, parameter: str, least: int, most: int, reason: str) -> None:
+    """Whether a number is within its bounds; the reason is a sentence in the service's words.
+
+    Raises:
+        SqsError: if not.
+    """
+    if not least <= value <= most:
+        raise errors.invalid_value(value, parameter, reason)
+
+
+def not_for_this_type(value: object, parameter: str) -> SqsError:
+    """What a queue of the other kind takes, and this one does not."""
+    reason = "The request include parameter that is not valid for this queue type."
+    return errors.invalid_value(value, parameter, reason)
+
+
+def check_text(text: str, data: bytes) -> bool:
+    """Whether a text has only characters that XML can hold.
+
+    Args:
+        text: the text.
+        data: its UTF-8.
+    """
+    if len(data.translate(None, _CONTROLS)) != len(data):
+        return False
+    return len(text) == len(data) or not ("\ufffe" in text or "\uffff" in text)
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of a text.
+
+    Raises:
+        SqsError: if it has half a surrogate pair.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise errors.invalid_message_contents() from None
+
+
+def attributes_size(attributes: Mapping[str, MessageAttributeValue]) -> int:
+    """How many bytes a message's attributes have, if they are as they must be: names, types and values.
+
+    Raises:
+        SqsError: if they are not.
+    """
+    if len(attributes) > limits.MESSAGE_ATTRIBUTES:
+        text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [10]."
+        raise errors.invalid_parameter_value(text)
+    size = 0
+    for name, value in attributes.items():
+        _check_name(name)
+        size += len(name) + len(utf8(value.data_type)) + len(_value(name, value))
+    return size
+
+
+def _check_name(name: str) -> None:
+    if _ATTRIBUTE_NAME.fullmatch(name) is None:
+        text = (
+            f"The message attribute name '{name}' is invalid. Attribute name can contain "
+            "A-Z, a-z, 0-9, underscore (_), hyphen (-), and period (.) characters."
+        )
+        raise errors.invalid_parameter_value(text)
+    if len(name) > limits.ATTRIBUTE_NAME_LENGTH:
+        raise errors.invalid_parameter_value("Message (user) attribute names must be shorter than 256 Bytes")
+    if _RESERVED.match(name) or name.startswith(".") or name.endswith("."):
+        text = (
+            "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved "
+            "for internal use. Additionally, they cannot start or end with '.'."
+        )
+        raise errors.invalid_parameter_value(text)
+    if ".." in name:
+        text = f"The message attribute name '{name}' is invalid. Attribute name can't contain successive periods."
+        raise errors.invalid_parameter_value(text)
+
+
+def _value(name: str, value: MessageAttributeValue) -> bytes:
+    """The bytes of an attribute's value."""
+    kind = value.data_type.partition(".")[0]
+    if not value.data_type:
+        text = f"The message attribute '{name}' must contain non-empty message attribute type."
+        raise errors.invalid_parameter_value(text)
+    if kind not in {"String", "Number", "Binary"}:
+        text = (
+            f"The message attribute '{name}' has an invalid message attribute type, the set of supported type "
+            "prefixes is Binary, Number, and String."
+        )
+        raise errors.invalid_parameter_value(text)
+    if len(value.data_type) > limits.ATTRIBUTE_NAME_LENGTH:
+        raise errors.invalid_parameter_value("Message (user) attribute types must be shorter than 256 Bytes")
+    if value.string_list_values or value.binary_list_values:
+        text = "Message attribute list values in SendMessage operation are not supported."
+        raise errors.unsupported_operation(text)
+    data = value.binary_value if kind == "Binary" else utf8(value.string_value or "")
+    if not data:
+        text = (
+            f"The message attribute '{name}' must contain non-empty message attribute value "
+            f"for message attribute type '{kind}'."
+        )
+        raise errors.invalid_parameter_value(text)
+    if kind != "Binary" and not check_text(value.string_value or "", data):
+        raise errors.invalid_parameter_value(errors.invalid_message_contents().message)
+    if kind == "Number" and not _is_number(value.string_value or ""):
+        text = f"Can't cast the value of message (user) attribute '{name}' to a number."
+        raise errors.invalid_parameter_value(text)
+    return data
+
+
+def _is_number(text: str) -> bool:
+    """A decimal number of up to 38 digits."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return False
+    return number.is_finite() and len(number.as_tuple().digits) <= _NUMBER_DIGITS

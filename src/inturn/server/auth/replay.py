@@ -1,0 +1,57 @@
+"""Refusing a request that was seen before: a bounded memory of signatures that are still valid.
+
+It is off unless the configuration says otherwise. A signature is valid for a quarter of an hour whatever happens
+here, and has to be: clients sign the time in seconds, so two requests with the same content in the same second have
+the same signature, and a real client may send both.
+"""
+
+from heapq import heappop, heappush
+
+from inturn.core import limits
+
+
+class Replays:
+    """The signatures that were accepted and are still valid.
+
+    When there are too many, those that end first are forgotten; from then on a request that would end by then is
+    refused, seen or not. So nothing is ever accepted twice, and what many requests cost is tolerance of slow clocks.
+
+    Args:
+        most: how many are remembered.
+    """
+
+    def __init__(self, most: int = limits.REPLAYS) -> None:
+        self._most = most
+        self._count = 0
+        self._until: dict[int, set[bytes]] = {}
+        self._ends: list[int] = []
+        self._over = 0
+
+    def is_new(self, signature: bytes, until: int, now: float) -> bool:
+        """Whether a signature comes for the first time; it is remembered then.
+
+        Args:
+            signature: which was verified before, so that only the holder of a key can fill the memory.
+            until: when its validity ends, in seconds since 1970.
+            now: the time, in seconds since 1970.
+        """
+        while self._ends and self._ends[0] < now:
+            self._forget()
+        if until <= self._over:
+            return False
+        seen = self._until.get(until)
+        if seen is None:
+            seen = self._until[until] = set()
+            heappush(self._ends, until)
+        if signature in seen:
+            return False
+        seen.add(signature)
+        self._count += 1
+        while self._count > self._most:
+            self._forget()
+        return True
+
+    def _forget(self) -> None:
+        end = heappop(self._ends)
+        self._count -= len(self._until.pop(end))
+        self._over = end

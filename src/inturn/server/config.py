@@ -1,0 +1,382 @@
+"""What the endpoint is told in its TOML file: where it listens, who may do what, which queues there are, its limits.
+
+```toml
+[server]
+host = "0.0.0.0"
+
+[[keys]]
+id = "orders"
+secret_env = "ORDERS_SECRET"
+queues = ["orders-*"]
+actions = ["Send*", "GetQueueUrl"]
+
+[[queues]]
+name = "orders-eu.fifo"
+attributes = { FifoQueue = true, VisibilityTimeout = 60 }
+```
+
+The types here are the whole of it: a name that is not among their fields is refused, and so is a value that does not
+fit. What a queue's attributes mean is for the action that makes queues to say.
+"""
+
+import os
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.server.model import ACTIONS
+
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds, at most a day")]
+
+
+class Table(Struct, frozen=True, forbid_unknown_fields=True):
+    """What every table has in common."""
+
+
+class Server(Table, frozen=True, kw_only=True):
+    """``[server]``: where the endpoint listens and what it says of itself.
+
+    Attributes:
+        host: the address to listen on.
+        port: the port; 0 takes a free one.
+        region: the region in ARNs.
+        check_region: whether a request that is signed for another region is refused.
+        account: the number of the account in ARNs and URLs.
+        base_url: what queues' URLs begin with, where clients come by another address than ``host`` and ``port``.
+        tls_cert: the file with the certificate and those that it rests on, PEM.
+        tls_key: the file with its key, PEM.
+        replays: whether a request that comes twice with the same signature is refused.
+        metrics: who may read ``/metrics``: who comes from this machine, all who come, or nobody.
+        json_logs: whether logs are lines of JSON; else they are for people.
+        grace_s: how long requests that are under way may take when the endpoint is stopped.
+    """
+
+    host: Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535; 0 takes a free one")] = 9324
+    region: Annotated[str, Meta(pattern="^[a-z0-9-]{1,32}$", description='a region, such as "us-east-1"')] = "us-east-1"
+    check_region: Annotated[bool, Meta(description="true or false")] = False
+    account: Annotated[str, Meta(pattern="^[0-9]{12}$", description="twelve digits in quotes")] = "000000000000"
+    base_url: Annotated[str | None, Meta(description='a URL, such as "https://queues.example.org"')] = None
+    tls_cert: Annotated[str | None, Meta(description="the name of a file")] = None
+    tls_key: Annotated[str | None, Meta(description="the name of a file")] = None
+    replays: Annotated[Literal["accept", "refuse"], Meta(description='"accept" or "refuse"')] = "accept"
+    metrics: Annotated[Literal["local", "all", "off"], Meta(description='"local", "all" or "off"')] = "local"
+    json_logs: Annotated[bool, Meta(description="true or false")] = False
+    grace_s: Seconds = limits.GRACE_S
+
+    def __post_init__(self) -> None:
+        """Check what goes together."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: the certificate, and the key that belongs to it")
+        if self.base_url is not None and not _is_base_url(self.base_url):
+            raise ValueError(
+                f"base_url is {self.base_url!r}; expected is http or https, a host and perhaps a path, as in "
+                "https://queues.example.org"
+            )
+
+
+class Limits(Table, frozen=True, kw_only=True):
+    """``[limits]``: what clients can take.
+
+    Attributes:
+        connections: how many there are at once.
+        idle_s: how long a connection is kept without a request.
+        request_s: how long a client may take to send a request.
+        unread_s: how long a client may leave its answers unread.
+    """
+
+    connections: Annotated[int, Meta(ge=1, le=1_000_000, description="a number from 1 to 1000000")] = (
+        limits.HTTP_CONNECTIONS
+    )
+    idle_s: Seconds = limits.HTTP_IDLE_S
+    request_s: Seconds = limits.HTTP_REQUEST_S
+    unread_s: Seconds = limits.HTTP_UNREAD_S
+
+
+class AccessKey(Table, frozen=True, kw_only=True):
+    """``[[keys]]``: who may do what. When it is loaded the secret is there, wherever it came from.
+
+    Attributes:
+        id: the key's public name.
+        secret: what requests are signed with; give it here, or one of the following two.
+        secret_env: the variable of the environment that has it.
+        secret_file: the file that has it; space at its ends is no part of it.
+        queues: patterns of the names of queues that it may use.
+        actions: patterns of what it may do.
+    """
+
+    id: Annotated[
+        str, Meta(pattern=r"^[A-Za-z0-9_.+-]{1,128}$", description="1 to 128 letters, digits, or any of _ . + -")
+    ]
+    secret: Annotated[str | None, Meta(description="a text in quotes")] = None
+    secret_env: Annotated[str | None, Meta(description="the name of a variable of the environment")] = None
+    secret_file: Annotated[str | None, Meta(description="the name of a file")] = None
+    queues: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["orders-*"]')] = ("*",)
+    actions: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["Send*"]')] = ("*",)
+
+    def __post_init__(self) -> None:
+        """Check what the types cannot say."""
+        given = [name for name in ("secret", "secret_env", "secret_file") if getattr(self, name) is not None]
+        if len(given) != 1:
+            has = f"it has {' and '.join(given)}" if given else "it has none"
+            raise ValueError(f"a key has one of secret, secret_env and secret_file; {has}")
+        if self.secret == "":
+            raise ValueError("the secret is empty, so anybody could sign with it")
+        for pattern in self.actions:
+            _check_action(pattern)
+
+    def __repr__(self) -> str:
+        return f"AccessKey(id={self.id!r}, queues={self.queues!r}, actions={self.actions!r})"
+
+
+class Queue(Table, frozen=True, kw_only=True):
+    """``[[queues]]``: a queue that is made at the start if it is not there.
+
+    Attributes:
+        name: of the queue.
+        attributes: as the API names them; numbers, true and false, and tables for policies may stand as TOML has them.
+        tags: names and values.
+    """
+
+    name: Annotated[str, Meta(min_length=1, description="a name")]
+    attributes: Annotated[dict[str, Any], Meta(description="a table of attributes")] = field(default_factory=dict)
+    tags: Annotated[dict[str, str], Meta(description="a table of texts")] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check what the types cannot say."""
+        for name, value in self.attributes.items():
+            if not isinstance(value, str | int | dict):
+                raise ValueError(  # noqa: TRY004 - what msgspec makes a ValidationError of
+                    f"the attribute {name} is {value!r}; expected is a text, a whole number, true, false or a table"
+                )
+
+    def as_told(self) -> dict[str, str]:
+        """The attributes as the API has them: texts, of which some are JSON."""
+        return {
+            name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for name, value in self.attributes.items()
+        }
+
+
+class Config(Table, frozen=True, kw_only=True):
+    """All of it."""
+
+    server: Server = field(default_factory=Server)
+    limits: Limits = field(default_factory=Limits)
+    keys: tuple[AccessKey, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that nothing is there twice."""
+        for table, names in (("keys", [key.id for key in self.keys]), ("queues", [each.name for each in self.queues])):
+            twice = [name for name, count in Counter(names).items() if count > 1]
+            if twice:
+                raise ValueError(f"there are two [[{table}]] of the name {twice[0]!r}; leave one out")
+
+
+_TABLES: Final[dict[str, type[Table]]] = {
+    "": Config,
+    "server": Server,
+    "limits": Limits,
+    "keys": AccessKey,
+    "queues": Queue,
+}
+
+
+def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read a configuration; files that it names are looked for where it is.
+
+    Args:
+        path: of the TOML file.
+        environ: where ``secret_env`` is looked up.
+
+    Raises:
+        InputError: if it cannot be read, is no TOML, has a name that is unknown or a value that does not fit.
+    """
+    path = Path(path)
+    text = _text(path)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{path}: this is no TOML: {error}"
+        raise InputError(msg) from None
+    try:
+        config = msgspec.convert(data, Config)
+    except msgspec.ValidationError as error:
+        msg = f"{path}: {_told(str(error), data, text)}"
+        raise InputError(msg) from None
+    server = config.server
+    return replace(
+        config,
+        keys=tuple(_with_secret(key, path, environ) for key in config.keys),
+        server=replace(server, tls_cert=_beside(path, server.tls_cert), tls_key=_beside(path, server.tls_key)),
+    )
+
+
+def with_options(config: Config, options: Mapping[str, Any]) -> Config:
+    """A configuration with some settings of ``[server]`` replaced; those that are None stay.
+
+    Raises:
+        InputError: if a value does not fit.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return replace(config, server=msgspec.convert(msgspec.to_builtins(config.server) | given, Server))
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`")
+        msg = _misfit("server", name, given.get(name)) if name else what
+        raise InputError(msg) from None
+
+
+def check_exposure(config: Config) -> None:
+    """See that only who is on this machine can come where nobody must say who they are.
+
+    Raises:
+        InputError: if there are no keys and the address is not a loopback one.
+    """
+    host = config.server.host
+    if not config.keys and not is_loopback(host):
+        msg = (
+            f"the host is {host!r}, which other machines can reach, and there are no access keys, so whoever comes "
+            "could read and delete everything. Add [[keys]] with an id and a secret to the configuration, --config "
+            "inturn.toml; or listen on 127.0.0.1, which needs none"
+        )
+        raise InputError(msg)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name localhost, is this machine's own and no other can reach it."""
+    try:
+        return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_base_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return (
+            url.scheme in {"http", "https"} and bool(url.hostname) and not (url.query or url.fragment or url.username)
+        )
+    except ValueError:
+        return False
+
+
+def _check_action(pattern: str) -> None:
+    bare = pattern.removeprefix("sqs:").lower()
+    if not any(sign in bare for sign in "*?[") and bare not in {name.lower() for name in ACTIONS}:
+        near = get_close_matches(pattern, ACTIONS, 1)
+        meant = f"; is {near[0]!r} meant?" if near else f"; there are {', '.join(ACTIONS)}"
+        raise ValueError(f"{pattern!r} is no action{meant}")
+
+
+def _with_secret(key: AccessKey, path: Path, environ: Mapping[str, str]) -> AccessKey:
+    secret = key.secret
+    if key.secret_env is not None:
+        secret = environ.get(key.secret_env)
+        if not secret:
+            msg = (
+                f"{path}: the secret of the key {key.id!r} is to be in {key.secret_env}, which the environment has not"
+            )
+            raise InputError(msg)
+    elif key.secret_file is not None:
+        place = Path(path.parent, key.secret_file)
+        secret = _text(place).strip()
+        if not secret:
+            msg = f"{place}: the file is empty, where the secret of the key {key.id!r} is expected"
+            raise InputError(msg)
+    return replace(key, secret=secret, secret_env=None, secret_file=None)
+
+
+def _beside(path: Path, name: str | None) -> str | None:
+    return None if name is None else str(Path(path.parent, name))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        msg = f"{path}: {error.strerror}"
+        raise InputError(msg) from error
+    except UnicodeDecodeError as error:
+        msg = f"{path}: this is no UTF-8, as TOML and secrets are: {error}"
+        raise InputError(msg) from None
+
+
+# --- what msgspec has to say, in the words of a TOML file ---
+
+
+def _told(text: str, data: dict[str, Any], source: str) -> str:
+    what, _, path = text.partition(" - at `$")
+    steps = re.findall(r"[^.\[\]`]+", path)
+    table = steps.pop(0) if steps else ""
+    number = int(steps.pop(0)) if steps and steps[0].isdigit() else None
+    name = steps[0] if steps else None
+    named = re.search(r"field `(.*)`$", what)
+    if named and "unknown" in what:
+        name, what = named[1], _unknown(named[1], table)
+    elif named:
+        what = f"it has no {named[1]!r}, which it must have"
+    elif table not in _TABLES or (table and number is None and what.startswith("Expected") and name is None):
+        what = f"this is to be {'tables, [[keys]] or [[queues]]' if table in {'keys', 'queues'} else 'a table'}"
+    elif name is not None:
+        what = _misfit(table, name, _value(data, table, number, name))
+    line = _line(source, table, number or 0, name)
+    place = "" if not table else f"[{table}]" if number is None else f"[[{table}]] number {number + 1}"
+    where = ", ".join(part for part in (f"line {line}" if line else "", place) if part)
+    return f"{where}: {what}" if where else what
+
+
+def _unknown(name: str, table: str) -> str:
+    known = _TABLES[table].__struct_fields__ if table in _TABLES else ()
+    near = get_close_matches(name, known, 1)
+    meant = f"is {near[0]!r} meant? " if near else ""
+    return f"{name!r} is no setting: {meant}There are {', '.join(known)}"
+
+
+def _misfit(table: str, name: str, value: Any) -> str:
+    info = msgspec.inspect.type_info(_TABLES[table])
+    fields = {each.name: each.type for each in info.fields} if isinstance(info, msgspec.inspect.StructType) else {}
+    of = fields.get(name)
+    expected = (of.extra_json_schema or {}).get("description", "") if isinstance(of, msgspec.inspect.Metadata) else ""
+    shown = "of another kind" if name == "secret" else f"{value!r}"
+    return f"{name} is {shown}; expected is {expected}"
+
+
+def _value(data: Any, table: str, number: int | None, name: str) -> Any:
+    found = data.get(table)
+    if number is not None and isinstance(found, Sequence):
+        found = found[number]
+    return found.get(name) if isinstance(found, dict) else found
+
+
+def _line(source: str, table: str, number: int, name: str | None) -> int | None:
+    """The line of a name in a table, or of the table; None if it is not written in the usual way."""
+    current, seen = "", Counter[str]()
+    for line, text in enumerate(source.splitlines(), 1):
+        header = re.match(r"\s*(\[\[?)\s*([\w-]+)", text)
+        if header:
+            current = header[2]
+            seen[current] += header[1] == "[["
+            is_it = name is None
+            if not table and current == name:
+                return line
+        else:
+            key = re.match(r"\s*[\"']?([\w-]+)", text)
+            is_it = name is not None and key is not None and key[1] == name
+        if is_it and current == table and (not seen[current] or seen[current] == number + 1):
+            return line
+    return None

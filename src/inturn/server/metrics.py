@@ -1,0 +1,309 @@
+"""What the endpoint counts, how its queues stand, and whether it is well: for Prometheus and for who watches over it.
+
+What is counted on the way is plain numbers, which become metrics only when somebody asks: a counter of
+``prometheus_client`` takes a lock and a microsecond each time. How the queues stand is asked of the store then, once a
+second at most, however many ask.
+"""
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from inturn.core import limits
+from inturn.core.delivery import Act, Verdict
+from inturn.core.errors import InturnError
+from inturn.database import Database
+from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""What :meth:`Metrics.page` is, https://prometheus.io/docs/instrumenting/exposition_formats/."""
+
+_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, limits.COMMANDS_AT_ONCE)
+
+# Groups of which something is hidden and whose head is not to be had. Held messages are few; heads are looked up.
+_BLOCKED: Final = """
+select count(*) from (
+    select distinct grp as name from inturn_hold where queue = :queue and until_ms > :now and grp is not null
+)
+where not exists (
+    select 1 from inturn_ready where sequence_number = (
+        select sequence_number from inturn_message where queue = :queue and grp = name and done = 0
+        order by sequence_number limit 1
+    )
+)
+"""
+
+
+class Latency(Protocol):
+    """How long requests took.
+
+    Attributes:
+        counts: how many fell into each class; the last is beyond all bounds.
+        sum_s: of all of them, in seconds.
+    """
+
+    counts: list[int]
+    sum_s: float
+
+
+class Asked(Protocol):
+    """What was asked of the endpoint, as it counts that itself.
+
+    Attributes:
+        requests: how many, by action and code; "" for an action that there is not, and for success.
+        latencies: how long they took, by action.
+    """
+
+    @property
+    def requests(self) -> Mapping[tuple[str, str], int]: ...  # noqa: D102 - above
+
+    @property
+    def latencies(self) -> Mapping[str, Latency]: ...  # noqa: D102 - above
+
+
+class Figures(NamedTuple):
+    """How a queue stands.
+
+    Attributes:
+        queue: its name.
+        messages: not deleted, all of them.
+        in_flight: those of them that a receiver has.
+        delayed: those of them that are hidden for a time and nobody has.
+        oldest_s: how long ago the oldest of them was sent, in seconds; 0 if there is none.
+        blocked: how many groups have messages of which none can be received now.
+    """
+
+    queue: str
+    messages: int
+    in_flight: int
+    delayed: int
+    oldest_s: float
+    blocked: int
+
+
+class Front(Protocol):
+    """What the HTTP server counts."""
+
+    requests: int
+    refused: Counter[int]
+
+    @property
+    def open_connections(self) -> int:
+        """How many there are."""
+        ...
+
+
+class _Traffic:
+    """What went through one queue."""
+
+    __slots__ = ("deleted", "duplicates", "received", "sent")
+
+    def __init__(self) -> None:
+        self.sent = self.duplicates = self.received = self.deleted = 0
+
+
+class Metrics:
+    """The counters, and the pages that show them.
+
+    Args:
+        db: the queues.
+        asked: what is asked of the endpoint.
+        bounds_s: the upper ends of the classes of latencies, in seconds.
+
+    Attributes:
+        front: the HTTP server, once there is one.
+    """
+
+    def __init__(self, db: Database, asked: Asked, bounds_s: Sequence[float]) -> None:
+        self.front: Front | None = None
+        self._db = db
+        self._asked = asked
+        self._bounds_s = bounds_s
+        self._batches = [0] * (len(_SIZES) + 1)
+        self._commands = 0
+        self._traffic: dict[str, _Traffic] = {}
+        self._figures = _Kept(self._look, limits.FIGURES_S)
+        self._health = _Kept(self._probe, limits.FIGURES_S)
+
+    def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
+        """Count what one transaction of the writer did; called by whoever leads it.
+
+        Args:
+            commands: that it was made of; receives that found nothing and wait on are among them, and are not counted.
+            outcomes: what they came to.
+        """
+        size = 0
+        for command, (answers, error) in zip(commands, outcomes, strict=True):
+            if error is not None or answers == []:
+                continue
+            size += 1
+            kind = type(command)
+            if kind is Ask or kind is Decide:
+                continue
+            traffic = self._traffic.get(command.queue)
+            if traffic is None:
+                traffic = self._traffic[command.queue] = _Traffic()
+            if kind is Send:
+                duplicates = sum([each.duplicate for each in answers])
+                traffic.sent += len(answers) - duplicates
+                traffic.duplicates += duplicates
+            elif kind is Receive:
+                traffic.received += len(answers)
+            elif isinstance(command, Settle):
+                for change, verdict in zip(command.changes, answers, strict=True):
+                    traffic.deleted += change.act is Act.ACK and verdict is Verdict.DONE
+        if size:
+            self._batches[bisect_left(_SIZES, size)] += 1
+            self._commands += size
+
+    # --- showing ---
+
+    async def page(self) -> bytes:
+        """All metrics in Prometheus' text format, :data:`CONTENT_TYPE`.
+
+        Raises:
+            StoreError: if the store cannot be asked.
+        """
+        figures: list[Figures] = await self._figures()
+        there = {each.queue for each in figures}
+        for gone in self._traffic.keys() - there:
+            del self._traffic[gone]
+        registry = CollectorRegistry()
+        registry.register(_Families(list(self._families(figures))))
+        ProcessCollector(registry=registry)
+        return await asyncio.to_thread(generate_latest, registry)  # which takes long where there are many queues
+
+    async def health(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the store can be written, and a document that says so: for whoever asks, so it says no more."""
+        try:
+            messages, queues = await self._health()
+        except (InturnError, TimeoutError):
+            return False, {"status": "unavailable", "error": "the store cannot be written; the log says more"}
+        return True, {"status": "ok", "queues": queues, "messages": messages}
+
+    async def _look(self) -> list[Figures]:
+        return await self._db.writer.arun(Ask("", figures_of))
+
+    async def _probe(self) -> tuple[int, int]:
+        async with asyncio.timeout(limits.HEALTH_S):
+            return await self._db.writer.arun(Ask("", _written))
+
+    def _families(self, figures: list[Figures]) -> Iterator[Any]:
+        for name, what, field in (
+            ("messages", "Messages that are not deleted.", "messages"),
+            ("in_flight", "Messages that a receiver has.", "in_flight"),
+            ("delayed", "Messages that are hidden for a time.", "delayed"),
+            ("oldest_message_age_seconds", "How long ago the oldest message was sent.", "oldest_s"),
+            ("groups_blocked", "Groups of which no message can be received now.", "blocked"),
+        ):
+            yield _gauge(f"inturn_queue_{name}", what, {each.queue: getattr(each, field) for each in figures})
+        traffic = dict(self._traffic)
+        for name, what, field in (
+            ("messages_sent", "Messages that were added.", "sent"),
+            ("messages_received", "Messages that were received, each time counted.", "received"),
+            ("messages_deleted", "Messages that their receivers deleted.", "deleted"),
+            ("duplicates_dropped", "Sends of messages that were known already.", "duplicates"),
+        ):
+            counts = {(queue,): getattr(each, field) for queue, each in traffic.items()}
+            yield _counter(f"inturn_{name}", what, ["queue"], counts)
+        requests = {(action or "unknown", code or "OK"): n for (action, code), n in self._asked.requests.items()}
+        yield _counter("inturn_requests", "Requests that were answered.", ["action", "code"], requests)
+        seconds = HistogramMetricFamily("inturn_request_seconds", "How long requests took.", labels=["action"])
+        for action, latency in self._asked.latencies.items():
+            seconds.add_metric([action or "unknown"], buckets(self._bounds_s, latency.counts), latency.sum_s)
+        yield seconds
+        if self._commands:  # else nobody has watched
+            sizes = HistogramMetricFamily("inturn_commit_batch_size", "How many commands shared a commit.", labels=[])
+            sizes.add_metric([], buckets(_SIZES, self._batches), self._commands)
+            yield sizes
+        if self.front is not None:
+            connections = GaugeMetricFamily("inturn_http_connections", "Connections that are open.")
+            connections.add_metric([], self.front.open_connections)
+            yield connections
+            yield _counter(
+                "inturn_http_requests", "Requests that came, answered or not.", [], {(): self.front.requests}
+            )
+            refused = {(str(status),): count for status, count in self.front.refused.items()}
+            yield _counter("inturn_http_refused", "Requests that were none, or too much.", ["status"], refused)
+
+
+def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """How many values were at most so large, as Prometheus has it.
+
+    Args:
+        bounds: the upper ends of classes.
+        counts: how many fell into each class; the last is beyond all bounds.
+    """
+    names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
+    return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
+
+
+def figures_of(store: Any, now_ms: int) -> list[Figures]:
+    """How all queues stand; what it costs grows with what is in flight or delayed, not with what lies in them."""
+    found = []
+    for name, info in sorted(store.queues.items()):
+        depth = store.depth(info, now_ms)
+        oldest = store.read(info, 0, 1, pending=True)
+        age_s = max(0, now_ms - oldest[0].sent_ms) / 1000 if oldest else 0.0
+        hidden = depth.in_flight + depth.delayed
+        blocked = store.execute(_BLOCKED, {"queue": info.number, "now": now_ms}).fetchone()[0] if hidden else 0
+        found.append(Figures(name, depth.messages, depth.in_flight, depth.delayed, age_s, blocked))
+    return found
+
+
+def _written(store: Any, now_ms: int) -> tuple[int, int]:
+    """Write when that was, since SQLite leaves out what changes nothing; how many messages and queues there are."""
+    store.execute("insert or replace into inturn_meta (name, value) values ('written_ms', ?)", (now_ms,))
+    return sum(info.depth for info in store.queues.values()), len(store.queues)
+
+
+class _Kept:
+    """What was asked, for as long as the answer is good; who asks meanwhile waits for the same answer."""
+
+    def __init__(self, ask: Callable[[], Any], kept_s: float) -> None:
+        self._ask = ask
+        self._kept_s = kept_s
+        self._asked: asyncio.Task[Any] | None = None
+        self._until = 0.0
+
+    async def __call__(self) -> Any:
+        if self._asked is None or (self._asked.done() and time.monotonic() >= self._until):
+            self._asked = asyncio.ensure_future(self._ask())
+            self._asked.add_done_callback(self._note)
+        return await asyncio.shield(self._asked)
+
+    def _note(self, _task: "asyncio.Task[Any]") -> None:
+        self._until = time.monotonic() + self._kept_s
+
+
+class _Families(Collector):
+    """Metrics that are there already."""
+
+    def __init__(self, families: list[Any]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Any]:
+        """What there is."""
+        return iter(self._families)
+
+
+def _gauge(name: str, what: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, what, labels=["queue"])
+    for queue, value in values.items():
+        family.add_metric([queue], value)
+    return family
+
+
+def _counter(name: str, what: str, labels: list[str], values: Mapping[Any, float]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, what, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family

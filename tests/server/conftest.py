@@ -1,0 +1,46 @@
+"""The endpoint for each test: server and clients are made once, the database and its clock anew."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from botocore.client import BaseClient
+from endpoint import Endpoint, House, client_of
+
+
+@pytest.fixture(scope="session")
+def house() -> Iterator[House]:
+    house = House()
+    yield house
+    house.close()
+
+
+@pytest.fixture(scope="session")
+def clients(house: House, tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseClient]:
+    return {
+        protocol: client_of(protocol, house.place.base_url, tmp_path_factory.mktemp(protocol))
+        for protocol in ("json", "query")
+    }
+
+
+def _endpoint(protocol: str, house: House, clients: dict[str, BaseClient], path: Path) -> Iterator[Endpoint]:
+    endpoint = Endpoint(clients[protocol], protocol, house, path)
+    endpoint.open()
+    yield endpoint
+    with suppress(Exception):
+        endpoint.close()
+
+
+@pytest.fixture(params=["json", "query"])
+def sqs(
+    request: pytest.FixtureRequest, house: House, clients: dict[str, BaseClient], tmp_path: Path
+) -> Iterator[Endpoint]:
+    """The endpoint in each protocol."""
+    yield from _endpoint(request.param, house, clients, tmp_path / "queues.db")
+
+
+@pytest.fixture
+def sqs_json(house: House, clients: dict[str, BaseClient], tmp_path: Path) -> Iterator[Endpoint]:
+    """The endpoint in the protocol of today, where the protocol makes no difference."""
+    yield from _endpoint("json", house, clients, tmp_path / "queues.db")

@@ -1,0 +1,188 @@
+"""What the endpoint does around its actions: who asks, what is counted, what becomes of errors."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto_halves
+import pytest
+from endpoint import Endpoint
+
+import inturn
+from inturn.core import limits
+from inturn.core.envelope import Content, Delivery, Entry, first_number
+from inturn.server import errors
+from inturn.server.actions import DONE_BY, names
+from inturn.server.app import BOUNDS_S, App
+from inturn.server.attempts import Attempts
+from inturn.server.http import Request, Response
+from inturn.server.model import ACTIONS
+from inturn.server.wire import Call
+
+PLACE = SimpleNamespace(account="000000000000", region="us-east-1", base_url="http://localhost/")
+
+
+def ask(app: App, request: Request) -> Response:
+    async def answered() -> Response:
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        app.handle(request, answer.set_result)
+        return await answer
+
+    return asyncio.run(answered())
+
+
+def test_every_action_of_the_model_is_done() -> None:
+    assert DONE_BY.keys() == ACTIONS.keys()
+
+
+def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def check(request: Request, call: Call) -> str:
+        seen.append((request.method, call.action))
+        raise errors.access_denied("not you")
+
+    with inturn.open(tmp_path / "q.db") as db:
+        app = App(db, PLACE, check=check)
+        for protocol in boto_halves.PROTOCOLS:
+            response = ask(app, boto_halves.request(protocol, "CreateQueue", {"QueueName": "q"}))
+            assert response.status == 403
+            assert b"not you" in response.body
+        assert db.queues() == []
+        assert seen == [("POST", "CreateQueue")] * 2
+
+
+def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    sqs.client.send_message(QueueUrl=url, MessageBody="nobody must say")
+    sqs.options = {"check": lambda _request, _call: "AKIDEXAMPLE"}
+    sqs.restart()
+    sqs.client.send_message(QueueUrl=url, MessageBody="a key")
+    senders = [message["Attributes"]["SenderId"] for message in sqs.receive(url, MessageAttributeNames=["All"])]
+    assert senders == ["000000000000", "AKIDEXAMPLE"]
+
+
+def test_pages_beside_the_api(tmp_path: Path) -> None:
+    page = Response(200, b"well", "text/plain")
+    with inturn.open(tmp_path / "q.db") as db:
+        app = App(db, PLACE, pages={b"/health": lambda: page})
+        assert ask(app, Request("GET", b"/health?x=1", {}, b"", "")) is page
+        assert ask(app, Request("POST", b"/health", {}, b"", "")).status == 400
+        assert ask(app, Request("GET", b"/other", {}, b"", "")).status == 400
+
+
+def test_what_is_counted(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "q.db") as db:
+        app = App(db, PLACE)
+        for action, params in [
+            ("CreateQueue", {"QueueName": "q"}),
+            ("CreateQueue", {"QueueName": "q"}),
+            ("CreateQueue", {"QueueName": "a b"}),
+            ("GetQueueUrl", {"QueueName": "none"}),
+        ]:
+            ask(app, boto_halves.request("json", action, params))
+        ask(app, Request("POST", b"/", {b"x-amz-target": b"AmazonSQS.Fly"}, b"{}", ""))
+        assert app.counts.requests == Counter(
+            {
+                ("CreateQueue", ""): 2,
+                ("CreateQueue", "InvalidParameterValue"): 1,
+                ("GetQueueUrl", "AWS.SimpleQueueService.NonExistentQueue"): 1,
+                ("", "InvalidAction"): 1,
+            }
+        )
+        latency = app.counts.latencies["CreateQueue"]
+        assert sum(latency.counts) == 3
+        assert len(latency.counts) == len(BOUNDS_S) + 1
+        assert latency.sum_s > 0
+
+
+def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
+    counts = App(SimpleNamespace(writer=None), PLACE).counts  # type: ignore[arg-type]
+    for took_s in (0.0, BOUNDS_S[0], BOUNDS_S[-1] + 1):
+        counts.add("SendMessage", "", took_s)
+    assert [counts.latencies["SendMessage"].counts[at] for at in (0, -1)] == [2, 1]
+
+
+@pytest.mark.parametrize("protocol", boto_halves.PROTOCOLS)
+def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: str) -> None:
+    def check(_request: Request, _call: Call) -> str:
+        raise RuntimeError("secret")
+
+    with inturn.open(tmp_path / "q.db") as db:
+        response = ask(App(db, PLACE, check=check), boto_halves.request(protocol, "ListQueues", {}))
+    assert response.status == 500
+    assert b"secret" not in response.body
+
+
+def test_a_database_that_is_closed(tmp_path: Path) -> None:
+    db = inturn.open(tmp_path / "q.db")
+    db.close()
+    response = ask(App(db, PLACE), boto_halves.request("json", "ListQueues", {}))
+    assert response.status == 503
+
+
+def test_answers_have_ids_of_their_own(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "q.db") as db:
+        app = App(db, PLACE)
+        answers = [ask(app, boto_halves.request("json", "ListQueues", {})) for _ in range(3)]
+    assert len({dict(answer.headers)[b"x-amzn-RequestId"] for answer in answers}) == 3
+
+
+# --- names ---
+
+
+def test_no_two_messages_have_one_id() -> None:
+    numbers = [first_number(queue) + n for queue in (1, 2, 3, 2**18) for n in (1, 2, 3, 2**20, 2**43)]
+    assert len({names.message_id(number) for number in numbers}) == len(numbers)
+
+
+def test_the_order_of_sequence_numbers_is_that_of_their_texts() -> None:
+    numbers = [first_number(queue) + n for queue in (1, 2, 2**18) for n in (1, 9, 10, 2**43)]
+    assert sorted(map(names.sequence_number, numbers)) == [names.sequence_number(number) for number in sorted(numbers)]
+
+
+# --- attempts ---
+
+
+def deliveries(*numbers: int) -> list[Delivery]:
+    def entry(number: int) -> Entry:
+        return Entry(number, "x", Content.TEXT, "g", None, None, None, 0, None, None, None)
+
+    return [Delivery(entry(number), 1, 0, 1, 0) for number in numbers]
+
+
+def held(change: Callable[[Attempts], Any]) -> list[bool]:
+    """Which of the two attempts are known after a change."""
+    attempts = Attempts()
+    attempts.remember(1, "a", deliveries(1, 2), 0)
+    attempts.remember(1, "b", deliveries(3), 1000)
+    change(attempts)
+    return [attempts.get(1, attempt, 2000) is not None for attempt in ("a", "b")]
+
+
+def test_attempts_are_forgotten() -> None:
+    assert held(lambda attempts: None) == [True, True]
+    assert held(lambda attempts: attempts.void(2)) == [False, True]
+    assert held(lambda attempts: attempts.void(4)) == [True, True]
+    assert held(lambda attempts: attempts.remember(2, "a", deliveries(9), 300_000)) == [False, True]
+    assert held(lambda attempts: attempts.remember(1, "a", deliveries(9), 0)) == [True, True]
+
+
+def test_a_message_that_was_given_again_voids_the_latest_attempt_only() -> None:
+    attempts = Attempts()
+    attempts.remember(1, "a", deliveries(1), 0)
+    attempts.remember(1, "b", deliveries(1), 0)
+    attempts.void(1)
+    assert attempts.get(1, "a", 1) is not None
+    assert attempts.get(1, "b", 1) is None
+
+
+def test_as_many_attempts_as_may_be() -> None:
+    attempts = Attempts()
+    for n in range(limits.RECEIVE_ATTEMPTS + 5):
+        attempts.remember(1, str(n), deliveries(n), 0)
+    known = [attempts.get(1, str(n), 1) is not None for n in range(limits.RECEIVE_ATTEMPTS + 5)]
+    assert known == [False] * 5 + [True] * limits.RECEIVE_ATTEMPTS

@@ -1,0 +1,429 @@
+"""Attributes of queues, and their tags and permissions, as boto3 sees them."""
+
+import json
+from typing import Any
+
+import pytest
+from endpoint import Endpoint
+
+from inturn.queue import QueueSettings
+
+FIFO_ONLY = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "DeduplicationWindowSeconds": "600"}
+
+
+def redrive(sqs: Endpoint, name: str = "dead", count: Any = 3) -> dict[str, Any]:
+    return {"deadLetterTargetArn": sqs.arn(name), "maxReceiveCount": count}
+
+
+# --- what is read ---
+
+
+def test_what_a_standard_queue_has(sqs: Endpoint) -> None:
+    url = sqs.queue("plain")
+    assert sqs.attributes(url) == {
+        "ApproximateNumberOfMessages": "0",
+        "ApproximateNumberOfMessagesDelayed": "0",
+        "ApproximateNumberOfMessagesNotVisible": "0",
+        "CreatedTimestamp": "1700000000",
+        "DelaySeconds": "0",
+        "LastModifiedTimestamp": "1700000000",
+        "MaximumMessageSize": "1048576",
+        "MessageRetentionPeriod": "345600",
+        "QueueArn": sqs.arn("plain"),
+        "ReceiveMessageWaitTimeSeconds": "0",
+        "SqsManagedSseEnabled": "true",
+        "VisibilityTimeout": "30",
+    }
+
+
+def test_what_a_fifo_queue_has_beside_that(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    assert (
+        sqs.attributes(url).items()
+        >= {
+            "FifoQueue": "true",
+            "ContentBasedDeduplication": "false",
+            "DeduplicationScope": "queue",
+            "FifoThroughputLimit": "perQueue",
+        }.items()
+    )
+    assert "DeduplicationWindowSeconds" not in sqs.attributes(url)
+    assert sqs.attributes(url, "DeduplicationWindowSeconds") == {"DeduplicationWindowSeconds": "300"}
+
+
+def test_only_what_is_asked_for_is_told(sqs: Endpoint) -> None:
+    url = sqs.queue("plain")
+    assert sqs.attributes(url, "VisibilityTimeout", "Policy") == {"VisibilityTimeout": "30"}
+    assert sqs.client.get_queue_attributes(QueueUrl=url).get("Attributes", {}) == {}
+    told = sqs.refused(sqs.client.get_queue_attributes, QueueUrl=url, AttributeNames=["Nonsense"])
+    assert told == ("InvalidAttributeName", "Unknown Attribute Nonsense.")
+
+
+def test_numbers_of_messages(sqs: Endpoint) -> None:
+    url = sqs.queue("plain")
+    for delay_s in (0, 0, 0, 10):
+        sqs.client.send_message(QueueUrl=url, MessageBody="x", DelaySeconds=delay_s)
+    sqs.receive(url, 1)
+    names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+    assert sqs.attributes(url, *names) == {names[0]: "2", names[1]: "1"}
+    assert sqs.attributes(url)["ApproximateNumberOfMessagesDelayed"] == "1"
+    sqs.clock.pass_s(31)
+    assert sqs.attributes(url, *names) == {names[0]: "4", names[1]: "0"}
+
+
+def test_a_queue_of_inturns_own_api(sqs: Endpoint) -> None:
+    settings = QueueSettings(visibility_timeout_s=0.5, dedup_window_s=None)
+    sqs.db.queue("own", settings)
+    sqs.db.queue("own.fifo", settings)
+    told = sqs.attributes(sqs.url("own"))
+    assert told["VisibilityTimeout"] == "1"
+    assert "MessageRetentionPeriod" not in told
+    assert sqs.attributes(sqs.url("own.fifo"))["DeduplicationWindowSeconds"] == "forever"
+
+
+# --- what is set ---
+
+
+def test_attributes_are_set_and_the_others_stay(sqs: Endpoint) -> None:
+    url = sqs.queue("plain", DelaySeconds=5)
+    sqs.clock.pass_s(100)
+    sqs.client.set_queue_attributes(
+        QueueUrl=url, Attributes={"VisibilityTimeout": "43200", "ReceiveMessageWaitTimeSeconds": "20"}
+    )
+    assert (
+        sqs.attributes(url).items()
+        >= {
+            "VisibilityTimeout": "43200",
+            "ReceiveMessageWaitTimeSeconds": "20",
+            "DelaySeconds": "5",
+            "CreatedTimestamp": "1700000000",
+            "LastModifiedTimestamp": "1700000100",
+        }.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("DelaySeconds", 0, 900),
+        ("KmsDataKeyReusePeriodSeconds", 60, 86_400),
+        ("MaximumMessageSize", 1_024, 1_048_576),
+        ("MessageRetentionPeriod", 60, 1_209_600),
+        ("ReceiveMessageWaitTimeSeconds", 0, 20),
+        ("VisibilityTimeout", 0, 43_200),
+    ],
+)
+def test_bounds_of_numbers(sqs: Endpoint, name: str, least: int, most: int) -> None:
+    url = sqs.queue("plain")
+    for value in (least, most):
+        sqs.client.set_queue_attributes(QueueUrl=url, Attributes={name: str(value)})
+        assert sqs.attributes(url, name) == {name: str(value)}
+    for value in (str(least - 1), str(most + 1), "x", "", "1.5", "+60"):
+        told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={name: value})
+        assert told == ("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+        told = sqs.refused(sqs.client.create_queue, QueueName="other", Attributes={name: value})
+        assert told == ("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+
+
+def test_unknown_attributes(sqs: Endpoint) -> None:
+    url = sqs.queue("plain")
+    unknown = ("InvalidAttributeName", "Unknown Attribute Nonsense.")
+    assert sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"Nonsense": "1"}) == unknown
+    assert sqs.refused(sqs.client.create_queue, QueueName="q", Attributes={"Nonsense": "1"}) == unknown
+    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"QueueArn": "1"})
+    assert told == ("InvalidAttributeName", "Unknown Attribute QueueArn.")
+
+
+@pytest.mark.parametrize("name", FIFO_ONLY)
+def test_attributes_that_only_fifo_queues_have(sqs: Endpoint, name: str) -> None:
+    url = sqs.queue("plain")
+    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={name: FIFO_ONLY[name]})
+    assert told == ("InvalidAttributeName", f"Unknown Attribute {name}.")
+
+
+@pytest.mark.parametrize("name", ["DeduplicationScope", "FifoThroughputLimit"])
+def test_attributes_that_the_service_explains(sqs: Endpoint, name: str) -> None:
+    told = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={name: "queue"})
+    assert told == ("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true.")
+
+
+def test_a_standard_queue_that_says_that_it_is_no_fifo_queue(sqs: Endpoint) -> None:
+    told = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={"FifoQueue": "false"})
+    assert told == ("InvalidAttributeName", "Unknown Attribute FifoQueue.")
+
+
+def test_the_kind_of_a_queue_stays(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"FifoQueue": "true"})
+    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"FifoQueue": "false"})
+    text = "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
+    assert told == ("InvalidAttributeValue", text)
+
+
+def test_high_throughput_needs_its_scope(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    text = (
+        "Invalid value for the parameter FifoThroughputLimit. Reason: "
+        "The perMessageGroupId value is allowed only when the value for DeduplicationScope is messageGroup."
+    )
+    told = sqs.refused(
+        sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"FifoThroughputLimit": "perMessageGroupId"}
+    )
+    assert told == ("InvalidAttributeValue", text)
+    both = {"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes=both)
+    assert sqs.attributes(url).items() >= both.items()
+    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"DeduplicationScope": "queue"})
+    assert told == ("InvalidAttributeValue", text)
+
+
+@pytest.mark.parametrize("value", ["forever", "86400"])
+def test_a_longer_window_than_the_services(sqs: Endpoint, value: str) -> None:
+    url = sqs.queue("q.fifo", DeduplicationWindowSeconds=value)
+    assert sqs.attributes(url)["DeduplicationWindowSeconds"] == value
+    send = {"QueueUrl": url, "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "1"}
+    first = sqs.client.send_message(**send)
+    sqs.clock.pass_s(86_399)
+    assert sqs.client.send_message(**send)["MessageId"] == first["MessageId"]
+    sqs.clock.pass_s(1)
+    assert (sqs.client.send_message(**send)["MessageId"] == first["MessageId"]) == (value == "forever")
+
+
+def test_keys_of_encryption_are_kept(sqs: Endpoint) -> None:
+    url = sqs.queue("plain", KmsMasterKeyId="alias/mine")
+    told = sqs.attributes(url)
+    assert told["KmsMasterKeyId"] == "alias/mine"
+    assert told["KmsDataKeyReusePeriodSeconds"] == "300"
+    assert told["SqsManagedSseEnabled"] == "false"
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"KmsMasterKeyId": ""})
+    assert "KmsMasterKeyId" not in sqs.attributes(url)
+
+
+# --- dead letters ---
+
+
+def test_a_redrive_policy_is_kept_and_taken_away(sqs: Endpoint) -> None:
+    sqs.queue("dead")
+    url = sqs.queue("plain", RedrivePolicy=redrive(sqs, count="3"))
+    assert json.loads(sqs.attributes(url)["RedrivePolicy"]) == redrive(sqs)
+    assert sqs.queue("plain", RedrivePolicy=redrive(sqs)) == url
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": ""})
+    assert "RedrivePolicy" not in sqs.attributes(url)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ("[]", "Redrive policy is not a valid JSON map."),
+        ("{", "Redrive policy is not a valid JSON map."),
+        ('{"maxReceiveCount":3}', "Redrive policy does not contain mandatory attribute: deadLetterTargetArn."),
+        ('{"deadLetterTargetArn":"x"}', "Redrive policy does not contain mandatory attribute: maxReceiveCount."),
+        ('{"deadLetterTargetArn":"x","maxReceiveCount":3}', "Dead letter target does not exist."),
+        *(
+            (
+                f'{{"deadLetterTargetArn":"x","maxReceiveCount":{count}}}',
+                f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive.",
+            )
+            for count in (0, 1001)
+        ),
+    ],
+)
+def test_redrive_policies_that_cannot_be(sqs: Endpoint, policy: str, reason: str) -> None:
+    told = sqs.refused(sqs.client.create_queue, QueueName="q", Attributes={"RedrivePolicy": policy})
+    text = f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}"
+    assert told == ("InvalidParameterValue", text)
+
+
+def test_dead_letters_stay_with_their_kind(sqs: Endpoint) -> None:
+    sqs.queue("dead")
+    policy = json.dumps(redrive(sqs), separators=(",", ":"))
+    told = sqs.refused(sqs.queue, name="q.fifo", RedrivePolicy=policy)
+    reason = "Dead-letter queue must be same type of queue as the source."
+    assert told == (
+        "InvalidParameterValue",
+        f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("allow", "is_allowed"),
+    [
+        ({"redrivePermission": "allowAll"}, True),
+        ({"redrivePermission": "denyAll"}, False),
+        ({"redrivePermission": "byQueue", "sourceQueueArns": ["arn:aws:sqs:us-east-1:000000000000:q"]}, True),
+        ({"redrivePermission": "byQueue", "sourceQueueArns": ["arn:aws:sqs:us-east-1:000000000000:r"]}, False),
+    ],
+)
+def test_who_may_use_a_dead_letter_queue(sqs: Endpoint, allow: dict[str, Any], is_allowed: bool) -> None:
+    dead = sqs.queue("dead", RedriveAllowPolicy=allow)
+    assert json.loads(sqs.attributes(dead)["RedriveAllowPolicy"]) == allow
+    if is_allowed:
+        sqs.queue("q", RedrivePolicy=redrive(sqs))
+    else:
+        assert sqs.refused(sqs.queue, name="q", RedrivePolicy=redrive(sqs))[0] == "InvalidParameterValue"
+
+
+@pytest.mark.parametrize(
+    "allow",
+    [
+        "x",
+        "{}",
+        '{"redrivePermission":"some"}',
+        '{"redrivePermission":"byQueue"}',
+        '{"redrivePermission":"denyAll","sourceQueueArns":["x"]}',
+        json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": ["x"] * 11}),
+    ],
+)
+def test_redrive_allow_policies_that_cannot_be(sqs: Endpoint, allow: str) -> None:
+    code, text = sqs.refused(sqs.queue, name="q", RedriveAllowPolicy=allow)
+    assert code == "InvalidParameterValue"
+    assert text.startswith(f"Value {allow} for parameter RedriveAllowPolicy is invalid. Reason: ")
+
+
+# --- tags ---
+
+
+def test_tags(sqs: Endpoint) -> None:
+    url = sqs.client.create_queue(QueueName="q", tags={"a": "1", "b": "2"})["QueueUrl"]
+    assert sqs.client.list_queue_tags(QueueUrl=url)["Tags"] == {"a": "1", "b": "2"}
+    sqs.client.tag_queue(QueueUrl=url, Tags={"b": "3", "c": ""})
+    sqs.client.untag_queue(QueueUrl=url, TagKeys=["a", "none"])
+    assert sqs.client.list_queue_tags(QueueUrl=url)["Tags"] == {"b": "3", "c": ""}
+    sqs.client.untag_queue(QueueUrl=url, TagKeys=["b", "c"])
+    assert sqs.client.list_queue_tags(QueueUrl=url).get("Tags", {}) == {}
+
+
+def test_bounds_of_tags(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    sqs.client.tag_queue(QueueUrl=url, Tags={str(n): "x" for n in range(50)})
+    told = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={"one more": "x"})
+    assert told == ("InvalidParameterValue", "Too many tags added for queue q.")
+    sqs.client.tag_queue(QueueUrl=url, Tags={"0": "another"})
+    told = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={"k" * 129: "x"})
+    assert told == ("InvalidParameterValue", "Too many tags added for queue q.")
+    other = sqs.queue("other")
+    told = sqs.refused(sqs.client.tag_queue, QueueUrl=other, Tags={"k" * 129: "x"})
+    assert told == ("InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length.")
+    told = sqs.refused(sqs.client.tag_queue, QueueUrl=other, Tags={"k": "x" * 257})
+    assert told == ("InvalidParameterValue", "Tag values must be between 0 and 256 characters in length.")
+
+
+def test_no_tags(sqs_json: Endpoint) -> None:
+    url = sqs_json.queue("q")
+    told = sqs_json.refused(sqs_json.client.tag_queue, QueueUrl=url, Tags={})
+    assert told == ("MissingParameter", "The request must contain the parameter Tags.")
+    told = sqs_json.refused(sqs_json.client.untag_queue, QueueUrl=url, TagKeys=[])
+    assert told == ("InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length.")
+
+
+# --- permissions ---
+
+
+def permit(sqs: Endpoint, url: str, **changed: Any) -> Any:
+    params = {"QueueUrl": url, "Label": "mine", "AWSAccountIds": ["123456789012"], "Actions": ["SendMessage"]}
+    return sqs.client.add_permission(**{**params, **changed})
+
+
+def test_permissions_are_statements_of_the_policy(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    permit(sqs, url)
+    permit(sqs, url, Label="all", AWSAccountIds=["1" * 12, "2" * 12], Actions=["*", "ReceiveMessage"])
+    assert json.loads(sqs.attributes(url, "Policy")["Policy"]) == {
+        "Version": "2012-10-17",
+        "Id": f"{sqs.arn('q')}/SQSDefaultPolicy",
+        "Statement": [
+            {
+                "Sid": "mine",
+                "Effect": "Allow",
+                "Principal": {"AWS": "arn:aws:iam::123456789012:root"},
+                "Action": "SQS:SendMessage",
+                "Resource": sqs.arn("q"),
+            },
+            {
+                "Sid": "all",
+                "Effect": "Allow",
+                "Principal": {"AWS": [f"arn:aws:iam::{n * 12}:root" for n in "12"]},
+                "Action": ["SQS:*", "SQS:ReceiveMessage"],
+                "Resource": sqs.arn("q"),
+            },
+        ],
+    }
+    sqs.client.remove_permission(QueueUrl=url, Label="mine")
+    statements = json.loads(sqs.attributes(url, "Policy")["Policy"])["Statement"]
+    assert [statement["Sid"] for statement in statements] == ["all"]
+    sqs.client.remove_permission(QueueUrl=url, Label="all")
+    assert sqs.attributes(url, "Policy") == {}
+
+
+def test_a_policy_of_ones_own_is_added_to(sqs: Endpoint) -> None:
+    policy = {"Version": "2012-10-17", "Statement": {"Sid": "own", "Effect": "Deny"}}
+    url = sqs.queue("q", Policy=policy)
+    assert json.loads(sqs.attributes(url, "Policy")["Policy"]) == policy
+    permit(sqs, url)
+    statements = json.loads(sqs.attributes(url, "Policy")["Policy"])["Statement"]
+    assert [statement["Sid"] for statement in statements] == ["own", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "text"),
+    [
+        (
+            {"Actions": ["DeleteQueue"]},
+            "InvalidParameterValue",
+            (
+                "Value SQS:DeleteQueue for parameter ActionName is invalid. "
+                "Reason: Only the queue owner is allowed to invoke this action."
+            ),
+        ),
+        (
+            {"Actions": ["Fly"]},
+            "InvalidParameterValue",
+            (
+                "Value SQS:Fly for parameter ActionName is invalid. "
+                "Reason: Please refer to the appropriate WSDL for a list of valid actions."
+            ),
+        ),
+        ({"Actions": ["SendMessage"] * 8}, "OverLimit", "8 Actions were found, maximum allowed is 7."),
+        (
+            {"AWSAccountIds": ["12"]},
+            "InvalidParameterValue",
+            "Value [12] for parameter PrincipalId is invalid. Reason: Unable to verify.",
+        ),
+        (
+            {"Label": "with space"},
+            "InvalidParameterValue",
+            (
+                "Value with space for parameter Label is invalid. Reason: "
+                "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+            ),
+        ),
+        (
+            {"Label": "mine"},
+            "InvalidParameterValue",
+            "Value mine for parameter Label is invalid. Reason: Already exists.",
+        ),
+    ],
+)
+def test_permissions_that_cannot_be(sqs: Endpoint, changed: dict[str, Any], code: str, text: str) -> None:
+    url = sqs.queue("q")
+    permit(sqs, url)
+    assert sqs.refused(permit, sqs=sqs, url=url, **{"Label": "other", **changed}) == (code, text)
+
+
+def test_permissions_for_nobody_and_nothing(sqs_json: Endpoint) -> None:
+    url = sqs_json.queue("q")
+    told = sqs_json.refused(permit, sqs=sqs_json, url=url, Actions=[])
+    assert told == ("MissingParameter", "The request must contain the parameter Actions.")
+    told = sqs_json.refused(permit, sqs=sqs_json, url=url, AWSAccountIds=[])
+    assert told == ("InvalidParameterValue", "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.")
+
+
+def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
+    told = sqs.refused(sqs.client.remove_permission, QueueUrl=sqs.queue("q"), Label="none")
+    text = "Value none for parameter Label is invalid. Reason: can't find label on existing policy."
+    assert told == ("InvalidParameterValue", text)
+
+
+def test_a_policy_that_is_none(sqs: Endpoint) -> None:
+    told = sqs.refused(sqs.queue, name="q", Policy="nonsense")
+    assert told == ("InvalidAttributeValue", "Invalid value for the parameter Policy.")

@@ -1,0 +1,196 @@
+"""Move tasks, as boto3 sees them."""
+
+import base64
+import json
+import time
+from typing import Any
+
+import pytest
+from endpoint import Endpoint
+
+
+def dead_letters(sqs: Endpoint, *bodies: str, suffix: str = "") -> tuple[str, str]:
+    """Two queues: one that lost these messages to the other."""
+    dead = sqs.queue(f"dead{suffix}")
+    policy = {"deadLetterTargetArn": sqs.arn(f"dead{suffix}"), "maxReceiveCount": 1}
+    url = sqs.queue(f"q{suffix}", RedrivePolicy=policy)
+    for body in bodies:
+        fifo = {"MessageGroupId": body[0], "MessageDeduplicationId": body} if suffix else {}
+        sqs.client.send_message(QueueUrl=url, MessageBody=body, **fifo)
+    while sqs.receive(url, VisibilityTimeout=0):
+        pass
+    return url, dead
+
+
+def start(sqs: Endpoint, suffix: str = "", **more: Any) -> str:
+    handle: str = sqs.client.start_message_move_task(SourceArn=sqs.arn(f"dead{suffix}"), **more)["TaskHandle"]
+    return handle
+
+
+def tasks(sqs: Endpoint, suffix: str = "", **more: Any) -> list[dict[str, Any]]:
+    answer = sqs.client.list_message_move_tasks(SourceArn=sqs.arn(f"dead{suffix}"), **more)
+    return list(answer.get("Results", []))
+
+
+def ended(sqs: Endpoint, suffix: str = "") -> dict[str, Any]:
+    """The latest task, when it has ended."""
+    deadline = time.monotonic() + 20
+    while (task := tasks(sqs, suffix)[0])["Status"] == "RUNNING":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return task
+
+
+def test_each_goes_back_to_where_it_came_from(sqs: Endpoint) -> None:
+    url, dead = dead_letters(sqs, "a1", "b1", "a2", suffix=".fifo")
+    sent = sqs.receive(dead, VisibilityTimeout=0)
+    sqs.client.send_message(QueueUrl=url, MessageBody="a3", MessageGroupId="a", MessageDeduplicationId="a3")
+    start(sqs, ".fifo")
+    assert ended(sqs, ".fifo") == {
+        "Status": "COMPLETED",
+        "SourceArn": sqs.arn("dead.fifo"),
+        "ApproximateNumberOfMessagesMoved": 3,
+        "ApproximateNumberOfMessagesToMove": 3,
+        "StartedTimestamp": sqs.clock.now_ms,
+    }
+    back = sqs.receive(url)
+    assert [message["Body"] for message in back] == ["a1", "a2", "a3", "b1"]
+    assert {message["MessageId"] for message in sent} < {message["MessageId"] for message in back}
+    assert "DeadLetterQueueSourceArn" not in back[0]["Attributes"]
+    assert back[0]["Attributes"]["MessageDeduplicationId"] == "a1"
+    assert sqs.bodies(dead) == []
+
+
+def test_all_to_one_queue(sqs: Endpoint) -> None:
+    _, dead = dead_letters(sqs, "a", "b")
+    other = sqs.queue("other")
+    start(sqs, DestinationArn=sqs.arn("other"), MaxNumberOfMessagesPerSecond=500)
+    task = ended(sqs)
+    assert task["DestinationArn"] == sqs.arn("other")
+    assert task["MaxNumberOfMessagesPerSecond"] == 500
+    assert sqs.bodies(other) == ["a", "b"]
+    assert sqs.bodies(dead) == []
+
+
+def test_what_somebody_has_stays(sqs: Endpoint) -> None:
+    url, dead = dead_letters(sqs, "a", "b")
+    (held,) = sqs.receive(dead, 1)
+    start(sqs)
+    assert ended(sqs)["ApproximateNumberOfMessagesMoved"] == 1
+    assert sqs.bodies(url) == ["b"]
+    sqs.client.delete_message(QueueUrl=dead, ReceiptHandle=held["ReceiptHandle"])
+    assert sqs.attributes(dead)["ApproximateNumberOfMessages"] == "0"
+
+
+def test_a_running_task_is_listed_cancelled_and_the_only_one(sqs: Endpoint) -> None:
+    _, dead = dead_letters(sqs, *(f"a{n}" for n in range(5)))
+    handle = start(sqs, MaxNumberOfMessagesPerSecond=1)
+    told = sqs.refused(start, sqs=sqs)
+    text = "There is already a task running. Only one active task is allowed for a source queue arn at a given time."
+    assert told == ("AWS.SimpleQueueService.UnsupportedOperation", text)
+    (task,) = tasks(sqs)
+    assert task["Status"] == "RUNNING"
+    assert task["TaskHandle"] == handle
+    moved = sqs.client.cancel_message_move_task(TaskHandle=handle)["ApproximateNumberOfMessagesMoved"]
+    (task,) = tasks(sqs)
+    assert task["Status"] == "CANCELLED"
+    assert task["ApproximateNumberOfMessagesMoved"] == moved <= 2
+    assert "TaskHandle" not in task
+    told = sqs.refused(sqs.client.cancel_message_move_task, TaskHandle=handle)
+    assert told == ("AWS.SimpleQueueService.UnsupportedOperation", "Only active tasks can be cancelled.")
+    start(sqs)
+    assert ended(sqs)["Status"] == "COMPLETED"
+    assert sqs.bodies(dead) == []
+    assert [each["Status"] for each in tasks(sqs, MaxResults=10)] == ["COMPLETED", "CANCELLED"]
+
+
+def test_a_restart_goes_on_with_a_task(sqs: Endpoint) -> None:
+    url, _ = dead_letters(sqs, "a", "b", "c")
+    start(sqs, MaxNumberOfMessagesPerSecond=2)
+    sqs.restart()
+    task = ended(sqs)
+    assert task["Status"] == "COMPLETED"
+    assert task["ApproximateNumberOfMessagesMoved"] == 3
+    assert sorted(sqs.bodies(url)) == ["a", "b", "c"]
+
+
+def test_a_message_that_came_from_nowhere(sqs: Endpoint) -> None:
+    _, dead = dead_letters(sqs)
+    sqs.client.send_message(QueueUrl=dead, MessageBody="x")
+    start(sqs)
+    task = ended(sqs)
+    assert task["Status"] == "FAILED"
+    assert task["FailureReason"] == "CouldNotDetermineMessageSource"
+    assert sqs.bodies(dead) == ["x"]
+
+
+def test_a_queue_that_is_gone(sqs: Endpoint) -> None:
+    url, dead = dead_letters(sqs, "a")
+    policy = {"deadLetterTargetArn": sqs.arn("dead"), "maxReceiveCount": 1}
+    sqs.queue("another", RedrivePolicy=policy)
+    sqs.client.delete_queue(QueueUrl=url)
+    start(sqs)
+    task = ended(sqs)
+    assert (task["Status"], task["FailureReason"]) == ("FAILED", "AWS.SimpleQueueService.NonExistentQueue")
+    assert sqs.bodies(dead) == ["a"]
+
+
+def test_queues_that_are_not_there(sqs: Endpoint) -> None:
+    dead_letters(sqs)
+    text = "The resource that you specified for the {} parameter doesn't exist."
+    source = ("ResourceNotFoundException", text.format("SourceArn"))
+    for arn in (sqs.arn("none"), "nonsense", sqs.arn("dead").replace("000000000000", "123456789012")):
+        assert sqs.refused(sqs.client.start_message_move_task, SourceArn=arn) == source
+        assert sqs.refused(sqs.client.list_message_move_tasks, SourceArn=arn) == source
+    told = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("none"))
+    assert told == ("ResourceNotFoundException", text.format("DestinationArn"))
+    assert sqs.status(sqs.client.list_message_move_tasks, SourceArn=sqs.arn("none")) == 404
+
+
+def test_a_source_that_is_no_dead_letter_queue(sqs: Endpoint) -> None:
+    sqs.queue("dead")
+    told = sqs.refused(start, sqs=sqs)
+    assert told == ("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
+
+
+def test_destinations_that_cannot_be(sqs: Endpoint) -> None:
+    dead_letters(sqs)
+    sqs.queue("q.fifo")
+    told = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("dead"))
+    assert told == ("InvalidParameterValue", "Source queue arn and destination queue arn cannot be the same.")
+    told = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("q.fifo"))
+    assert told == ("InvalidParameterValue", "Source and destination queues must be of the same type.")
+
+
+@pytest.mark.parametrize("rate", [0, 501])
+def test_bounds_of_the_rate(sqs: Endpoint, rate: int) -> None:
+    dead_letters(sqs)
+    told = sqs.refused(start, sqs=sqs, MaxNumberOfMessagesPerSecond=rate)
+    reason = "Must be between 1 and 500, if provided."
+    text = f"Value {rate} for parameter MaxNumberOfMessagesPerSecond is invalid. Reason: {reason}"
+    assert told == ("InvalidParameterValue", text)
+
+
+@pytest.mark.parametrize("most", [0, 11])
+def test_bounds_of_a_list_of_tasks(sqs: Endpoint, most: int) -> None:
+    dead_letters(sqs)
+    told = sqs.refused(tasks, sqs=sqs, MaxResults=most)
+    text = f"Value {most} for parameter MaxResults is invalid. Reason: Must be between 1 and 10, if provided."
+    assert told == ("InvalidParameterValue", text)
+
+
+def handle_of(**said: Any) -> str:
+    return base64.b64encode(json.dumps(said).encode()).decode()
+
+
+def test_handles_that_name_no_task(sqs: Endpoint) -> None:
+    dead_letters(sqs)
+    cancel = sqs.client.cancel_message_move_task
+    for handle in ("garbage", "bnVsbA==", handle_of(taskId="x")):
+        told = sqs.refused(cancel, TaskHandle=handle)
+        assert told == ("InvalidParameterValue", f"Value {handle} for parameter TaskHandle is invalid.")
+    text = "The resource that you specified for the SourceArn parameter doesn't exist."
+    told = sqs.refused(cancel, TaskHandle=handle_of(taskId="x", sourceArn=sqs.arn("none")))
+    assert told == ("ResourceNotFoundException", text)
+    told = sqs.refused(cancel, TaskHandle=handle_of(taskId="x", sourceArn=sqs.arn("dead")))
+    assert told == ("ResourceNotFoundException", "Task does not exist.")

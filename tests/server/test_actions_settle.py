@@ -1,0 +1,242 @@
+"""Deleting and changing visibility, as boto3 sees it."""
+
+from typing import Any
+
+import pytest
+from endpoint import Endpoint
+
+BATCH = "AWS.SimpleQueueService."
+HOURS_12 = 43_200
+
+
+def received(sqs: Endpoint, name: str, count: int = 1, **more: Any) -> tuple[str, list[str]]:
+    """A queue and the handles of what was received from it."""
+    url = sqs.queue(name)
+    for n in range(count):
+        fifo = {"MessageGroupId": "g", "MessageDeduplicationId": str(n)} if name.endswith(".fifo") else {}
+        sqs.client.send_message(QueueUrl=url, MessageBody=f"b{n}", **fifo)
+    return url, [message["ReceiptHandle"] for message in sqs.receive(url, count, **more)]
+
+
+def delete(sqs: Endpoint, url: str, handle: str) -> None:
+    sqs.client.delete_message(QueueUrl=url, ReceiptHandle=handle)
+
+
+def keep(sqs: Endpoint, url: str, handle: str, seconds: int) -> None:
+    sqs.client.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=seconds)
+
+
+def count(sqs: Endpoint, url: str) -> int:
+    return sum(int(value) for name, value in sqs.attributes(url).items() if name.startswith("ApproximateNumber"))
+
+
+def expired(handle: str) -> tuple[str, str]:
+    text = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+    return "InvalidParameterValue", text
+
+
+# --- deleting ---
+
+
+@pytest.mark.parametrize("name", ["q", "q.fifo"])
+def test_a_deleted_message_is_gone_and_may_be_deleted_again(sqs: Endpoint, name: str) -> None:
+    url, (handle,) = received(sqs, name)
+    for _ in range(2):
+        delete(sqs, url, handle)
+    assert count(sqs, url) == 0
+    sqs.clock.pass_s(100)
+    assert sqs.bodies(url) == []
+    delete(sqs, url, handle)
+
+
+def test_a_fifo_queue_refuses_an_expired_handle(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q.fifo")
+    sqs.clock.pass_s(30)
+    assert sqs.refused(delete, sqs=sqs, url=url, handle=handle) == expired(handle)
+    assert sqs.bodies(url) == ["b0"]
+    assert sqs.refused(delete, sqs=sqs, url=url, handle=handle) == expired(handle)
+
+
+def test_a_standard_queue_takes_an_expired_handle(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q")
+    sqs.clock.pass_s(30)
+    delete(sqs, url, handle)
+    assert count(sqs, url) == 0
+
+
+def test_a_standard_queue_takes_an_old_handle_and_leaves_the_message_to_who_has_it(sqs: Endpoint) -> None:
+    url, (old,) = received(sqs, "q")
+    sqs.clock.pass_s(30)
+    (new,) = sqs.receive(url)
+    delete(sqs, url, old)
+    assert count(sqs, url) == 1
+    delete(sqs, url, new["ReceiptHandle"])
+    assert count(sqs, url) == 0
+
+
+def test_a_standard_queue_takes_the_handle_of_what_was_given_back(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q")
+    keep(sqs, url, handle, 0)
+    delete(sqs, url, handle)
+    assert sqs.bodies(url) == []
+
+
+@pytest.mark.parametrize("handle", ["garbage", "x" * 40, "", "ü" * 40])
+def test_a_handle_that_is_none(sqs: Endpoint, handle: str) -> None:
+    url, _ = received(sqs, "q")
+    told = sqs.refused(delete, sqs=sqs, url=url, handle=handle)
+    text = f'The input receipt handle "{handle}" is not a valid receipt handle.'
+    assert told == ("ReceiptHandleIsInvalid", text)
+    assert sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=1) == ("ReceiptHandleIsInvalid", text)
+
+
+def test_a_damaged_handle(sqs_json: Endpoint) -> None:
+    url, (handle,) = received(sqs_json, "q")
+    for at in range(len(handle)):
+        damaged = handle[:at] + ("A" if handle[at] != "A" else "B") + handle[at + 1 :]
+        assert sqs_json.refused(delete, sqs=sqs_json, url=url, handle=damaged)[0] == "ReceiptHandleIsInvalid"
+    assert count(sqs_json, url) == 1
+
+
+def test_another_queues_handle(sqs: Endpoint) -> None:
+    _, (handle,) = received(sqs, "a")
+    url, _ = received(sqs, "b")
+    assert sqs.refused(delete, sqs=sqs, url=url, handle=handle)[0] == "ReceiptHandleIsInvalid"
+
+
+def test_a_batch_of_deletes(sqs: Endpoint) -> None:
+    url, handles = received(sqs, "q.fifo", 3)
+    sqs.client.delete_message(QueueUrl=url, ReceiptHandle=handles[1])
+    entries = [{"Id": f"e{n}", "ReceiptHandle": handle} for n, handle in enumerate([*handles[:2], "garbage"])]
+    answer = sqs.client.delete_message_batch(QueueUrl=url, Entries=entries)
+    assert [each["Id"] for each in answer["Successful"]] == ["e0", "e1"]
+    assert answer["Failed"] == [
+        {
+            "Id": "e2",
+            "SenderFault": True,
+            "Code": "ReceiptHandleIsInvalid",
+            "Message": 'The input receipt handle "garbage" is not a valid receipt handle.',
+        }
+    ]
+    sqs.clock.pass_s(30)
+    assert sqs.bodies(url) == ["b2"]
+
+
+@pytest.mark.parametrize("name", ["q", "q.fifo"])
+def test_a_batch_of_expired_handles(sqs: Endpoint, name: str) -> None:
+    url, handles = received(sqs, name, 2)
+    sqs.clock.pass_s(30)
+    entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)]
+    answer = sqs.client.delete_message_batch(QueueUrl=url, Entries=entries)
+    if name == "q":
+        assert [each["Id"] for each in answer["Successful"]] == ["0", "1"]
+        assert count(sqs, url) == 0
+    else:
+        assert [(each["Code"], each["Message"]) for each in answer["Failed"]] == [expired(each) for each in handles]
+        assert count(sqs, url) == 2
+
+
+# --- keeping ---
+
+
+def test_a_message_is_kept_for_longer_or_shorter(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q")
+    keep(sqs, url, handle, 100)
+    sqs.clock.pass_s(99)
+    assert sqs.bodies(url) == []
+    keep(sqs, url, handle, 10)
+    sqs.clock.pass_s(10)
+    assert sqs.bodies(url) == ["b0"]
+
+
+def test_a_message_that_nobody_has(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q")
+    keep(sqs, url, handle, 0)
+    told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=10)
+    assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
+
+
+def test_a_message_that_is_not_there(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q")
+    delete(sqs, url, handle)
+    told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=10)
+    reason = "Message does not exist or is not available for visibility timeout change."
+    text = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: {reason}"
+    assert told == ("InvalidParameterValue", text)
+
+
+@pytest.mark.parametrize("seconds", [-1, HOURS_12 + 1])
+def test_bounds_of_visibility(sqs: Endpoint, seconds: int) -> None:
+    url, (handle,) = received(sqs, "q")
+    told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=seconds)
+    text = (
+        f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and <= 43200, if provided."
+    )
+    assert told == ("InvalidParameterValue", text)
+
+
+def test_twelve_hours_in_all(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q", VisibilityTimeout=HOURS_12)
+    sqs.clock.pass_s(3600)
+    keep(sqs, url, handle, HOURS_12 - 3600)
+    told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=HOURS_12 - 3599)
+    reason = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
+    text = f"Value {HOURS_12 - 3599} for parameter VisibilityTimeout is invalid. Reason: {reason}"
+    assert told == ("InvalidParameterValue", text)
+    sqs.clock.pass_s(HOURS_12 - 3601)
+    keep(sqs, url, handle, 0)
+
+
+def test_a_batch_of_changes(sqs: Endpoint) -> None:
+    url, handles = received(sqs, "q", 3)
+    delete(sqs, url, handles[1])
+    entries = [
+        {"Id": "a", "ReceiptHandle": handles[0], "VisibilityTimeout": 0},
+        {"Id": "b", "ReceiptHandle": handles[1], "VisibilityTimeout": 5},
+        {"Id": "c", "ReceiptHandle": "garbage", "VisibilityTimeout": 5},
+        {"Id": "d", "ReceiptHandle": handles[2], "VisibilityTimeout": HOURS_12 + 1},
+        {"Id": "e", "ReceiptHandle": handles[2]},
+        {"Id": "f", "ReceiptHandle": handles[2], "VisibilityTimeout": 100},
+    ]
+    answer = sqs.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)
+    assert [each["Id"] for each in answer["Successful"]] == ["a", "f"]
+    assert [(each["Id"], each["Code"]) for each in answer["Failed"]] == [
+        ("b", "InvalidParameterValue"),
+        ("c", "ReceiptHandleIsInvalid"),
+        ("d", "InvalidParameterValue"),
+        ("e", "MissingParameter"),
+    ]
+    sqs.clock.pass_s(50)
+    assert sqs.bodies(url) == ["b0"]
+
+
+# --- batches ---
+
+
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [
+        ("delete_message_batch", "DeleteMessageBatchRequestEntry"),
+        ("change_message_visibility_batch", "ChangeMessageVisibilityBatchRequestEntry"),
+    ],
+)
+def test_batches_that_cannot_be(sqs: Endpoint, action: str, kind: str) -> None:
+    url = sqs.queue("q")
+
+    def told(*ids: str) -> tuple[str, str]:
+        entries = [{"Id": each, "ReceiptHandle": "x", "VisibilityTimeout": 1} for each in ids]
+        if action == "delete_message_batch":
+            entries = [{"Id": each["Id"], "ReceiptHandle": "x"} for each in entries]
+        return sqs.refused(getattr(sqs.client, action), QueueUrl=url, Entries=entries)
+
+    assert told() == (f"{BATCH}EmptyBatchRequest", f"There should be at least one {kind} in the request.")
+    assert told(*map(str, range(11))) == (
+        f"{BATCH}TooManyEntriesInBatchRequest",
+        "Maximum number of entries per request are 10. You have sent 11.",
+    )
+    assert told("a", "a") == (f"{BATCH}BatchEntryIdsNotDistinct", "Id a repeated.")
+    text = (
+        "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
+        "It can be at most 80 letters long."
+    )
+    assert told("a b") == (f"{BATCH}InvalidBatchEntryId", text)

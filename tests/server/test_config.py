@@ -1,0 +1,255 @@
+"""The TOML file: what it says is what there is, and what it gets wrong is said so that it can be mended."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.server.config import AccessKey, Config, Limits, Queue, Server, check_exposure, is_loopback, load
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "inturn.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        load(written(folder, text), {})
+    return str(caught.value).removeprefix(f"{folder / 'inturn.toml'}: ")
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    config = load(written(tmp_path, ""))
+    assert config == Config()
+    assert (config.server.host, config.server.port, config.server.account) == ("127.0.0.1", 9324, "000000000000")
+    assert config.limits.connections == limits.HTTP_CONNECTIONS
+
+
+def test_everything(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("from a file\n")
+    text = """
+    [server]
+    host = "0.0.0.0"
+    port = 443
+    region = "eu-central-1"
+    check_region = true
+    account = "123456789012"
+    base_url = "https://queues.example.org/sqs"
+    tls_cert = "cert.pem"
+    tls_key = "/etc/key.pem"
+    replays = "refuse"
+    metrics = "all"
+    json_logs = true
+    grace_s = 3
+
+    [limits]
+    connections = 10
+    idle_s = 1.5
+    request_s = 2
+    unread_s = 3
+
+    [[keys]]
+    id = "a"
+    secret = "plain"
+
+    [[keys]]
+    id = "b"
+    secret_env = "B_SECRET"
+    queues = ["orders-*", "x"]
+    actions = ["Send*", "sqs:GetQueueUrl"]
+
+    [[keys]]
+    id = "c"
+    secret_file = "secret"
+
+    [[queues]]
+    name = "dead.fifo"
+    attributes = { FifoQueue = true }
+
+    [[queues]]
+    name = "orders.fifo"
+    tags = { team = "shop" }
+    [queues.attributes]
+    FifoQueue = "true"
+    VisibilityTimeout = 60
+    [queues.attributes.RedrivePolicy]
+    deadLetterTargetArn = "arn:dead.fifo"
+    maxReceiveCount = 3
+    """
+    config = load(written(tmp_path, text), {"B_SECRET": "from the environment"})
+    assert config.server == Server(
+        host="0.0.0.0",  # noqa: S104
+        port=443,
+        region="eu-central-1",
+        check_region=True,
+        account="123456789012",
+        base_url="https://queues.example.org/sqs",
+        tls_cert=str(tmp_path / "cert.pem"),
+        tls_key="/etc/key.pem",
+        replays="refuse",
+        metrics="all",
+        json_logs=True,
+        grace_s=3,
+    )
+    assert config.limits == Limits(connections=10, idle_s=1.5, request_s=2, unread_s=3)
+    assert config.keys == (
+        AccessKey(id="a", secret="plain"),  # noqa: S106
+        AccessKey(
+            id="b",
+            secret="from the environment",  # noqa: S106
+            queues=("orders-*", "x"),
+            actions=("Send*", "sqs:GetQueueUrl"),
+        ),
+        AccessKey(id="c", secret="from a file"),  # noqa: S106
+    )
+    assert config.queues[0] == Queue(name="dead.fifo", attributes={"FifoQueue": True})
+    assert config.queues[1].tags == {"team": "shop"}
+    assert config.queues[1].as_told() == {
+        "FifoQueue": "true",
+        "VisibilityTimeout": "60",
+        "RedrivePolicy": '{"deadLetterTargetArn":"arn:dead.fifo","maxReceiveCount":3}',
+    }
+    assert config.queues[0].as_told() == {"FifoQueue": "true"}
+    assert "plain" not in repr(config)
+    assert "from" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[server", "this is no TOML: Expected ']'"),
+        (
+            "\n[sever]\nport = 1",
+            "line 2: 'sever' is no setting: is 'server' meant? There are server, limits, keys, queues",
+        ),
+        ("[server]\n\nprot = 1", "line 3, [server]: 'prot' is no setting: is 'port' meant? There are host, port, "),
+        (
+            "[server]\nport = '1'",
+            "line 2, [server]: port is '1'; expected is a port from 0 to 65535; 0 takes a free one",
+        ),
+        ("[server]\nport = 65536", "line 2, [server]: port is 65536; expected is a port from 0 to 65535"),
+        ("[server]\nport = true", "port is True; expected is a port"),
+        ("[server]\nhost = ''", "host is ''; expected is an address"),
+        ("[server]\naccount = '12'", "account is '12'; expected is twelve digits in quotes"),
+        ("[server]\naccount = 123456789012", "account is 123456789012; expected is twelve digits in quotes"),
+        ("[server]\nregion = 'EU'", "region is 'EU'; expected is a region"),
+        ("[server]\nreplays = 'never'", 'replays is \'never\'; expected is "accept" or "refuse"'),
+        ("[server]\nmetrics = true", 'metrics is True; expected is "local", "all" or "off"'),
+        ("[server]\ntls_key = 'k'", "line 1, [server]: tls_cert and tls_key go together"),
+        ("[server]\nbase_url = 'queues.example.org'", "base_url is 'queues.example.org'; expected is http or https"),
+        ("[server]\nbase_url = 'http://[a'", "base_url is 'http://[a'; expected is http or https"),
+        ("[server]\ngrace_s = 0", "grace_s is 0; expected is a number of seconds, at most a day"),
+        ("server = 1", "[server]: this is to be a table"),
+        ("[keys]\nid = 'a'", "[keys]: this is to be tables, [[keys]] or [[queues]]"),
+        ("[limits]\nconnections = 0", "line 2, [limits]: connections is 0; expected is a number from 1 to 1000000"),
+        ("[limits]\nidle_s = 'long'", "[limits]: idle_s is 'long'; expected is a number of seconds"),
+        ("[[keys]]\nsecret = 's'", "line 1, [[keys]] number 1: it has no 'id', which it must have"),
+        (
+            "[[keys]]\nid = 'a'",
+            "line 1, [[keys]] number 1: a key has one of secret, secret_env and secret_file; it has none",
+        ),
+        ("[[keys]]\nid = 'a'\nsecret = 's'\nsecret_env = 'E'", "it has secret and secret_env"),
+        ("[[keys]]\nid = 'a'\nsecret = ''", "the secret is empty"),
+        (
+            "[[keys]]\nid = 'a'\nsecret = 5",
+            "line 3, [[keys]] number 1: secret is of another kind; expected is a text in quotes",
+        ),
+        ("[[keys]]\nid = 'a/b'\nsecret = 's'", "id is 'a/b'; expected is 1 to 128 letters"),
+        (
+            "[[keys]]\nid = 'a'\nsecret_env = 'E'",
+            "the secret of the key 'a' is to be in E, which the environment has not",
+        ),
+        (
+            "[[keys]]\nid = 'a'\nsecret = 's'\n[[keys]]\nid = 'b'\nsecret = 's'\nqueues = 'orders'",
+            "line 7, [[keys]] number 2: queues is 'orders'; expected is a list of patterns",
+        ),
+        (
+            "[[keys]]\nid = 'a'\nsecret = 's'\nqueues = [1]",
+            "line 4, [[keys]] number 1: queues is [1]; expected is a list",
+        ),
+        (
+            "[[keys]]\nid = 'a'\nsecret = 's'\nactions = ['SendMesage']",
+            "'SendMesage' is no action; is 'SendMessage' meant?",
+        ),
+        (
+            "[[keys]]\nid = 'a'\nsecret = 's'\n[[keys]]\nid = 'a'\nsecret = 's'",
+            "there are two [[keys]] of the name 'a'",
+        ),
+        ("[[queues]]\nname = 'q'\n[[queues]]\nname = 'q'", "there are two [[queues]] of the name 'q'"),
+        (
+            "[[queues]]\nname = 'q'\nDelaySeconds = 5",
+            "line 3, [[queues]] number 1: 'DelaySeconds' is no setting: There are",
+        ),
+        (
+            "[[queues]]\nname = 'q'\n[queues.attributes]\nDelaySeconds = 1.5",
+            "the attribute DelaySeconds is 1.5; expected",
+        ),
+        (
+            "[[queues]]\nname = 'q'\ntags = { a = 1 }",
+            "line 3, [[queues]] number 1: tags is {'a': 1}; expected is a table of",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refused(tmp_path, text)
+
+
+def test_a_secret_is_never_told(tmp_path: Path) -> None:
+    for wrong in ("queues = 1", "seccret = 'x'", "secret_env = 'hunter2'", "actions = ['nothing']"):
+        assert "hunter2" not in refused(tmp_path, f"[[keys]]\nid = 'a'\nsecret = 'hunter2'\n{wrong}")
+    assert "hunter2" not in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret = ['hunter2']")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.toml: No such file"):
+        load(tmp_path / "nowhere.toml")
+    with pytest.raises(InputError, match="Is a directory"):
+        load(tmp_path)
+    (tmp_path / "latin").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="this is no UTF-8"):
+        load(tmp_path / "latin")
+    assert "absent: No such file" in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret_file = 'absent'")
+    (tmp_path / "empty").write_text(" \n")
+    assert "empty: the file is empty" in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret_file = 'empty'")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LocalHost"])
+def test_without_keys_only_this_machine_can_come(host: str) -> None:
+    assert is_loopback(host)
+    check_exposure(Config(server=Server(host=host)))
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "::", "example.org", "127.0.0.1.example.org", "::ffff:10.0.0.1"])
+def test_other_addresses_need_keys(host: str) -> None:
+    assert not is_loopback(host)
+    with pytest.raises(InputError, match=r"Add \[\[keys\]\] with an id and a secret to the configuration"):
+        check_exposure(Config(server=Server(host=host)))
+    check_exposure(Config(server=Server(host=host), keys=(AccessKey(id="a", secret="s"),)))  # noqa: S106
+
+
+def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mailer.secret").write_text("s")
+    config = load(written(tmp_path, text), {"SHOP_SECRET": "s"})
+    assert (len(config.keys), len(config.queues), config.limits.connections) == (2, 2, 500)
+    server = Server()
+    for said in (
+        "127.0.0.1, 9324",
+        'us-east-1, "000000000000"',
+        '"accept"',
+        '"local"',
+        "false, 10",
+        "1000",
+        "75, 60, 30",
+    ):
+        assert f"| {said} |" in page
+    assert (server.host, server.port, server.region, server.account) == ("127.0.0.1", 9324, "us-east-1", "0" * 12)
+    assert (server.replays, server.metrics, server.json_logs, server.grace_s) == ("accept", "local", False, 10)
+    assert config.limits == Limits(connections=500, idle_s=75, request_s=60, unread_s=30)
+    assert Limits().connections == 1000
+    assert limits.REPLAYS == 250_000

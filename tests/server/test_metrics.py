@@ -1,0 +1,252 @@
+"""What is counted and shown: read back with Prometheus' own parser, over real queues."""
+
+import asyncio
+import resource
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import inturn
+from inturn.core import limits
+from inturn.core.delivery import Act, Change
+from inturn.core.errors import StoreError
+from inturn.database import Database
+from inturn.queue import QueueSettings, draft
+from inturn.server.metrics import Figures, Metrics, _Kept, buckets, figures_of
+from inturn.store.commands import Ask, Command, Outcome, Send, Settle, execute
+
+
+class Clock:
+    """A clock that stands."""
+
+    ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def db(tmp_path: Path, clock: Clock) -> Iterator[Database]:
+    with inturn.open(tmp_path / "shop.db", clock=clock) as db:
+        yield db
+
+
+def figures(db: Database) -> dict[str, Figures]:
+    return {each.queue: each for each in db.writer.run(Ask("", figures_of))}
+
+
+def samples(page: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
+
+
+def test_how_queues_stand(db: Database, clock: Clock) -> None:
+    db.queue("empty")
+    orders = db.queue("orders.fifo")
+    assert figures(db) == {name: Figures(name, 0, 0, 0, 0.0, 0) for name in ("empty", "orders.fifo")}
+    for group in "aaabbc":
+        orders.send("x", group=group)
+    orders.send("x")
+    clock.ms += 5_000
+    orders.send("x", group="d", delay_s=60)
+    assert figures(db)["orders.fifo"] == Figures("orders.fifo", 8, 0, 1, 5.0, 1)
+    messages = orders.receive(2)
+    assert figures(db)["orders.fifo"] == Figures("orders.fifo", 8, 2, 1, 5.0, 2)
+    messages[0].ack()
+    assert figures(db)["orders.fifo"].blocked == 2, "part of a batch still blocks its group"
+    messages[1].ack()
+    assert figures(db)["orders.fifo"] == Figures("orders.fifo", 6, 0, 1, 5.0, 1)
+    clock.ms += 60_000
+    assert figures(db)["orders.fifo"] == Figures("orders.fifo", 6, 0, 0, 65.0, 0)
+    assert figures(db)["empty"].blocked == 0
+
+
+def test_a_hidden_message_that_blocks_nobody_before_it(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("now", group="g")
+    queue.send("later", group="g", delay_s=60)
+    queue.send("single", delay_s=60)
+    assert figures(db)["q"] == Figures("q", 3, 0, 2, 0.0, 0)
+
+
+class Took:
+    def __init__(self, *counts: int, sum_s: float) -> None:
+        self.counts = list(counts)
+        self.sum_s = sum_s
+
+
+class Asked:
+    def __init__(self) -> None:
+        self.requests = {("SendMessage", ""): 2, ("SendMessage", "AccessDenied"): 1, ("", "InvalidAction"): 4}
+        self.latencies = {"SendMessage": Took(1, 1, 1, sum_s=100.5), "": Took(4, 0, 0, sum_s=0)}
+
+
+def made(db: Database) -> Metrics:
+    return Metrics(db, Asked(), (0.0005, 0.5))
+
+
+def test_the_page(db: Database) -> None:
+    queue = db.queue('odd "name"\\ of a queue', QueueSettings(delay_s=1))
+    queue.send("x")
+    found = samples(asyncio.run(made(db).page()))
+    name = (queue.name,)
+    assert found["inturn_queue_messages", name] == found["inturn_queue_delayed", name] == 1
+    assert found["inturn_queue_in_flight", name] == found["inturn_queue_groups_blocked", name] == 0
+    assert found["inturn_queue_oldest_message_age_seconds", name] == 0
+    assert found["inturn_requests_total", ("SendMessage", "OK")] == 2
+    assert found["inturn_requests_total", ("SendMessage", "AccessDenied")] == 1
+    assert found["inturn_requests_total", ("unknown", "InvalidAction")] == 4
+    assert found["inturn_request_seconds_bucket", ("SendMessage", "0.0005")] == 1
+    assert found["inturn_request_seconds_bucket", ("SendMessage", "0.5")] == 2
+    assert found["inturn_request_seconds_bucket", ("SendMessage", "+Inf")] == 3
+    assert found["inturn_request_seconds_count", ("SendMessage",)] == 3
+    assert found["inturn_request_seconds_sum", ("SendMessage",)] == 100.5
+    assert ("inturn_commit_batch_size_sum", ()) not in found
+    assert ("inturn_http_connections", ()) not in found
+    assert found["process_cpu_seconds_total", ()] > 0
+
+
+def test_what_transactions_do_is_counted(db: Database) -> None:
+    metrics = made(db)
+
+    def do(*commands: Command[Any]) -> list[Outcome]:
+        outcomes = execute(db.store, commands, db.writer.clock)
+        metrics.watch(commands, outcomes)
+        return outcomes
+
+    for name in ("a", "b"):
+        db.queue(name)
+    drafts = [draft("x", dedup_id=text) for text in ("1", "2", "1")]
+    do(Send("a", list, drafts[:2]), Send("b", list, drafts), Send("nowhere", list, drafts))
+    do(Send("a", list, drafts))
+    leases = [(each.sequence_number, 1) for each in db.queue("a").peek()]
+    assert len(db.queue("a").receive()) == 1
+    acks = [Change(number, token, Act.ACK) for number, token in leases]
+    (outcome,) = do(Settle("a", list, [*acks, Change(1, 1, Act.ACK)]))
+    assert [verdict.name for verdict in outcome[0]] == ["DONE", "EXPIRED", "GONE"]
+    do(Settle("a", list, [Change(leases[1][0], None, Act.NACK)]))
+    nothing = Ask("", lambda _store, _now_ms: None)
+    do(*[nothing] * 5)
+    found = samples(asyncio.run(metrics.page()))
+    assert (found["inturn_messages_sent_total", ("a",)], found["inturn_duplicates_dropped_total", ("a",)]) == (2, 3)
+    assert (found["inturn_messages_sent_total", ("b",)], found["inturn_duplicates_dropped_total", ("b",)]) == (2, 1)
+    assert found["inturn_messages_deleted_total", ("a",)] == 1
+    assert ("inturn_messages_sent_total", ("nowhere",)) not in found
+    assert found["inturn_commit_batch_size_count", ()] == 5
+    assert found["inturn_commit_batch_size_sum", ()] == 2 + 1 + 1 + 1 + 5
+    assert found["inturn_commit_batch_size_bucket", ("2",)] == 4
+    db.queue("a").delete()
+    assert ("inturn_messages_sent_total", ("a",)) in samples(asyncio.run(metrics.page())), "for a second"
+    metrics._figures = _Kept(metrics._look, 0)
+    assert ("inturn_messages_sent_total", ("a",)) not in samples(asyncio.run(metrics.page()))
+
+
+def test_received_messages_are_counted_each_time(db: Database) -> None:
+    metrics = made(db)
+    queue = db.queue("q")
+    queue.send_many([draft("x")] * 3)
+    for _ in range(2):  # the second finds nothing
+        command: Command[Any] = queue.receive._command(5)
+        metrics.watch([command], execute(db.store, [command], db.writer.clock))
+    metrics.watch([command], [(None, StoreError("x"))])
+    found = samples(asyncio.run(metrics.page()))
+    assert found["inturn_messages_received_total", ("q",)] == 3
+    assert found["inturn_commit_batch_size_sum", ()] == 1
+
+
+def test_what_the_http_server_counts(db: Database) -> None:
+    class Front:
+        def __init__(self) -> None:
+            self.requests = 7
+            self.refused = Counter({431: 2})
+            self.open_connections = 3
+
+    metrics = made(db)
+    metrics.front = Front()
+    found = samples(asyncio.run(metrics.page()))
+    assert found["inturn_http_connections", ()] == 3
+    assert found["inturn_http_requests_total", ()] == 7
+    assert found["inturn_http_refused_total", ("431",)] == 2
+
+
+def test_many_who_ask_share_one_look(db: Database) -> None:
+    looks = 0
+
+    async def ask() -> list[bytes]:
+        metrics = made(db)
+        ask = metrics._figures._ask
+
+        def counted() -> object:
+            nonlocal looks
+            looks += 1
+            return ask()
+
+        metrics._figures._ask = counted
+        return await asyncio.gather(*(metrics.page() for _ in range(20)))
+
+    pages = asyncio.run(ask())
+    assert len(pages) == 20
+    assert looks == 1
+
+
+def test_buckets_are_cumulative() -> None:
+    assert buckets((0.001, 1, 30.0), [1, 0, 2, 3]) == [("0.001", 1), ("1", 1), ("30", 3), ("+Inf", 6)]
+
+
+# --- health ---
+
+
+def test_well(db: Database) -> None:
+    db.queue("q").send("x")
+    assert asyncio.run(made(db).health()) == (True, {"status": "ok", "queues": 1, "messages": 1})
+
+
+UNWELL = (False, {"status": "unavailable", "error": "the store cannot be written; the log says more"})
+
+
+def test_a_closed_store_is_not_well(tmp_path: Path) -> None:
+    db = inturn.open(tmp_path / "shop.db")
+    metrics = made(db)
+    db.close()
+    assert asyncio.run(metrics.health()) == UNWELL
+    with pytest.raises(StoreError):
+        asyncio.run(metrics.page())
+
+
+def test_a_disk_that_takes_no_more_is_not_well(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with inturn.open(path) as db:
+        db.queue("q")
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (Path(f"{path}-wal").stat().st_size, before[1]))
+        try:
+            assert asyncio.run(made(db).health()) == UNWELL
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert asyncio.run(made(db).health())[0]
+
+
+def test_a_store_that_somebody_else_holds_is_not_well(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEALTH_S", 0.1)
+    db.queue("q")
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        assert asyncio.run(made(db).health()) == UNWELL
+        other.execute("rollback")
+    assert asyncio.run(made(db).health())[0]
