@@ -114,6 +114,14 @@ def test_a_restart_goes_on_with_a_task(sqs: Endpoint) -> None:
     assert sorted(sqs.bodies(url)) == ["a", "b", "c"]
 
 
+def test_what_comes_while_a_task_runs_stays(sqs_json: Endpoint) -> None:
+    _, dead = dead_letters(sqs_json, "a", "b", "c")
+    start(sqs_json, MaxNumberOfMessagesPerSecond=2)
+    sqs_json.client.send_message(QueueUrl=dead, MessageBody="late")
+    assert ended(sqs_json)["Status"] == "COMPLETED"
+    assert sqs_json.bodies(dead) == ["late"]
+
+
 def test_a_message_that_came_from_nowhere(sqs: Endpoint) -> None:
     _, dead = dead_letters(sqs)
     sqs.client.send_message(QueueUrl=dead, MessageBody="x")

@@ -4,6 +4,7 @@ import pytest
 from endpoint import Endpoint
 
 import inturn
+from inturn.core import limits
 from inturn.queue import QueueSettings
 
 PLAIN = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
@@ -87,6 +88,14 @@ def test_a_list_goes_on_only_where_max_results_is_given(sqs: Endpoint) -> None:
     assert page["QueueUrls"] == urls[4:]
     assert "NextToken" not in page
     assert "NextToken" not in sqs.client.list_queues(MaxResults=5)
+
+
+def test_a_list_without_max_results_ends_at_a_thousand(sqs: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIST_RESULTS", 2)
+    urls = [sqs.queue(f"q{n}") for n in range(3)]
+    answer = sqs.client.list_queues()
+    assert answer["QueueUrls"] == urls[:2]
+    assert "NextToken" not in answer
 
 
 @pytest.mark.parametrize("most", [0, 1001])

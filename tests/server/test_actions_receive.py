@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from endpoint import ACCOUNT, Endpoint
 
+from inturn.queue import Receipt
+from inturn.server.actions import names
+
 
 def send(sqs: Endpoint, url: str, *bodies: str, **more: Any) -> None:
     """Bodies such as a1: of group a."""
@@ -184,6 +187,16 @@ def test_an_attempt_is_void_once_a_message_was_deleted(sqs: Endpoint) -> None:
     send(sqs, url, "a1", "a2", "b1")
     first, _ = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
     delete(sqs, url, first)
+    assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
+
+
+def test_an_attempt_is_void_once_another_process_has_a_message_done(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "b1")
+    handle = sqs.receive(url, 2, ReceiveRequestAttemptId="once")[0]["ReceiptHandle"]
+    queue = sqs.db.queue("q.fifo")
+    receipt = names.receipt(queue.info(), handle)
+    queue.ack([Receipt(receipt.sequence_number, receipt.token)])
     assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
 
 

@@ -406,6 +406,11 @@ def test_batches_that_cannot_be(sqs: Endpoint, entries: list[dict[str, Any]], co
     assert sqs.receive(url) == []
 
 
+def test_the_largest_batch(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    assert len(batch(sqs, url, entry("a", "x" * (MIB - 1)), entry("b", "x"))["Successful"]) == 2
+
+
 def test_a_fifo_batch_that_lacks_a_group_or_an_id_is_refused_whole(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     told = sqs.refused(
