@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import pytest
 import trustme
@@ -150,6 +151,14 @@ def test_a_handler_that_raises_is_logged_and_tells_the_client_nothing(
     assert "GET b'/not'" in caplog.text
     assert "the cause" in caplog.text
     assert "secret" not in caplog.text
+
+
+def test_an_answer_that_is_none_is_logged_and_told_as_a_fault(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    body: Any = "text"
+    unsound = OK._replace(body=body)
+    with Front(loop, always(unsound)) as front, front.client() as client:
+        assert [client.ask(get()).status, client.ask(get()).status] == [500, 500]
+    assert "The answer to GET b'/' cannot be sent" in caplog.text
 
 
 def test_a_second_answer_to_a_request_is_not_sent(loop: str) -> None:
