@@ -21,6 +21,14 @@ WAIT_S = 20
 """How long a test waits for what must come before it fails."""
 
 
+OK = Response(200, b"ok", "text/plain")
+
+
+def always(response: Response) -> Handler:
+    """A handler that answers so at once."""
+    return lambda _, reply: reply(response)
+
+
 def echo(request: Request, reply: Reply) -> None:
     """Answer with the request as it was understood."""
     told = {

@@ -274,7 +274,7 @@ class _Connection(asyncio.BufferedProtocol):
         connection = _CLOSE if is_last else _KEEP if b"connection" in request.headers else b""
         try:
             data = _encode(response, server.date + connection, request.method)
-        except ValueError:
+        except Exception:  # noqa: BLE001 - as above: no fault of the handler's leaves a client without an answer
             _LOG.exception("The answer to %s cannot be sent", _name(request))
             data = _encode(_refusal(500), server.date + connection, request.method)
         self._since = server.now
