@@ -162,7 +162,7 @@ class _Processor(StatefulProcessor):
 class PandasProcessor(_Processor):
     """For transformWithStateInPandas."""
 
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: ARG002, N802, N803 - Spark's names
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803 - Spark's names
         """One account's messages of one micro-batch."""
         yield from _frames_of(self._take(key[0], _rows_of(rows)))
 
@@ -170,7 +170,7 @@ class PandasProcessor(_Processor):
 class RowProcessor(_Processor):
     """For transformWithState."""
 
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803 - Spark's names
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803 - Spark's names
         """One account's messages of one micro-batch."""
         messages = [tuple(row[name] for name in _MESSAGE) for row in rows]
         for output in self._take(key[0], messages):

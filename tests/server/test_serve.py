@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -468,38 +469,79 @@ def wait_for_requests(url: str, count: int) -> None:
         time.sleep(0.02)
 
 
-def test_what_is_in_flight_is_finished(start: Callable[..., Process]) -> None:
+def test_a_stop_answers_who_waits_for_messages(start: Callable[..., Process]) -> None:
     process = start("--db", "shop.db")
     sqs = client(process.url)
     queue = sqs.create_queue(QueueName="q")["QueueUrl"]
 
     async def main() -> dict[str, Any]:
-        waiting = asyncio.create_task(asyncio.to_thread(sqs.receive_message, QueueUrl=queue, WaitTimeSeconds=2))
+        waiting = asyncio.create_task(asyncio.to_thread(sqs.receive_message, QueueUrl=queue, WaitTimeSeconds=20))
         await asyncio.to_thread(wait_for_requests, process.url, 2)
         process.process.send_signal(signal.SIGTERM)
         return await waiting
 
-    assert asyncio.run(main())["ResponseMetadata"]["HTTPStatusCode"] == 200
+    answer = asyncio.run(main())
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 200
+    assert "Messages" not in answer
     assert process.stop()[0] == 0
 
 
-def test_a_second_signal_does_not_wait(start: Callable[..., Process]) -> None:
+def test_a_stop_waits_for_a_request_that_has_begun_and_a_second_signal_does_not(start: Callable[..., Process]) -> None:
     process = start("--db", "shop.db")
-    sqs = client(process.url)
-    queue = sqs.create_queue(QueueName="q")["QueueUrl"]
-
-    async def main() -> None:
-        waiting = asyncio.create_task(asyncio.to_thread(sqs.receive_message, QueueUrl=queue, WaitTimeSeconds=20))
-        await asyncio.to_thread(wait_for_requests, process.url, 2)
+    with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2]))) as slow:
+        slow.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
+        wait_for_requests(process.url, 0)
         process.process.send_signal(signal.SIGINT)
         assert process.process.stderr is not None
-        assert json.loads(await asyncio.to_thread(process.process.stderr.readline))["message"] == "stopping"
+        assert json.loads(process.process.stderr.readline())["message"] == "stopping"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.process.wait(0.3)
         process.process.send_signal(signal.SIGINT)
-        with pytest.raises(Exception, match=r"Connection was closed|Could not connect"):
-            await waiting
+        assert process.stop()[0] == 0
 
-    asyncio.run(main())
-    assert process.stop()[0] == 0
+
+def test_messages_are_not_given_to_who_has_hung_up(start: Callable[..., Process]) -> None:
+    process = start("--db", "shop.db")
+    sqs = client(process.url)
+    queue = sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    body = json.dumps({"QueueUrl": queue, "WaitTimeSeconds": 20}).encode()
+    with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2]))) as gone:
+        gone.sendall(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-amz-json-1.0\r\n"
+            b"X-Amz-Target: AmazonSQS.ReceiveMessage\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        wait_for_requests(process.url, 2)
+    wait_for_connections(process.url)
+    sqs.send_message(QueueUrl=queue, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="1")
+    (message,) = sqs.receive_message(QueueUrl=queue, AttributeNames=["ApproximateReceiveCount"])["Messages"]
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+    assert process.stop(signal.SIGTERM)[0] == 0
+
+
+def wait_for_connections(url: str) -> None:
+    """Wait until those of the client and of who asks are left."""
+    while b"inturn_http_connections 2.0\n" not in got(f"{url}/metrics")[2]:
+        time.sleep(0.02)
+
+
+def test_metrics_tell_what_went_through(start: Callable[..., Process]) -> None:
+    process = start("--db", "shop.db")
+    sqs = client(process.url)
+    queue = sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    for dedup_id in "112":
+        sqs.send_message(QueueUrl=queue, MessageBody="x", MessageGroupId="g", MessageDeduplicationId=dedup_id)
+    (message, _) = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+    sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+    told = got(f"{process.url}/metrics")[2].decode().splitlines()
+    for line in (
+        'inturn_messages_sent_total{queue="q.fifo"} 2.0',
+        'inturn_messages_received_total{queue="q.fifo"} 2.0',
+        'inturn_messages_deleted_total{queue="q.fifo"} 1.0',
+        'inturn_duplicates_dropped_total{queue="q.fifo"} 1.0',
+    ):
+        assert line in told, [line for line in told if "q.fifo" in line]
+    assert any(line.startswith("inturn_commit_batch_size_count") for line in told)
+    assert process.stop(signal.SIGTERM)[0] == 0
 
 
 def told(*arguments: str) -> str:

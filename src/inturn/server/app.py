@@ -21,7 +21,7 @@ from inturn.server.context import Context, Place, again
 from inturn.server.errors import SqsError
 from inturn.server.http import Reply, Request, Response
 from inturn.server.wire import Call
-from inturn.store.commands import Ask, Command
+from inturn.store.commands import Ask, Command, Receive
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class App:
         try:
             sender = "" if self._check is None else self._check(request, call)
             context = self._senders.get(sender) or self._sender(sender)
-            self._post(self._command(context, call), partial(self._done, reply, call, began))
+            self._post(reply, self._command(context, call), partial(self._done, reply, call, began))
         except Exception as error:  # noqa: BLE001 - the client is told what it may know
             self._refuse(reply, call.action, call.protocol, began, error)
 
@@ -129,15 +129,17 @@ class App:
         except SqsError:
             return again(action, context, call.params)
 
-    def _post(self, command: Command[Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        self._db.writer.post(command, done)
+    def _post(self, reply: Reply, command: Command[Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        abandon = self._db.writer.post(command, done)
+        if isinstance(command, Receive):  # whose client may hang up, and messages are not for who is gone
+            reply.on_gone = abandon
 
     def _done(self, reply: Reply, call: Call, began: float, answer: Any, error: BaseException | None) -> None:
         if error is not None:
             self._refuse(reply, call.action, call.protocol, began, error)
         elif isinstance(answer, Command):  # to be done next
             try:
-                self._post(answer, partial(self._done, reply, call, began))
+                self._post(reply, answer, partial(self._done, reply, call, began))
             except Exception as failed:  # noqa: BLE001 - as above
                 self._refuse(reply, call.action, call.protocol, began, failed)
         else:

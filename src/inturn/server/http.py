@@ -17,7 +17,7 @@ from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http.client import responses
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from inturn.core import limits as bounds
 from inturn.server.request import Limits, Reader, Request
@@ -46,21 +46,33 @@ class Response(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-Reply = Callable[[Response], None]
-"""Called once with the answer, in the event loop's thread, at once or later. What comes too late does nothing."""
+class Reply(Protocol):
+    """Called once with the answer, in the event loop's thread, at once or later. What comes too late does nothing."""
+
+    on_gone: Callable[[], None] | None
+
+    def __call__(self, response: Response) -> None:
+        """Answer."""
+        ...
+
 
 Handler = Callable[[Request, Reply], None]
 """Called in the event loop's thread with each request. If it raises, the client is told 500 and no more."""
 
 
 class Exchange:
-    """A request that waits for its answer: the ``Reply`` that a handler is given."""
+    """A request that waits for its answer: the ``Reply`` that a handler is given.
 
-    __slots__ = ("_connection", "request")
+    Attributes:
+        on_gone: called if the client closes the connection before it is answered.
+    """
+
+    __slots__ = ("_connection", "on_gone", "request")
 
     def __init__(self, connection: "_Connection", request: Request) -> None:
         self._connection = connection
         self.request = request
+        self.on_gone: Callable[[], None] | None = None
 
     def __call__(self, response: Response) -> None:
         """Answer the request, unless it is answered or nobody waits for it any more."""
@@ -204,7 +216,9 @@ class _Connection(asyncio.BufferedProtocol):
             self._refuse(503)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - whatever the cause
-        self._current = None
+        exchange, self._current = self._current, None
+        if exchange is not None and exchange.on_gone is not None:
+            exchange.on_gone()
         del self._reader  # it and its parser hold each other
         self._server.lost(self)
 

@@ -132,6 +132,7 @@ class Endpoint:
         if server.base_url is None:
             self._place.base_url = Place.at(self._config, self._server.port)
         self.metrics.front = self._server
+        self._db.writer.watch = self.metrics.watch
         told = {
             "queues": len(found),
             "messages": sum(each.messages for each in found),
@@ -156,6 +157,7 @@ class Endpoint:
             grace_s: for how many seconds at most; None: as configured.
         """
         await self._app.stop()
+        self._db.writer.end_waits()
         await self._server.stop(self._config.server.grace_s if grace_s is None else grace_s)
         _LOG.info("stopped", extra={"requests": self._server.requests})
 

@@ -18,6 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
 
@@ -138,6 +139,10 @@ class Writer:
     Args:
         store: where.
         clock: the time, in milliseconds since 1970.
+
+    Attributes:
+        watch: called by whoever leads, after each transaction, with its commands and their raw outcomes; for who
+            wants to count them.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
@@ -147,6 +152,7 @@ class Writer:
         self._callers: deque[_Caller] = deque()
         self._parked: list[_Caller] = []  # only who leads changes it
         self._is_led = self._is_closed = False
+        self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
         self._leader: Leader | None = None
         self._owner: Any = None  # the thread or the task that leads for longer
         self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that is about to call the helper
@@ -202,17 +208,30 @@ class Writer:
             raise
         return command.answer(_value(caller))
 
-    def post(self, command: Command[T], done: Callable[[T | None, BaseException | None], None]) -> None:
+    def post(self, command: Command[T], done: Callable[[T | None, BaseException | None], None]) -> Callable[[], None]:
         """The same for who has no task: it costs least where there are very many.
 
         Args:
             command: what is to be done.
             done: called in the event loop that runs now, with the answer or with the error.
 
+        Returns:
+            What to call in that loop if the answer is not wanted any more; messages that were received for nobody are
+            given back. ``done`` may be called all the same.
+
         Raises:
             StoreError: if the store is closed.
         """
-        self._come(_Posted(command, asyncio.get_running_loop(), done))
+        caller = _Posted(command, asyncio.get_running_loop(), done)
+        self._come(caller)
+        return partial(self._abandon, caller)
+
+    def end_waits(self) -> None:
+        """Receives that wait for messages wait no more: they are told that there are none."""
+        with self._mutex:
+            for caller in (*self._parked, *self._callers):
+                caller.until = 0.0
+        self._alarm.set(time.monotonic())
 
     def take_lead(self, leader: Leader) -> None:
         """Write alone, until :meth:`give_up_lead`."""
@@ -361,13 +380,15 @@ class Writer:
         if not commands:
             return []
         try:
-            return execute(self.store, commands, self.clock)
+            outcomes = execute(self.store, commands, self.clock)
         except StoreError as error:  # the store cannot be written, so no other command fares better
             return [(None, error)] * len(commands)
         except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
             if len(commands) == 1:
                 return [(None, error)]
             return [outcome for command in commands for outcome in self._outcomes([command])]
+        self.watch(commands, outcomes)
+        return outcomes
 
     def _hand_out(self, callers: Sequence[_Caller], outcomes: Sequence[Outcome]) -> None:
         """Give each caller its outcome; receives that found nothing and may wait are parked."""
@@ -443,6 +464,10 @@ class Writer:
                 back = _Nobody(Settle(caller.command.queue, lambda verdicts: verdicts, changes))
                 if self._enter(back):
                     self._helper.submit(self._serve)
+
+
+def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
+    """Nobody watches."""
 
 
 def _tell_all(callers: Sequence[_InLoop]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from inturn.core import limits
 from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Delivery, QueueInfo
+from inturn.core.envelope import Delivery, QueueInfo, Want
 from inturn.server.actions import names, properties, validate
 from inturn.server.actions.properties import Wanted
 from inturn.server.attempts import Attempt
@@ -45,15 +45,14 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
     attempt_id = params.receive_request_attempt_id
     if attempt_id is None:
         answer = partial(_received, context, queue, wanted)
-        return Receive(queue.name, answer, limit, visibility_ms=visibility_ms, wait_s=wait_s)
+        return Receive(queue.name, answer, Want(limit, visibility_ms), wait_s=wait_s)
     if not is_fifo(queue):
         raise validate.not_for_this_type(attempt_id, "ReceiveRequestAttemptId")
     validate.check_token(attempt_id, "ReceiveRequestAttemptId")
     first: Receive[Any] = Receive(
         queue.name,
         partial(_received_by_attempt, context, queue, wanted, attempt_id),
-        limit,
-        visibility_ms=visibility_ms,
+        Want(limit, visibility_ms),
         wait_s=wait_s,
     )
     attempt = context.attempts.get(queue.number, attempt_id, context.now_ms())
@@ -88,7 +87,9 @@ def _once_more(
 
     def look(store: Store, now_ms: int) -> list[Delivery] | None:
         info = queue_in(store, queue.name)
-        visibility_ms = info.settings.visibility_ms if otherwise.visibility_ms is None else otherwise.visibility_ms
+        visibility_ms = otherwise.want.visibility_ms
+        if visibility_ms is None:
+            visibility_ms = info.settings.visibility_ms
         changes = [Change(each.sequence_number, each.token, Act.EXTEND, visibility_ms) for each in leases]
         if any(verdict is not Verdict.DONE for verdict in store.settle(info, changes, now_ms)):
             return None
