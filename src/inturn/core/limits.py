@@ -257,6 +257,9 @@ HTTP_REQUEST_S: Final = 60.0
 HTTP_UNREAD_S: Final = 30.0
 """How long an HTTP client may leave its answers unread."""
 
+GARBAGE_OBJECTS: Final = 20_000
+"""How many new objects a server has before it looks for cycles among them; a request makes none."""
+
 HTTP_LINGER_S: Final = 2.0
 """How long a refused HTTP client is listened to after it was told: closed at once, it would lose what it was told."""
 

@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import ssl
@@ -18,6 +19,7 @@ from typing import Final, Self
 
 import msgspec
 
+from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server import http
@@ -223,6 +225,8 @@ def run(db: Database, config: Config) -> None:
     Raises:
         InturnError: if it cannot start.
     """
+    gc.freeze()  # what is there now stays: it need not be looked through again and again
+    gc.set_threshold(limits.GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=_loop()) as runner:
         runner.run(serve(db, config))
 

@@ -50,6 +50,9 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: add_plain
 insert into inturn_message (sequence_number, queue, body, content, grp, sent_ms) values (?, ?, ?, ?, ?, ?);
 
+-- name: add_known
+insert into inturn_message (sequence_number, queue, body, content, grp, dedup_id, sent_ms) values (?, ?, ?, ?, ?, ?, ?);
+
 -- name: add_moved
 insert or replace into inturn_message
     (sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, queue)

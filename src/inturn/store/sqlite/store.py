@@ -94,17 +94,19 @@ class SqliteStore(Deliveries):
         self.look_at_clock(now_ms)
         sent = self._numbers(queue, drafts, now_ms)
         number, delay_ms = queue.number, queue.settings.delay_ms
-        messages, plain, holds = [], [], []
+        messages, plain, known, holds = [], [], [], []
         heads: dict[str, int] = {}
         singles: list[tuple[int, None]] = []
         for draft, (last, is_duplicate) in zip(drafts, sent, strict=True):
             if is_duplicate:
                 continue
             body, content, group, revision, dedup_id, delay, attributes = draft
-            if revision is None and dedup_id is None and attributes is None:  # each None costs as much as a text
-                plain.append((last, number, body, int(content), group, now_ms))
-            else:
+            if revision is not None or attributes is not None:
                 messages.append((last, number, body, int(content), group, revision, dedup_id, attributes, now_ms))
+            elif dedup_id is not None:  # to SQLite's binding each None costs as much as a text, so it is not written
+                known.append((last, number, body, int(content), group, dedup_id, now_ms))
+            else:
+                plain.append((last, number, body, int(content), group, now_ms))
             delay = delay_ms if delay is None else delay
             if delay:
                 holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms, None))
@@ -115,11 +117,12 @@ class SqliteStore(Deliveries):
             else:
                 heads.setdefault(group, last)
         self._do_each("add_plain", plain)
+        self._do_each("add_known", known)
         self._do_each("add_message", messages)
         self._do_each("set_hold", holds)
         self._do_each("ready", singles)
         self._do_each("ready_if_first", [(head, number, group) for group, head in heads.items() if head])
-        added = len(messages) + len(plain)
+        added = len(messages) + len(plain) + len(known)
         queue.last += added
         queue.depth += added
         self.catalog.sent(queue)
