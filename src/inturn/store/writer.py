@@ -173,11 +173,11 @@ class Writer:
             raise _within()
         if not command.wait_s and self._is_alone():
             try:
-                ((value, error),) = self._outcomes([command])
+                with self.store.transaction():
+                    value = command.run(self.store, self.clock())
+                self.watch((command,), ((value, None),))
             finally:
                 self._pass_on()
-            if error is not None:
-                raise error
             return command.answer(value)
         caller = _Thread(command)
         try:

@@ -42,10 +42,11 @@ class SqliteStore(Deliveries):
         super().__init__(connect(path, durable=durable))
         self._path = path
         self._keys = Keys(self.connection)
+        self._transaction = _Transaction(self)
 
     def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""
-        return _Transaction(self)
+        return self._transaction
 
     def begin(self) -> None:
         """Take the write lock, and see what others have written."""
