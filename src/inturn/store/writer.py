@@ -14,7 +14,7 @@ every ``limits.POLL_S`` for the sake of what other processes send.
 import asyncio
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,102 +27,10 @@ from inturn.core.delivery import Act, Change
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.alarm import Alarm
 from inturn.store.base import Store
-from inturn.store.commands import Ask, Command, Outcome, Receive, Settle, execute
+from inturn.store.callers import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
+from inturn.store.commands import Command, Outcome, Receive, Settle, execute
 
 T = TypeVar("T")
-
-
-class _Caller:
-    """Somebody who waits: for the answer to a command or, without a command, for the lead.
-
-    Attributes:
-        command: what is to be done.
-        until: when a receive has waited long enough, by the monotonic clock.
-        outcome: the answer, once there is one.
-        has_lead: whether it has the lead itself; for a task with a command the helper has it.
-        is_gone: whether it waits no more.
-    """
-
-    until = 0.0
-    outcome: Outcome | None = None
-    has_lead = is_gone = False
-
-    def __init__(self, command: Command[Any] | None) -> None:
-        self.command = command
-        if command is not None and command.wait_s:
-            self.until = time.monotonic() + command.wait_s
-
-
-class _Thread(_Caller):
-    """A thread, which waits at a lock: the quickest there is."""
-
-    def __init__(self, command: Command[Any] | None) -> None:
-        super().__init__(command)
-        self._gate = threading.Lock()
-        self._gate.acquire()
-
-    def tell(self) -> None:
-        """Let it go on: it has an outcome, or the lead."""
-        self._gate.release()
-
-    def wait(self) -> None:
-        """Wait to be told."""
-        self._gate.acquire()
-
-
-class _InLoop(_Caller):
-    """Somebody in an event loop."""
-
-    def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(command)
-        self.loop = loop
-
-    def told(self) -> None:
-        """Called in the loop: it has an outcome, or the lead."""
-        raise NotImplementedError
-
-
-class _Task(_InLoop):
-    """A task, which awaits a future."""
-
-    def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(command, loop)
-        self.future: asyncio.Future[None] = loop.create_future()
-
-    def told(self) -> None:
-        """Let it go on."""
-        if not self.future.done():
-            self.future.set_result(None)
-
-
-class _Posted(_InLoop):
-    """A function that is called with the answer or with the error."""
-
-    def __init__(
-        self, command: Command[Any], loop: asyncio.AbstractEventLoop, done: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        super().__init__(command, loop)
-        self._answer = command.answer
-        self._done = done
-
-    def told(self) -> None:
-        """Call it; nobody else's turn suffers if it fails."""
-        value, error = None, None
-        try:
-            value = self._answer(_value(self))
-        except Exception as refused:  # noqa: BLE001 - it is the caller's, who is told
-            error = refused
-        try:
-            self._done(value, error)
-        except Exception as failed:  # noqa: BLE001 - so that the others are told
-            self.loop.call_exception_handler({"message": f"{self._done!r} failed", "exception": failed})
-
-
-class _Nobody(_Caller):
-    """No caller: something is to be done, by default to try the parked receives again, and nobody waits for it."""
-
-    def __init__(self, command: Command[Any] | None = None) -> None:
-        super().__init__(command or Ask("", lambda _store, _now_ms: None))
 
 
 class Leader(Protocol):
@@ -149,8 +57,8 @@ class Writer:
         self.store = store
         self.clock = clock
         self._mutex = threading.Lock()
-        self._callers: deque[_Caller] = deque()
-        self._parked: list[_Caller] = []  # only who leads changes it
+        self._callers: deque[Caller] = deque()
+        self._parked: list[Caller] = []  # only who leads changes it
         self._is_led = self._is_closed = False
         self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
         self._leader: Leader | None = None
@@ -179,7 +87,7 @@ class Writer:
             finally:
                 self._pass_on()
             return command.answer(value)
-        caller = _Thread(command)
+        caller = ThreadCaller(command)
         try:
             if not self._enter(caller):
                 caller.wait()
@@ -193,20 +101,20 @@ class Writer:
         except BaseException:
             self._abandon(caller)
             raise
-        return command.answer(_value(caller))
+        return command.answer(caller.value())
 
     async def arun(self, command: Command[T]) -> T:
         """The same for a task."""
         if self._owner is not None and self._owner[1] is asyncio.current_task():
             raise _within()
-        caller = _Task(command, asyncio.get_running_loop())
+        caller = TaskCaller(command, asyncio.get_running_loop())
         self._come(caller)
         try:
             await caller.future
         except asyncio.CancelledError:
             self._abandon(caller)
             raise
-        return command.answer(_value(caller))
+        return command.answer(caller.value())
 
     def post(self, command: Command[T], done: Callable[[T | None, BaseException | None], None]) -> Callable[[], None]:
         """The same for who has no task: it costs least where there are very many.
@@ -222,7 +130,7 @@ class Writer:
         Raises:
             StoreError: if the store is closed.
         """
-        caller = _Posted(command, asyncio.get_running_loop(), done)
+        caller = PostedCaller(command, asyncio.get_running_loop(), done)
         self._come(caller)
         return partial(self._abandon, caller)
 
@@ -237,7 +145,7 @@ class Writer:
         """Write alone, until :meth:`give_up_lead`."""
         if self._owner is not None and self._owner[0] == threading.get_ident():
             raise _within()
-        caller = _Thread(None)
+        caller = ThreadCaller(None)
         try:
             if not self._enter(caller):
                 caller.wait()
@@ -250,7 +158,7 @@ class Writer:
         """The same for a task."""
         if self._owner is not None and self._owner[1] is asyncio.current_task():
             raise _within()
-        caller = _Task(None, asyncio.get_running_loop())
+        caller = TaskCaller(None, asyncio.get_running_loop())
         try:
             if not self._enter(caller):
                 await caller.future
@@ -264,7 +172,7 @@ class Writer:
         self._leader = self._owner = None
         if self._parked:
             with self._mutex:
-                self._callers.appendleft(_Nobody())
+                self._callers.appendleft(Nobody())
         self._pass_on()
 
     def close(self) -> None:
@@ -272,7 +180,7 @@ class Writer:
         with self._mutex:
             if self._is_closed:
                 return
-        last = _Thread(None)
+        last = ThreadCaller(None)
         if not self._enter(last):
             last.wait()
         with self._mutex:
@@ -281,7 +189,7 @@ class Writer:
             self._parked, self._callers = [], deque()
             for caller in left:
                 caller.outcome = (None, _closed())
-        self._tell(left)
+        tell(left)
         self._alarm.stop()
         self._helper.shutdown(wait=False)
 
@@ -297,7 +205,7 @@ class Writer:
             self._is_led = True
             return True
 
-    def _come(self, caller: _InLoop) -> None:
+    def _come(self, caller: LoopCaller) -> None:
         """Come in; the helper is called once all who are ready in this loop have come.
 
         Until then nobody leads for them, so if the loop ends before, whoever comes next does.
@@ -319,7 +227,7 @@ class Writer:
             self._is_led = True
         self._helper.submit(self._serve)
 
-    def _enter(self, caller: _Caller) -> bool:
+    def _enter(self, caller: Caller) -> bool:
         """Come in; whether nobody leads, so that the caller does, or the helper for it."""
         with self._mutex:
             if self._is_closed:
@@ -330,12 +238,12 @@ class Writer:
             self._is_led = True
             if caller.command is not None:
                 self._callers.append(caller)
-            caller.has_lead = caller.command is None or isinstance(caller, _Thread)
+            caller.has_lead = caller.command is None or isinstance(caller, ThreadCaller)
             return True
 
-    def _begin(self, caller: _Caller, leader: Leader, owner: Any) -> None:
+    def _begin(self, caller: Caller, leader: Leader, owner: Any) -> None:
         if caller.outcome is not None:
-            _value(caller)  # closed meanwhile
+            caller.value()  # closed meanwhile
         self._leader, self._owner = leader, owner
         overdue = leader.overdue()
         if overdue is not None:
@@ -350,9 +258,9 @@ class Writer:
             following = self._callers[0]
             if following.command is None:
                 self._callers.popleft()
-            following.has_lead = following.command is None or isinstance(following, _Thread)
+            following.has_lead = following.command is None or isinstance(following, ThreadCaller)
         if following.has_lead:
-            self._tell([following])
+            tell([following])
         else:
             self._helper.submit(self._serve)
 
@@ -364,7 +272,7 @@ class Writer:
     def _write(self) -> None:
         """Do what has gathered, in one transaction, and tell the callers."""
         with self._mutex:
-            gathered: list[_Caller] = []
+            gathered: list[Caller] = []
             while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
                 gathered.append(self._callers.popleft())
         callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
@@ -390,7 +298,7 @@ class Writer:
         self.watch(commands, outcomes)
         return outcomes
 
-    def _hand_out(self, callers: Sequence[_Caller], outcomes: Sequence[Outcome]) -> None:
+    def _hand_out(self, callers: Sequence[Caller], outcomes: Sequence[Outcome]) -> None:
         """Give each caller its outcome; receives that found nothing and may wait are parked."""
         now = time.monotonic()
         told, parked, unclaimed = [], [], []
@@ -404,13 +312,13 @@ class Writer:
                     caller.outcome = outcome
                     told.append(caller)
             self._parked = parked
-        self._tell(told)
+        tell(told)
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
             self._alarm.set(min(now + limits.POLL_S, self._due(parked), *(caller.until for caller in parked)))
 
-    def _due(self, parked: Sequence[_Caller]) -> float:
+    def _due(self, parked: Sequence[Caller]) -> float:
         """When a lease or a delay is over in a queue that is waited for, by the monotonic clock."""
         queues = self.store.queues
         names = {caller.command.queue for caller in parked if caller.command}
@@ -426,25 +334,12 @@ class Writer:
             self._alarm.set(overdue)
         if self._parked:
             with suppress(StoreError):  # closed meanwhile
-                if self._enter(_Nobody()):
+                if self._enter(Nobody()):
                     self._serve()
 
-    # --- telling ---
+    # --- leaving ---
 
-    @staticmethod
-    def _tell(callers: Sequence[_Caller]) -> None:
-        """Let callers go on; the tasks of one loop all at once."""
-        loops: defaultdict[asyncio.AbstractEventLoop, list[_InLoop]] = defaultdict(list)
-        for caller in callers:
-            if isinstance(caller, _InLoop):
-                loops[caller.loop].append(caller)
-            elif isinstance(caller, _Thread):
-                caller.tell()
-        for loop, those in loops.items():
-            with suppress(RuntimeError):  # the loop was closed, so nobody waits
-                loop.call_soon_threadsafe(_tell_all, those)
-
-    def _abandon(self, caller: _Caller) -> None:
+    def _abandon(self, caller: Caller) -> None:
         """A caller waits no more: interrupted, or cancelled."""
         with self._mutex:
             caller.is_gone = True
@@ -456,30 +351,18 @@ class Writer:
         if caller.outcome is not None:
             self._give_back(caller, caller.outcome)
 
-    def _give_back(self, caller: _Caller, outcome: Outcome) -> None:
+    def _give_back(self, caller: Caller, outcome: Outcome) -> None:
         """Messages that nobody takes any more need not wait for their lease to end."""
         if isinstance(caller.command, Receive) and outcome[0]:
             changes = [Change(each.entry.sequence_number, each.token, Act.NACK) for each in outcome[0]]
             with suppress(StoreError):
-                back = _Nobody(Settle(caller.command.queue, lambda verdicts: verdicts, changes))
+                back = Nobody(Settle(caller.command.queue, lambda verdicts: verdicts, changes))
                 if self._enter(back):
                     self._helper.submit(self._serve)
 
 
 def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
     """Nobody watches."""
-
-
-def _tell_all(callers: Sequence[_InLoop]) -> None:
-    for caller in callers:
-        caller.told()
-
-
-def _value(caller: _Caller) -> Any:
-    value, error = caller.outcome or (None, None)
-    if error is not None:
-        raise error
-    return value
 
 
 def _within() -> QueueError:
