@@ -10,12 +10,11 @@ import asyncio
 import json
 import platform
 import sqlite3
-import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import persistqueue
 import uvloop
+from cells import Cell
 from huey import SqliteHuey
 from litequeue import LiteQueue
 from rich.console import Console
@@ -200,22 +200,6 @@ class Bare:
 
 
 # --- measuring ---
-
-
-@dataclass
-class Cell:
-    """The measurements of one contender in one row: messages per second, and CPU microseconds per message."""
-
-    per_s: list[float] = field(default_factory=list)
-    cpu_us: list[float] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float:
-        return statistics.median(self.per_s)
-
-    @property
-    def cpu(self) -> float:
-        return statistics.median(self.cpu_us)
 
 
 def measured(cell: Cell, work: Callable[[], int]) -> None:

@@ -12,13 +12,11 @@ import argparse
 import asyncio
 import json
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -30,6 +28,7 @@ import uvloop
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from cells import Cell
 from rich.console import Console
 from rich.table import Table
 
@@ -296,22 +295,6 @@ class Load:
 
 
 # --- measuring ---
-
-
-@dataclass
-class Cell:
-    """One server in one row: requests per second, and its CPU microseconds per request, of each round."""
-
-    per_s: list[float] = field(default_factory=list)
-    cpu_us: list[float] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float:
-        return statistics.median(self.per_s)
-
-    @property
-    def cpu(self) -> float:
-        return statistics.median(self.cpu_us)
 
 
 Row = tuple[str, int, int]
