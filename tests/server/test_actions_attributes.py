@@ -195,8 +195,27 @@ def test_keys_of_encryption_are_kept(sqs: Endpoint) -> None:
     assert told["KmsMasterKeyId"] == "alias/mine"
     assert told["KmsDataKeyReusePeriodSeconds"] == "300"
     assert told["SqsManagedSseEnabled"] == "false"
-    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"KmsMasterKeyId": ""})
+    sqs.client.set_queue_attributes(
+        QueueUrl=url, Attributes={"KmsMasterKeyId": "", "KmsDataKeyReusePeriodSeconds": "300"}
+    )
+    told = sqs.attributes(url)
+    assert "KmsMasterKeyId" not in told
+    assert "KmsDataKeyReusePeriodSeconds" not in told
+    assert told["SqsManagedSseEnabled"] == "true"
+
+
+def test_one_kind_of_encryption_at_a_time(sqs: Endpoint) -> None:
+    both = {"KmsMasterKeyId": "mine", "SqsManagedSseEnabled": "true"}
+    text = "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
+    told = sqs.refused(sqs.queue, name="q", **both)
+    assert told == ("InvalidAttributeValue", text)
+    url = sqs.queue("q", SqsManagedSseEnabled="true")
+    assert sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes=both) == told
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"KmsMasterKeyId": "mine"})
+    assert sqs.attributes(url)["SqsManagedSseEnabled"] == "false"
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"SqsManagedSseEnabled": "true"})
     assert "KmsMasterKeyId" not in sqs.attributes(url)
+    assert sqs.attributes(url)["SqsManagedSseEnabled"] == "true"
 
 
 # --- dead letters ---
@@ -218,7 +237,16 @@ def test_a_redrive_policy_is_kept_and_taken_away(sqs: Endpoint) -> None:
         ("{", "Redrive policy is not a valid JSON map."),
         ('{"maxReceiveCount":3}', "Redrive policy does not contain mandatory attribute: deadLetterTargetArn."),
         ('{"deadLetterTargetArn":"x"}', "Redrive policy does not contain mandatory attribute: maxReceiveCount."),
-        ('{"deadLetterTargetArn":"x","maxReceiveCount":3}', "Dead letter target does not exist."),
+        (
+            '{"maxReceiveCount": 3, "deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:none"}',
+            "Dead letter target does not exist.",
+        ),
+        ('{"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}', "Invalid value for deadLetterTargetArn."),
+        ('{"deadLetterTargetArn":7,"maxReceiveCount":42}', "Invalid value for deadLetterTargetArn."),
+        (
+            '{"deadLetterTargetArn":"x","maxReceiveCount":3,"x":1}',
+            "Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount].",
+        ),
         *(
             (
                 f'{{"deadLetterTargetArn":"x","maxReceiveCount":{count}}}',
@@ -270,14 +298,18 @@ def test_who_may_use_a_dead_letter_queue(sqs: Endpoint, allow: dict[str, Any], i
         "{}",
         '{"redrivePermission":"some"}',
         '{"redrivePermission":"byQueue"}',
-        '{"redrivePermission":"denyAll","sourceQueueArns":["x"]}',
-        json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": ["x"] * 11}),
+        '{"redrivePermission":["byQueue"]}',
+        '{"redrivePermission":"allowAll","other":1}',
+        '{"redrivePermission":"byQueue","sourceQueueArns":["x"]}',
+        '{"redrivePermission":"byQueue","sourceQueueArns":"arn:aws:sqs:us-east-1:000000000000:q"}',
+        '{"redrivePermission":"denyAll","sourceQueueArns":["arn:aws:sqs:us-east-1:000000000000:q"]}',
+        json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": ["arn:aws:sqs:us-east-1:000000000000:q"] * 11}),
     ],
 )
 def test_redrive_allow_policies_that_cannot_be(sqs: Endpoint, allow: str) -> None:
-    code, text = sqs.refused(sqs.queue, name="q", RedriveAllowPolicy=allow)
-    assert code == "InvalidParameterValue"
-    assert text.startswith(f"Value {allow} for parameter RedriveAllowPolicy is invalid. Reason: ")
+    reason = "Amazon SQS can't create the redrive allow policy, as it\u2019s in an unsupported format."
+    text = f"Value {allow} for parameter RedriveAllowPolicy is invalid. Reason: {reason}"
+    assert sqs.refused(sqs.queue, name="q", RedriveAllowPolicy=allow) == ("InvalidParameterValue", text)
 
 
 # --- tags ---
@@ -329,7 +361,7 @@ def test_permissions_are_statements_of_the_policy(sqs: Endpoint) -> None:
     permit(sqs, url)
     permit(sqs, url, Label="all", AWSAccountIds=["1" * 12, "2" * 12], Actions=["*", "ReceiveMessage"])
     assert json.loads(sqs.attributes(url, "Policy")["Policy"]) == {
-        "Version": "2012-10-17",
+        "Version": "2008-10-17",
         "Id": f"{sqs.arn('q')}/SQSDefaultPolicy",
         "Statement": [
             {
@@ -380,7 +412,7 @@ def test_a_policy_of_ones_own_is_added_to(sqs: Endpoint) -> None:
             "InvalidParameterValue",
             (
                 "Value SQS:Fly for parameter ActionName is invalid. "
-                "Reason: Please refer to the appropriate WSDL for a list of valid actions."
+                "Reason: Please refer to the appropriate WSDL for a list of valid actions. "
             ),
         ),
         ({"Actions": ["SendMessage"] * 8}, "OverLimit", "8 Actions were found, maximum allowed is 7."),
@@ -419,9 +451,13 @@ def test_permissions_for_nobody_and_nothing(sqs_json: Endpoint) -> None:
 
 
 def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
-    told = sqs.refused(sqs.client.remove_permission, QueueUrl=sqs.queue("q"), Label="none")
-    text = "Value none for parameter Label is invalid. Reason: can't find label on existing policy."
-    assert told == ("InvalidParameterValue", text)
+    url = sqs.queue("q")
+    text = "Value none for parameter Label is invalid. Reason: can't find label"
+    told = sqs.refused(sqs.client.remove_permission, QueueUrl=url, Label="none")
+    assert told == ("InvalidParameterValue", f"{text}.")
+    permit(sqs, url)
+    told = sqs.refused(sqs.client.remove_permission, QueueUrl=url, Label="none")
+    assert told == ("InvalidParameterValue", f"{text} on existing policy.")
 
 
 def test_a_policy_that_is_none(sqs: Endpoint) -> None:

@@ -87,7 +87,7 @@ def test_a_running_task_is_listed_cancelled_and_the_only_one(sqs: Endpoint) -> N
     handle = start(sqs, MaxNumberOfMessagesPerSecond=1)
     told = sqs.refused(start, sqs=sqs)
     text = "There is already a task running. Only one active task is allowed for a source queue arn at a given time."
-    assert told == ("AWS.SimpleQueueService.UnsupportedOperation", text)
+    assert told == ("InvalidParameterValue", text)
     (task,) = tasks(sqs)
     assert task["Status"] == "RUNNING"
     assert task["TaskHandle"] == handle
@@ -147,7 +147,7 @@ def test_queues_that_are_not_there(sqs: Endpoint) -> None:
     dead_letters(sqs)
     text = "The resource that you specified for the {} parameter doesn't exist."
     source = ("ResourceNotFoundException", text.format("SourceArn"))
-    for arn in (sqs.arn("none"), "nonsense", sqs.arn("dead").replace("000000000000", "123456789012")):
+    for arn in (sqs.arn("none"), "arn:aws:sns:::x", sqs.arn("dead").replace("000000000000", "123456789012")):
         assert sqs.refused(sqs.client.start_message_move_task, SourceArn=arn) == source
         assert sqs.refused(sqs.client.list_message_move_tasks, SourceArn=arn) == source
     told = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("none"))
@@ -157,8 +157,20 @@ def test_queues_that_are_not_there(sqs: Endpoint) -> None:
 
 def test_a_source_that_is_no_dead_letter_queue(sqs: Endpoint) -> None:
     sqs.queue("dead")
-    told = sqs.refused(start, sqs=sqs)
-    assert told == ("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
+    for more in ({}, {"DestinationArn": sqs.arn("none")}):
+        told = sqs.refused(start, sqs=sqs, **more)
+        assert told == ("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
+
+
+@pytest.mark.parametrize("arn", ["nonsense", "arn:aws:sqs:us-east-1:000000000000", "aws:sqs:us-east-1:0:0:dead"])
+def test_what_is_no_arn(sqs: Endpoint, arn: str) -> None:
+    dead_letters(sqs)
+    form = "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+    source = ("InvalidParameterValue", f"You must use this format to specify the SourceArn: {form}")
+    assert sqs.refused(sqs.client.start_message_move_task, SourceArn=arn) == source
+    assert sqs.refused(sqs.client.list_message_move_tasks, SourceArn=arn) == source
+    target = ("InvalidParameterValue", f"You must use this format to specify the DestinationArn: {form}")
+    assert sqs.refused(start, sqs=sqs, DestinationArn=arn) == target
 
 
 def test_destinations_that_cannot_be(sqs: Endpoint) -> None:
@@ -196,7 +208,7 @@ def test_handles_that_name_no_task(sqs: Endpoint) -> None:
     cancel = sqs.client.cancel_message_move_task
     for handle in ("garbage", "bnVsbA==", handle_of(taskId="x")):
         told = sqs.refused(cancel, TaskHandle=handle)
-        assert told == ("InvalidParameterValue", f"Value {handle} for parameter TaskHandle is invalid.")
+        assert told == ("InvalidParameterValue", "Value for parameter TaskHandle is invalid.")
     text = "The resource that you specified for the SourceArn parameter doesn't exist."
     told = sqs.refused(cancel, TaskHandle=handle_of(taskId="x", sourceArn=sqs.arn("none")))
     assert told == ("ResourceNotFoundException", text)

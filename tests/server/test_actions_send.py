@@ -179,6 +179,18 @@ def test_ids_within_groups(sqs: Endpoint) -> None:
     assert ids[0] == ids[2] != ids[1]
 
 
+def test_the_scope_of_ids_is_that_with_which_the_queue_was_made(sqs: Endpoint) -> None:
+    groups = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+    whole = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
+    url, other = sqs.queue("q.fifo"), sqs.queue("other.fifo", **groups)
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes=groups)
+    sqs.client.set_queue_attributes(QueueUrl=other, Attributes=whole)
+    assert sqs.attributes(url).items() >= groups.items()
+    assert sqs.attributes(other).items() >= whole.items()
+    assert len({send(sqs, url, **fifo(group, "1"))["MessageId"] for group in "ab"}) == 1
+    assert len({send(sqs, other, **fifo(group, "1"))["MessageId"] for group in "ab"}) == 2
+
+
 # --- standard queues ---
 
 
@@ -198,7 +210,7 @@ def test_a_standard_queue_keeps_a_group_and_nobody_waits_for_it(sqs: Endpoint) -
 def test_a_standard_queue_knows_no_duplicates(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     assert send(sqs, url)["MessageId"] != send(sqs, url)["MessageId"]
-    reason = "The request include parameter that is not valid for this queue type."
+    reason = "The request includes a parameter that is not valid for this queue type."
     assert refused(sqs, url, MessageDeduplicationId="1") == invalid("1", "MessageDeduplicationId", reason)
 
 
@@ -209,6 +221,7 @@ ATTRIBUTES = {
     "number": {"DataType": "Number", "StringValue": "1.50"},
     "bytes": {"DataType": "Binary", "BinaryValue": b"\0\xff"},
     "Own_type-1.a": {"DataType": "Number.byte", "StringValue": "7"},
+    "größe": {"DataType": "String", "StringValue": "x"},
 }
 
 
@@ -227,6 +240,7 @@ def test_attributes_arrive_as_they_were_sent(sqs: Endpoint) -> None:
     ("asked", "given"),
     [
         ([".*"], set(ATTRIBUTES)),
+        (["*"], set(ATTRIBUTES)),
         (["number", "none"], {"number"}),
         (["Own_type-1.*", "bytes"], {"Own_type-1.a", "bytes"}),
         (["t.*"], {"text"}),
@@ -262,7 +276,7 @@ TYPE = (
     "The message attribute 'a' has an invalid message attribute type, "
     "the set of supported type prefixes is Binary, Number, and String."
 )
-EMPTY = "The message attribute 'a' must contain non-empty message attribute value for message attribute type"
+EMPTY = "Message (user) attribute 'a' must contain a non-empty value of type"
 CONTENTS = (
     "Invalid characters found. Valid unicode characters are "
     "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
@@ -293,6 +307,13 @@ def test_attributes_that_cannot_be(sqs: Endpoint, attributes: dict[str, Any], te
     assert refused(sqs, sqs.queue("q"), MessageAttributes=attributes) == ("InvalidParameterValue", text)
 
 
+@pytest.mark.parametrize("name", ["q", "q.fifo"])
+@pytest.mark.parametrize("parameter", ["MessageGroupId", "MessageDeduplicationId"])
+def test_a_group_and_an_id_are_not_empty(sqs: Endpoint, name: str, parameter: str) -> None:
+    reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
+    assert refused(sqs, sqs.queue(name), **{**fifo("g"), parameter: ""}) == invalid("", parameter, reason)
+
+
 def test_lists_of_values(sqs_json: Endpoint) -> None:
     attributes = {"a": {**STRING, "StringListValues": ["x"]}}
     told = refused(sqs_json, sqs_json.queue("q"), MessageAttributes=attributes)
@@ -308,6 +329,25 @@ def test_the_trace_header_is_carried_through(sqs: Endpoint) -> None:
     (message,) = sqs.receive(url, MessageAttributeNames=["All"])
     assert message["Attributes"]["AWSTraceHeader"] == trace
     assert "MessageAttributes" not in message
+
+
+def test_the_trace_header_of_the_request_is_carried_through_unless_the_message_has_its_own(sqs: Endpoint) -> None:
+    def add(request: Any, **_: Any) -> None:
+        request.headers["X-Amzn-Trace-Id"] = "Root=1"
+
+    url = sqs.queue("q")
+    own = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=2"}}
+    sqs.client.meta.events.register("before-send.sqs", add)
+    try:
+        sent = send(sqs, url)
+        send(sqs, url, MessageSystemAttributes=own)
+        batch(sqs, url, entry("a"), entry("b", MessageSystemAttributes=own))
+    finally:
+        sqs.client.meta.events.unregister("before-send.sqs", add)
+    send(sqs, url)
+    assert "MD5OfMessageSystemAttributes" not in sent
+    traces = [message["Attributes"].get("AWSTraceHeader") for message in sqs.receive(url)]
+    assert traces == ["Root=1", "Root=2", "Root=1", "Root=2", None]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +380,7 @@ def test_a_batch(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     made = [entry(str(n), f"b{n}", MessageAttributes=ATTRIBUTES, **fifo("g", str(n % 9))) for n in range(10)]
     answer = batch(sqs, url, *made)
-    assert "Failed" not in answer or answer["Failed"] == []
+    assert "Failed" not in answer
     results = answer["Successful"]
     assert [result["Id"] for result in results] == [str(n) for n in range(10)]
     assert results[9]["MessageId"] == results[0]["MessageId"]

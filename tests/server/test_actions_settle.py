@@ -149,8 +149,51 @@ def test_a_message_is_kept_for_longer_or_shorter(sqs: Endpoint) -> None:
     assert sqs.bodies(url) == ["b0"]
 
 
-def test_a_message_that_nobody_has(sqs: Endpoint) -> None:
+def test_a_standard_message_that_nobody_has_is_kept_again(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
+    sqs.clock.pass_s(30)
+    keep(sqs, url, handle, 0)
+    keep(sqs, url, handle, 10)
+    sqs.clock.pass_s(9)
+    assert sqs.bodies(url) == []
+    sqs.clock.pass_s(1)
+    (message,) = sqs.receive(url)
+    assert message["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+def test_a_standard_message_that_another_has_is_left_to_it(sqs: Endpoint) -> None:
+    url, (old,) = received(sqs, "q")
+    sqs.clock.pass_s(30)
+    (new,) = sqs.receive(url)
+    reason = "Message does not exist or is not available for visibility timeout change."
+    text = f"Value {old} for parameter ReceiptHandle is invalid. Reason: {reason}"
+    for seconds in (0, 100):
+        told = sqs.refused(keep, sqs=sqs, url=url, handle=old, seconds=seconds)
+        assert told == ("InvalidParameterValue", text)
+    keep(sqs, url, new["ReceiptHandle"], 0)
+    assert sqs.bodies(url) == ["b0"]
+
+
+def test_a_batch_of_changes_with_expired_handles(sqs: Endpoint) -> None:
+    url, handles = received(sqs, "q", 3)
+    delete(sqs, url, handles[1])
+    sqs.clock.pass_s(30)
+    sqs.receive(url, 1)
+    entries = [
+        {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 10} for n, handle in enumerate([*handles, "x"])
+    ]
+    answer = sqs.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)
+    assert [each["Id"] for each in answer["Successful"]] == ["2"]
+    assert [(each["Id"], each["Code"]) for each in answer["Failed"]] == [
+        ("0", "InvalidParameterValue"),
+        ("1", "InvalidParameterValue"),
+        ("3", "ReceiptHandleIsInvalid"),
+    ]
+    assert sqs.bodies(url) == []
+
+
+def test_a_fifo_message_that_nobody_has(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q.fifo")
     keep(sqs, url, handle, 0)
     told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=10)
     assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")

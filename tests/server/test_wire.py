@@ -28,8 +28,9 @@ def test_a_request_is_read_as_it_was_made(protocol: str, action: str, data: st.D
     params: dict[str, Any] = data.draw(trees(service("json").operation_model(action).input_shape, st.text(max_size=20)))
     if protocol == "query":
         params = {name: value for name, value in params.items() if value != {}}
-    call = wire.parse(request(protocol, action, params, b"/000000000000/orders?x=1"))
-    assert (call.protocol, call.action, call.path) == (Protocol(protocol), action, "/000000000000/orders")
+    path = "/" if action in {"CreateQueue", "ListQueues"} else "/000000000000/orders"
+    call = wire.parse(request(protocol, action, params, f"{path}?x=1".encode()))
+    assert (call.protocol, call.action, call.path) == (Protocol(protocol), action, path)
     assert isinstance(call.params, ACTIONS[action].params)
     assert plain(call.params) == lean(params)
 

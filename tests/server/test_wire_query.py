@@ -154,7 +154,23 @@ def test_a_form_may_come_in_the_query_string() -> None:
         parsed("MessageBody=b", target="/0/q?Action=SendMessage").params
         == parsed("Action=SendMessage&MessageBody=b", target="/0/q").params
     )
-    assert refused("Action=ListQueues", method="GET").query_code == "MissingAction"
+    assert refused("Action=ListQueues", method="GET").query_code == "UnknownOperationException"
+
+
+@pytest.mark.parametrize("action", ["CreateQueue", "ListQueues"])
+def test_a_queues_own_url_does_not_make_or_list_queues(action: str) -> None:
+    form = f"Action={action}&QueueName=q"
+    for target in ("/000000000000/q", "/behind/a/proxy/000000000000/q.fifo"):
+        error = refused(form, target=target)
+        assert error.query_code == "InvalidAction"
+        assert error.message == f"The action {action} is not valid for this endpoint."
+    assert parsed(form).action == parsed(form, target="/behind/a/proxy/").action == action
+
+
+def test_what_is_no_call_is_told_so_and_no_more() -> None:
+    response = wire.refused(Protocol.QUERY, refused("", method="GET", target="/000000000000/q"), "r")
+    assert (response.status, response.body) == (404, b"<UnknownOperationException/>")
+    assert response.headers == ((b"x-amzn-RequestId", b"r"),)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +185,8 @@ def test_escapes(form: str, body: str) -> None:
 @pytest.mark.parametrize(
     ("form", "code", "says"),
     [
-        ("", "MissingAction", "Action"),
-        ("Version=2012-11-05", "MissingAction", "Action"),
+        ("", "UnknownOperationException", "Action"),
+        ("Version=2012-11-05", "UnknownOperationException", "Action"),
         ("Action=", "InvalidAction", "The action  is not valid"),
         ("Action=DropQueue", "InvalidAction", "The action DropQueue is not valid for this endpoint."),
         ("Action=SendMessage&QueueUrl=q", "MissingParameter", "The request must contain the parameter MessageBody."),
@@ -242,7 +258,7 @@ def test_an_answer_is_the_document_that_the_service_sends() -> None:
     response = wire.answered(call, ReceiveMessageAnswer([message, message]), "r&")
     once = (
         "<Message><MessageId>m</MessageId><ReceiptHandle>h</ReceiptHandle><MD5OfBody>d</MD5OfBody>"
-        "<Body>&lt;a b=&quot;c&quot;&gt;&amp;&#13;\n\ufffd\ufffd&lt;/a&gt;</Body>"
+        "<Body>&lt;a b=&quot;c&quot;&gt;&amp;&#xD;\n\ufffd\ufffd&lt;/a&gt;</Body>"
         "<Attribute><Name>SenderId</Name><Value>s</Value></Attribute>"
         "<MessageAttribute><Name>k</Name><Value><DataType>Binary</DataType><BinaryValue>AAE=</BinaryValue></Value>"
         "</MessageAttribute></Message>"

@@ -114,6 +114,8 @@ class App:
         try:
             sender = "" if self._check is None else self._check(request, call)
             context = self._senders.get(sender) or self._sender(sender)
+            if b"x-amzn-trace-id" in request.headers:
+                context = replace(context, trace=request.headers[b"x-amzn-trace-id"].decode("latin-1"))
             self._post(reply, self._command(context, call), partial(self._done, reply, call, began))
         except Exception as error:  # noqa: BLE001 - the client is told what it may know
             self._refuse(reply, call.action, call.protocol, began, error)

@@ -51,6 +51,9 @@ class Context:
         place: how queues are named.
         sender: who asks: the id of an access key; "" if nobody must say.
         attempts: which receives can be asked for again.
+        deleted: which queues were deleted in the last minute, and when, in milliseconds since 1970; the oldest first.
+            Only who is in a transaction looks at it or changes it, and a restart forgets it.
+        trace: what the request's X-Amzn-Trace-Id says; "" if it has none.
         on_move: called in the event loop with the name of a queue that a move task begins to move from.
     """
 
@@ -58,6 +61,8 @@ class Context:
     place: Place
     sender: str = ""
     attempts: Attempts = field(default_factory=Attempts)
+    deleted: dict[str, int] = field(default_factory=dict)
+    trace: str = ""
     on_move: Callable[[str], None] = lambda _name: None
 
     def queue(self, url: str) -> QueueInfo:
@@ -113,6 +118,12 @@ class Context:
 
 Action: TypeAlias = Callable[[Context, Any], Command[Any]]
 """What is done for a request. If its answer is a command, that is to be done next, and its answer is the action's."""
+
+
+def is_arn(text: str) -> bool:
+    """Whether a text has the form of an ARN: arn:partition:service:region:account:resource."""
+    parts = text.split(":", 5)
+    return parts[0] == "arn" and len(parts) == 6 and all((parts[1], parts[2], parts[5]))
 
 
 def is_fifo(queue: QueueInfo) -> bool:

@@ -218,6 +218,17 @@ def receipt_handle_is_invalid(handle: str) -> SqsError:
     return _model("ReceiptHandleIsInvalid", text, status=404)
 
 
+def redrive_policy(value: str, reason: str) -> SqsError:
+    """A queue cannot have this RedrivePolicy."""
+    return invalid_value(value, "RedrivePolicy", reason)
+
+
+def redrive_allow_policy(value: str) -> SqsError:
+    """No queue can have this RedriveAllowPolicy; the service has one reason for all of them, with this apostrophe."""
+    reason = "Amazon SQS can't create the redrive allow policy, as it\u2019s in an unsupported format."
+    return invalid_value(value, "RedriveAllowPolicy", reason)
+
+
 def request_throttled(message: str = "Request is throttled.") -> SqsError:
     """More was asked than may be."""
     return _model("RequestThrottled", message, status=403)
@@ -227,6 +238,11 @@ def resource_not_found(parameter: str) -> SqsError:
     """There is no queue, or no task, such as this parameter names: SourceArn."""
     text = f"The resource that you specified for the {parameter} parameter doesn't exist."
     return _model("ResourceNotFoundException", text, status=404)
+
+
+def no_such_task() -> SqsError:
+    """A handle of a move task that names none of its queue's."""
+    return _model("ResourceNotFoundException", "Task does not exist.", status=404)
 
 
 def too_many_entries_in_batch_request(count: int) -> SqsError:
@@ -264,6 +280,12 @@ def receipt_handle_expired(handle: str) -> SqsError:
     return invalid_value(handle, "ReceiptHandle", "The receipt handle has expired.")
 
 
+def invalid_arn(parameter: str) -> SqsError:
+    """What should be an ARN is none."""
+    form = "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+    return invalid_parameter_value(f"You must use this format to specify the {parameter}: {form}")
+
+
 def invalid_parameter_combination(message: str) -> SqsError:
     """Parameters that exclude each other."""
     return SqsError("InvalidParameterCombinationException", "InvalidParameterCombination", 400, message)
@@ -273,6 +295,12 @@ def invalid_action(action: str) -> SqsError:
     """The API has no action of this name."""
     text = f"The action {action[:100]} is not valid for this endpoint."
     return SqsError("UnknownOperationException", "InvalidAction", 400, text)
+
+
+def unknown_operation() -> SqsError:
+    """A request that is no call at all, as a browser's; the Query protocol answers it without a text."""
+    text = "The request must contain the parameter Action."
+    return SqsError("UnknownOperationException", "UnknownOperationException", 404, text)
 
 
 def missing_action(what: str) -> SqsError:

@@ -3,7 +3,8 @@
 Source: the public API model of SQS, version 2012-11-05 (botocore's ``sqs/service-2.json``). A type is named as its
 action is, its attributes as Python has it; both protocols read and write the API's own names, which `api_name` gives.
 A field without a default is one that the API requires: a request without it is refused with ``MissingParameter``.
-An answer's field is left out where it is None, and a list or map where it is empty unless the API requires it.
+An answer's field is left out where it is None, and a list or map where it is empty, unless the API requires it. The
+service leaves out a batch's two lists too, though the model says that they are required.
 """
 
 from typing import Final, NamedTuple
@@ -259,8 +260,8 @@ class SendMessageBatchResultEntry(Shape):
 class SendMessageBatchAnswer(Shape):
     """What became of each."""
 
-    successful: list[SendMessageBatchResultEntry]
-    failed: list[BatchResultErrorEntry]
+    successful: list[SendMessageBatchResultEntry] = []
+    failed: list[BatchResultErrorEntry] = []
 
 
 # Receiving
@@ -315,8 +316,8 @@ class DeleteMessageBatchResultEntry(Shape):
 class DeleteMessageBatchAnswer(Shape):
     """What became of each."""
 
-    successful: list[DeleteMessageBatchResultEntry]
-    failed: list[BatchResultErrorEntry]
+    successful: list[DeleteMessageBatchResultEntry] = []
+    failed: list[BatchResultErrorEntry] = []
 
 
 class ChangeMessageVisibility(Shape):
@@ -351,8 +352,8 @@ class ChangeMessageVisibilityBatchResultEntry(Shape):
 class ChangeMessageVisibilityBatchAnswer(Shape):
     """What became of each."""
 
-    successful: list[ChangeMessageVisibilityBatchResultEntry]
-    failed: list[BatchResultErrorEntry]
+    successful: list[ChangeMessageVisibilityBatchResultEntry] = []
+    failed: list[BatchResultErrorEntry] = []
 
 
 # Dead letters

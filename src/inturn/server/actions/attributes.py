@@ -59,7 +59,7 @@ def set_queue_attributes(context: Context, params: SetQueueAttributes) -> Comman
     def change(store: Store, now_ms: int) -> Empty:
         queue = queue_in(store, name)
         changes = settings.wanted(params.attributes, fifo=is_fifo(queue))
-        queue.settings = settings.applied(context, store, name, queue.settings, changes)
+        queue.settings = settings.applied(context, store, name, queue.settings, changes, params.attributes)
         save(store, queue, now_ms)
         return Empty()
 

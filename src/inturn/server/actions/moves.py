@@ -20,7 +20,7 @@ from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Entry, QueueInfo
 from inturn.core.errors import StoreError
 from inturn.server import errors
-from inturn.server.context import Context, asking, is_fifo, kept
+from inturn.server.context import Context, asking, is_arn, is_fifo, kept
 from inturn.server.model import (
     CancelMessageMoveTask,
     CancelMessageMoveTaskAnswer,
@@ -53,6 +53,8 @@ def start_message_move_task(context: Context, params: StartMessageMoveTask) -> C
 
     def begin(store: Store, now_ms: int) -> str:
         source = _queue_of(context, store, params.source_arn, "SourceArn")
+        if not any(queue.settings.dead_letter == source.name for queue in store.queues.values()):
+            raise errors.invalid_parameter_value("Source queue must be configured as a Dead Letter Queue.")
         to = None
         if params.destination_arn:
             target = _queue_of(context, store, params.destination_arn, "DestinationArn")
@@ -61,15 +63,13 @@ def start_message_move_task(context: Context, params: StartMessageMoveTask) -> C
                 raise errors.invalid_parameter_value("Source queue arn and destination queue arn cannot be the same.")
             if is_fifo(target) != is_fifo(source):
                 raise errors.invalid_parameter_value("Source and destination queues must be of the same type.")
-        if not any(queue.settings.dead_letter == source.name for queue in store.queues.values()):
-            raise errors.invalid_parameter_value("Source queue must be configured as a Dead Letter Queue.")
         tasks = _tasks(source)
         if tasks and tasks[0]["status"] == RUNNING:
             text = (
                 "There is already a task running. Only one active task is allowed for a source queue arn "
                 "at a given time."
             )
-            raise errors.unsupported_operation(text)
+            raise errors.invalid_parameter_value(text)
         depth = store.depth(source, now_ms)
         task = {
             "id": task_id,
@@ -131,13 +131,7 @@ def cancel_message_move_task(context: Context, params: CancelMessageMoveTask) ->
         tasks = _tasks(source)
         task = next((each for each in tasks if each["id"] == task_id), None)
         if task is None:
-            raise errors.SqsError(
-                "ResourceNotFoundException",
-                "ResourceNotFoundException",
-                404,
-                "Task does not exist.",
-                namespace=errors.MODEL,
-            )
+            raise errors.no_such_task()
         if task["status"] != RUNNING:
             raise errors.unsupported_operation("Only active tasks can be cancelled.")
         _save(store, source, [{**each, "status": "CANCELLED"} if each is task else each for each in tasks])
@@ -147,6 +141,8 @@ def cancel_message_move_task(context: Context, params: CancelMessageMoveTask) ->
 
 
 def _queue_of(context: Context, store: Store, arn: str, parameter: str) -> QueueInfo:
+    if not is_arn(arn):
+        raise errors.invalid_arn(parameter)
     queue = store.queues.get(context.of_arn(arn) or "")
     if queue is None:
         raise errors.resource_not_found(parameter)
@@ -164,7 +160,7 @@ def _said(handle: str) -> tuple[str, str]:
         said = json.loads(base64.b64decode(handle, validate=True))
         return str(said["taskId"]), str(said["sourceArn"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise errors.invalid_parameter_value(f"Value {handle} for parameter TaskHandle is invalid.") from None
+        raise errors.invalid_parameter_value("Value for parameter TaskHandle is invalid.") from None
 
 
 # --- the tasks of a queue ---

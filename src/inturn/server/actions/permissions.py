@@ -91,7 +91,7 @@ def _check(params: AddPermission) -> None:
             reason = "Only the queue owner is allowed to invoke this action."
             raise errors.invalid_value(f"SQS:{action}", "ActionName", reason)
         if action not in _GRANTED:
-            reason = "Please refer to the appropriate WSDL for a list of valid actions."
+            reason = "Please refer to the appropriate WSDL for a list of valid actions. "
             raise errors.invalid_value(f"SQS:{action}", "ActionName", reason)
     for account in params.aws_account_ids:
         if _ACCOUNT.fullmatch(account) is None:
@@ -107,7 +107,7 @@ def _check_label(label: str) -> None:
 def _policy(context: Context, queue: QueueInfo) -> dict[str, Any]:
     text = kept(queue.settings, "policy", None)
     if text is None:
-        return {"Version": "2012-10-17", "Id": f"{context.arn(queue.name)}/SQSDefaultPolicy", "Statement": []}
+        return {"Version": "2008-10-17", "Id": f"{context.arn(queue.name)}/SQSDefaultPolicy", "Statement": []}
     policy: dict[str, Any] = json.loads(text)
     statements = policy.get("Statement", [])
     policy["Statement"] = statements if isinstance(statements, list) else [statements]
@@ -117,7 +117,8 @@ def _policy(context: Context, queue: QueueInfo) -> dict[str, Any]:
 def _save(context: Context, store: Store, queue: QueueInfo, policy: dict[str, Any], now_ms: int) -> None:
     """A policy without statements is none."""
     text = json.dumps(policy, separators=(",", ":")) if policy["Statement"] else ""
-    queue.settings = settings.applied(context, store, queue.name, queue.settings, {"Policy": text})
+    changes = {"Policy": text}
+    queue.settings = settings.applied(context, store, queue.name, queue.settings, changes, changes)
     save(store, queue, now_ms)
 
 
@@ -130,8 +131,8 @@ def remove_permission(context: Context, params: RemovePermission) -> Command[Emp
         policy = _policy(context, queue)
         left = [statement for statement in policy["Statement"] if statement.get("Sid") != params.label]
         if len(left) == len(policy["Statement"]):
-            reason = "can't find label on existing policy."
-            raise errors.invalid_value(params.label, "Label", reason)
+            where = " on existing policy" if policy["Statement"] else ""
+            raise errors.invalid_value(params.label, "Label", f"can't find label{where}.")
         _save(context, store, queue, {**policy, "Statement": left}, now_ms)
         return Empty()
 

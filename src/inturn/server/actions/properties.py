@@ -18,6 +18,7 @@ TRACE: Final = "AWS.TraceHeader"
 GROUP: Final = "AWS.MessageGroupId"
 SENDER: Final = "AWS.SenderId"
 _OURS: Final = "AWS."
+_ALL: Final = frozenset(("All", ".*", "*"))
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -90,7 +91,7 @@ def _wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
     for name in system:
         if name not in _SYSTEM and name not in {"All", _NOT_OF_MESSAGES}:
             raise errors.invalid_attribute_name(name)
-    if "All" in names or ".*" in names:
+    if not _ALL.isdisjoint(names):
         prefixes: tuple[str, ...] = ("",)
     else:
         prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))

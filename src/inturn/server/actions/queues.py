@@ -1,7 +1,7 @@
 """Queues themselves: CreateQueue, DeleteQueue, GetQueueUrl, ListQueues, ListDeadLetterSourceQueues, PurgeQueue.
 
-The service lets nobody make a queue for a minute after one of its name was deleted, since its own deletes take so long.
-Here a delete is done when it is answered, so a queue can be made anew at once.
+A delete is done when it is answered. Still nobody can make a queue for a minute after one of its name was deleted: the
+service does not allow it, and a client that relies on being told must be told.
 """
 
 import base64
@@ -35,7 +35,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _PLAIN: Final = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 _WITH_SUFFIX: Final = (
     "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
-    "must end with .fifo suffix and be 1 to 80 in length."
+    "must end with .fifo suffix and be 1 to 80 in length"
 )
 
 # --- making and deleting ---
@@ -58,7 +58,10 @@ def create_queue(context: Context, params: CreateQueue) -> Command[CreateQueueAn
                 if has.get(attribute, "") != value:
                     raise errors.other_attribute(attribute)
             return answer
-        made = settings.applied(context, store, name, None, changes)
+        deleted_ms = context.deleted.get(name)
+        if deleted_ms is not None and deleted_ms <= now_ms < deleted_ms + limits.RECREATE_S * 1000:
+            raise errors.queue_deleted_recently()
+        made = settings.applied(context, store, name, None, changes, params.attributes)
         if params.tags:
             made = replace(made, extra={**made.extra, "tags": dict(params.tags)})
         store.save(name, QueueInfo(0, name, made, now_ms))
@@ -78,9 +81,14 @@ def delete_queue(context: Context, params: DeleteQueue) -> Command[Empty]:
     """Delete a queue and what is in it."""
     name = context.name(params.queue_url)
 
-    def delete(store: Store, _now_ms: int) -> Empty:
+    def delete(store: Store, now_ms: int) -> Empty:
         queue_in(store, name)
         store.save(name, None)
+        deleted = context.deleted
+        deleted.pop(name, None)  # so that it is the last
+        deleted[name] = now_ms
+        while deleted[oldest := next(iter(deleted))] <= now_ms - limits.RECREATE_S * 1000:
+            del deleted[oldest]
         return Empty()
 
     return asking(delete)

@@ -132,6 +132,8 @@ def _checked(context: Context, queue: QueueInfo, message: SendMessage | SendMess
         raise errors.invalid_parameter_value(text)
     group, dedup_id = message.message_group_id, message.message_deduplication_id
     ours = _trace(system) if system else {}
+    if context.trace and not ours:
+        ours = {properties.TRACE: context.trace}
     if context.sender:
         ours[properties.SENDER] = context.sender
     if is_fifo(queue):
@@ -154,23 +156,28 @@ def _checked(context: Context, queue: QueueInfo, message: SendMessage | SendMess
 
 def _check_fifo(queue: QueueInfo, message: SendMessage | SendMessageBatchRequestEntry) -> None:
     group, dedup_id = message.message_group_id, message.message_deduplication_id
-    if not group:
-        raise errors.missing_parameter("MessageGroupId")
-    validate.check_token(group, "MessageGroupId")
-    if dedup_id:
+    if dedup_id is not None:
         validate.check_token(dedup_id, "MessageDeduplicationId")
-    elif not queue.settings.content_dedup:
-        raise errors.invalid_parameter_value(_NO_ID)
+    if group is not None:
+        validate.check_token(group, "MessageGroupId")
     if message.delay_seconds:  # 0 is the queue's own delay
         raise validate.not_for_this_type(message.delay_seconds, "DelaySeconds")
+    if group is None:
+        raise errors.missing_parameter("MessageGroupId")
+    if dedup_id is None and not queue.settings.content_dedup:
+        raise errors.invalid_parameter_value(_NO_ID)
 
 
 def _check_standard(message: SendMessage | SendMessageBatchRequestEntry) -> int | None:
     """The message's own delay, in milliseconds."""
-    if message.message_deduplication_id is not None:
-        raise validate.not_for_this_type(message.message_deduplication_id, "MessageDeduplicationId")
-    if message.message_group_id is not None:
-        validate.check_token(message.message_group_id, "MessageGroupId")
+    group, dedup_id = message.message_group_id, message.message_deduplication_id
+    if dedup_id is not None:
+        validate.check_token(dedup_id, "MessageDeduplicationId")
+    if group is not None:
+        validate.check_token(group, "MessageGroupId")
+    if dedup_id is not None:
+        reason = "The request includes a parameter that is not valid for this queue type."
+        raise errors.invalid_value(dedup_id, "MessageDeduplicationId", reason)
     delay_s = message.delay_seconds
     if delay_s is None:
         return None

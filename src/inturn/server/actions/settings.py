@@ -2,8 +2,9 @@
 
 `wanted` checks what a request says and brings each value into one form, `current` gives what a queue has in the same
 form, so that the two can be compared; `applied` makes settings of it. Source: the API's documentation of CreateQueue
-and SetQueueAttributes. Beyond it there is DeduplicationWindowSeconds: how long a FIFO queue knows a deduplication id;
-a number of seconds, or ``forever``.
+and SetQueueAttributes; where that says nothing, what the service does: the DeduplicationScope that a queue was made
+with is the one that works, a later one is only told. Beyond it there is DeduplicationWindowSeconds: how long a FIFO
+queue knows a deduplication id; a number of seconds, or ``forever``.
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any, Final
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings
 from inturn.server import errors
-from inturn.server.context import Context, is_fifo, kept
+from inturn.server.context import Context, is_arn, is_fifo, kept
 from inturn.server.errors import MODEL, SqsError
 from inturn.store.base import Store
 
@@ -23,6 +24,7 @@ WINDOW: Final = "DeduplicationWindowSeconds"
 FOREVER: Final = "forever"
 _MESSAGE_SIZE: Final = 1_024
 _DATA_KEY_S: Final = (60, 86_400)
+_USUAL_DATA_KEY_S: Final = "300"
 _ALLOWED_SOURCES: Final = 10
 
 _NUMBERS: Final = {
@@ -50,8 +52,12 @@ _DEFAULTS: Final = {
 }
 """What a queue that is made over SQS has unless the request says otherwise."""
 
+_REDRIVE_ALLOW: Final = {"redrivePermission", "sourceQueueArns"}
+_REDRIVE: Final = ("deadLetterTargetArn", "maxReceiveCount")
+
 # What is kept in `extra` rather than in settings of inturn's own, and under which name.
 _EXTRA: Final = {
+    "DeduplicationScope": "deduplication_scope",
     "FifoThroughputLimit": "fifo_throughput_limit",
     "KmsDataKeyReusePeriodSeconds": "kms_data_key_reuse_s",
     "KmsMasterKeyId": "kms_master_key_id",
@@ -119,21 +125,19 @@ def _document(name: str, text: str) -> str:
         if not isinstance(document, dict):
             raise errors.invalid_attribute_value(name)
         return text
+    if name == "RedriveAllowPolicy":
+        return _redrive_allow(text, document)
     if not isinstance(document, dict):
-        kind = "Redrive policy" if name == "RedrivePolicy" else "Redrive allow policy"
-        raise errors.invalid_value(text, name, f"{kind} is not a valid JSON map.")
-    return _redrive(text, document) if name == "RedrivePolicy" else _redrive_allow(text, document)
+        raise errors.redrive_policy(text, "Redrive policy is not a valid JSON map.")
+    return _redrive(text, document)
 
 
 def _redrive(text: str, policy: Mapping[str, Any]) -> str:
-    for part in ("deadLetterTargetArn", "maxReceiveCount"):
+    for part in _REDRIVE:
         if part not in policy:
-            reason = f"Redrive policy does not contain mandatory attribute: {part}."
-            raise errors.invalid_value(text, "RedrivePolicy", reason)
-    for part in policy:
-        if part not in {"deadLetterTargetArn", "maxReceiveCount"}:
-            reason = f"Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount], not {part}."
-            raise errors.invalid_value(text, "RedrivePolicy", reason)
+            raise errors.redrive_policy(text, f"Redrive policy does not contain mandatory attribute: {part}.")
+    if len(policy) > len(_REDRIVE):
+        raise errors.redrive_policy(text, f"Only following attributes are supported: [{', '.join(_REDRIVE)}].")
     count = policy["maxReceiveCount"]
     number = int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 6 else count
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= limits.MAX_RECEIVES:
@@ -141,22 +145,24 @@ def _redrive(text: str, policy: Mapping[str, Any]) -> str:
             f"Invalid value for maxReceiveCount: {count}, "
             f"valid values are from 1 to {limits.MAX_RECEIVES} both inclusive."
         )
-        raise errors.invalid_value(text, "RedrivePolicy", reason)
-    return _compact({"deadLetterTargetArn": str(policy["deadLetterTargetArn"]), "maxReceiveCount": number})
+        raise errors.redrive_policy(text, reason)
+    target = policy["deadLetterTargetArn"]
+    if not isinstance(target, str) or not is_arn(target):
+        raise errors.redrive_policy(text, "Invalid value for deadLetterTargetArn.")
+    return _compact({"deadLetterTargetArn": target, "maxReceiveCount": number})
 
 
-def _redrive_allow(text: str, policy: Mapping[str, Any]) -> str:
-    permission, arns = policy.get("redrivePermission"), policy.get("sourceQueueArns")
-    if permission not in {"allowAll", "denyAll", "byQueue"}:
-        reason = "Redrive permission must be one of: allowAll, denyAll, byQueue."
-        raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
-    if (permission == "byQueue") != bool(arns):
-        reason = "The sourceQueueArns parameter goes with the redrivePermission byQueue, and only with it."
-        raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
-    if arns and (not isinstance(arns, list) or len(arns) > _ALLOWED_SOURCES):
-        reason = f"The sourceQueueArns parameter is a list of at most {_ALLOWED_SOURCES} ARNs."
-        raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
-    return _compact(dict(policy))
+def _redrive_allow(text: str, policy: object) -> str:
+    if not isinstance(policy, dict):
+        raise errors.redrive_allow_policy(text)
+    permission, arns = policy.get("redrivePermission"), policy.get("sourceQueueArns", [])
+    if permission not in ("allowAll", "denyAll", "byQueue") or not policy.keys() <= _REDRIVE_ALLOW:
+        raise errors.redrive_allow_policy(text)
+    if not isinstance(arns, list) or not all(isinstance(arn, str) and is_arn(arn) for arn in arns):
+        raise errors.redrive_allow_policy(text)
+    if (permission == "byQueue") != bool(arns) or len(arns) > _ALLOWED_SOURCES:
+        raise errors.redrive_allow_policy(text)
+    return _compact(policy)
 
 
 def _compact(document: Mapping[str, Any]) -> str:
@@ -183,7 +189,7 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
     if is_fifo(queue):
         has["FifoQueue"] = "true"
         has["ContentBasedDeduplication"] = "true" if settings.content_dedup else "false"
-        has["DeduplicationScope"] = "messageGroup" if settings.dedup_scope == "group" else "queue"
+        has["DeduplicationScope"] = _scope(settings)
         has["FifoThroughputLimit"] = "perQueue"
         has[WINDOW] = FOREVER if settings.dedup_window_s is None else _seconds(settings.dedup_window_s)
     for name, key in _EXTRA.items():
@@ -191,9 +197,16 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
         if value is not None:
             has[name] = str(value)
     if "KmsMasterKeyId" in has:
-        has.setdefault("KmsDataKeyReusePeriodSeconds", "300")
+        has.setdefault("KmsDataKeyReusePeriodSeconds", _USUAL_DATA_KEY_S)
+    elif has.get("KmsDataKeyReusePeriodSeconds") == _USUAL_DATA_KEY_S:
+        del has["KmsDataKeyReusePeriodSeconds"]  # as the service does
     has.setdefault("SqsManagedSseEnabled", "false" if "KmsMasterKeyId" in has else "true")
     return has
+
+
+def _scope(settings: QueueSettings) -> str:
+    """The scope that a queue was made with."""
+    return "messageGroup" if settings.dedup_scope == "group" else "queue"
 
 
 def _seconds(value: float) -> str:
@@ -205,7 +218,12 @@ def _seconds(value: float) -> str:
 
 
 def applied(
-    context: Context, store: Store, name: str, settings: QueueSettings | None, changes: Mapping[str, str]
+    context: Context,
+    store: Store,
+    name: str,
+    settings: QueueSettings | None,
+    changes: Mapping[str, str],
+    said: Mapping[str, str],
 ) -> QueueSettings:
     """Settings with what is wanted in them.
 
@@ -215,14 +233,16 @@ def applied(
         name: of the queue.
         settings: what it has; None: it is new.
         changes: from :func:`wanted`.
+        said: the same as the request has it, which is what a client is told of.
 
     Raises:
         SqsError: if the dead-letter queue is not there or may not be used, or two attributes exclude each other.
     """
+    fields: dict[str, Any] = {}
     if settings is None:
         settings, changes = QueueSettings(), {**_DEFAULTS, **changes}
-    fields: dict[str, Any] = {}
-    extra = dict(settings.extra)
+        fields["dedup_scope"] = "group" if changes.get("DeduplicationScope") == "messageGroup" else "queue"
+    extra = _with_one_encryption(settings.extra, changes)
     for attribute, value in changes.items():
         if attribute in _EXTRA:
             if value:
@@ -230,11 +250,14 @@ def applied(
             else:
                 extra.pop(_EXTRA[attribute], None)
         elif attribute == "RedrivePolicy":
-            fields["dead_letter"], fields["max_receives"] = _target(context, store, name, value)
+            fields["dead_letter"], fields["max_receives"] = _target(
+                context, store, name, value, said.get("RedrivePolicy", value)
+            )
         elif attribute != "FifoQueue":
             fields.update(_FIELDS[attribute](value))
     changed = replace(settings, extra=extra, **fields)
-    if extra.get("fifo_throughput_limit") == "perMessageGroupId" and changed.dedup_scope != "group":
+    scope = extra.get("deduplication_scope", _scope(changed))
+    if extra.get("fifo_throughput_limit") == "perMessageGroupId" and scope != "messageGroup":
         reason = "The perMessageGroupId value is allowed only when the value for DeduplicationScope is messageGroup."
         raise errors.invalid_attribute_value("FifoThroughputLimit", reason)
     return changed
@@ -242,7 +265,6 @@ def applied(
 
 _FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "ContentBasedDeduplication": lambda value: {"content_dedup": value == "true"},
-    "DeduplicationScope": lambda value: {"dedup_scope": "group" if value == "messageGroup" else "queue"},
     "DelaySeconds": lambda value: {"delay_s": int(value)},
     "MessageRetentionPeriod": lambda value: {"retention_s": int(value)},
     "VisibilityTimeout": lambda value: {"visibility_timeout_s": int(value)},
@@ -250,7 +272,23 @@ _FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 }
 
 
-def _target(context: Context, store: Store, name: str, value: str) -> tuple[str | None, int | None]:
+def _with_one_encryption(extra: Mapping[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
+    """What is kept, without the kind of encryption that another takes the place of."""
+    left = dict(extra)
+    if changes.get("KmsMasterKeyId"):
+        if changes.get("SqsManagedSseEnabled") == "true":
+            text = (
+                "You can use one type of server-side encryption (SSE) at one time. "
+                "You can either enable KMS SSE or SQS SSE."
+            )
+            raise SqsError("InvalidAttributeValue", "InvalidAttributeValue", 400, text, namespace=MODEL)
+        left.pop(_EXTRA["SqsManagedSseEnabled"], None)
+    elif changes.get("SqsManagedSseEnabled") == "true":
+        left.pop(_EXTRA["KmsMasterKeyId"], None)
+    return left
+
+
+def _target(context: Context, store: Store, name: str, value: str, said: str) -> tuple[str | None, int | None]:
     """The dead-letter queue that a policy names, and after how many receives."""
     if not value:
         return None, None
@@ -258,15 +296,14 @@ def _target(context: Context, store: Store, name: str, value: str) -> tuple[str 
     target = context.of_arn(policy["deadLetterTargetArn"])
     info = store.queues.get(target or "")
     if target is None or info is None:
-        raise errors.invalid_value(value, "RedrivePolicy", "Dead letter target does not exist.")
+        raise errors.redrive_policy(said, "Dead letter target does not exist.")
     if target == name:
-        raise errors.invalid_value(value, "RedrivePolicy", "Dead letter target must not be the queue itself.")
+        raise errors.redrive_policy(said, "Dead letter target must not be the queue itself.")
     if is_fifo(info) != name.endswith(".fifo"):
-        reason = "Dead-letter queue must be same type of queue as the source."
-        raise errors.invalid_value(value, "RedrivePolicy", reason)
+        raise errors.redrive_policy(said, "Dead-letter queue must be same type of queue as the source.")
     allow = json.loads(kept(info.settings, "redrive_allow_policy", None) or '{"redrivePermission": "allowAll"}')
     permission, sources = allow["redrivePermission"], allow.get("sourceQueueArns", [])
     if permission == "denyAll" or (permission == "byQueue" and context.arn(name) not in sources):
         reason = "Dead letter target does not allow this queue to use it, see its RedriveAllowPolicy."
-        raise errors.invalid_value(value, "RedrivePolicy", reason)
+        raise errors.redrive_policy(said, reason)
     return target, policy["maxReceiveCount"]

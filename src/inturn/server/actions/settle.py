@@ -1,7 +1,7 @@
 """What is done with messages that were received: DeleteMessage, ChangeMessageVisibility, and their batches.
 
-A standard queue takes a receipt handle whose visibility timeout has passed, as long as nobody else has the message: the
-delete is then done once more without the lease. A FIFO queue refuses it.
+A standard queue takes a receipt handle whose visibility timeout has passed, as long as nobody else has the message:
+what is asked for is then done once more without the lease. A FIFO queue refuses it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -110,7 +110,7 @@ def change_message_visibility(context: Context, params: ChangeMessageVisibility)
     """Keep a message for longer or shorter, in seconds from now."""
     queue = context.queue(params.queue_url)
     change = _keeping(context, queue, params.receipt_handle, params.visibility_timeout)
-    return Settle(queue.name, partial(_kept, context, change, params.receipt_handle), (change,))
+    return Settle(queue.name, partial(_kept, context, queue, change, params.receipt_handle), (change,))
 
 
 def _keeping(context: Context, queue: QueueInfo, handle: str, visibility_s: int | None) -> Change:
@@ -135,14 +135,20 @@ def _keeping(context: Context, queue: QueueInfo, handle: str, visibility_s: int 
 def _refused(handle: str, verdict: Verdict) -> SqsError | None:
     if verdict is Verdict.DONE:
         return None
-    if verdict is Verdict.GONE:
+    if verdict is not Verdict.EXPIRED:  # gone, or another receiver's
         reason = "Message does not exist or is not available for visibility timeout change."
         return errors.invalid_value(handle, "ReceiptHandle", reason)
     return errors.message_not_inflight("The specified message isn't in flight.")
 
 
-def _kept(context: Context, change: Change, handle: str, verdicts: Sequence[Verdict]) -> Empty:
+def _kept(context: Context, queue: QueueInfo, change: Change, handle: str, verdicts: Sequence[Verdict]) -> Any:
     context.attempts.void(change.sequence_number)
+    if verdicts[0] is Verdict.EXPIRED and not is_fifo(queue):
+        return Settle(queue.name, partial(_kept_late, handle), _without_leases([change]))
+    return _kept_late(handle, verdicts)
+
+
+def _kept_late(handle: str, verdicts: Sequence[Verdict]) -> Empty:
     error = _refused(handle, verdicts[0])
     if error is not None:
         raise error
@@ -162,22 +168,36 @@ def change_message_visibility_batch(
         except SqsError as error:
             outcomes.append((entry, error))
     changes = [change for _, change in outcomes if isinstance(change, Change)]
-    return Settle(queue.name, partial(_batch_kept, context, outcomes), changes)
+    return Settle(queue.name, partial(_batch_kept, context, queue, outcomes), changes)
 
 
 def _batch_kept(
     context: Context,
+    queue: QueueInfo,
     outcomes: Sequence[tuple[ChangeMessageVisibilityBatchRequestEntry, Change | SqsError]],
     verdicts: Sequence[Verdict],
+) -> Any:
+    changes = [change for _, change in outcomes if isinstance(change, Change)]
+    for change in changes:
+        context.attempts.void(change.sequence_number)
+    late = [change for change, verdict in zip(changes, verdicts, strict=True) if verdict is Verdict.EXPIRED]
+    if is_fifo(queue) or not late:
+        return _batch_answer(outcomes, verdicts)
+
+    def once_more(others: Sequence[Verdict]) -> ChangeMessageVisibilityBatchAnswer:
+        given = iter(others)
+        return _batch_answer(outcomes, [next(given) if each is Verdict.EXPIRED else each for each in verdicts])
+
+    return Settle(queue.name, once_more, _without_leases(late))
+
+
+def _batch_answer(
+    outcomes: Sequence[tuple[ChangeMessageVisibilityBatchRequestEntry, Change | SqsError]], verdicts: Sequence[Verdict]
 ) -> ChangeMessageVisibilityBatchAnswer:
     answer = ChangeMessageVisibilityBatchAnswer([], [])
     given = iter(verdicts)
     for entry, change in outcomes:
-        if isinstance(change, Change):
-            context.attempts.void(change.sequence_number)
-            error = _refused(entry.receipt_handle, next(given))
-        else:
-            error = change
+        error = change if isinstance(change, SqsError) else _refused(entry.receipt_handle, next(given))
         if error is None:
             answer.successful.append(ChangeMessageVisibilityBatchResultEntry(entry.id))
         else:

@@ -13,7 +13,7 @@ from inturn.server.model import BatchResultErrorEntry, MessageAttributeValue
 _TOKEN: Final = re.compile(rf"[!-~]{{1,{limits.TOKEN_LENGTH}}}")
 _BATCH_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ID_LENGTH}}}")
 _CONTROLS: Final = bytes(set(range(32)) - {9, 10, 13})
-_ATTRIBUTE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_ATTRIBUTE_NAME: Final = re.compile("[A-Za-z0-9_.\u00c0-\u017f-]+")  # the service takes letters with accents too
 _RESERVED: Final = re.compile(r"(aws|amazon)\.", re.IGNORECASE)
 _NUMBER_DIGITS: Final = 38
 
@@ -115,7 +115,7 @@ def attributes_size(attributes: Mapping[str, MessageAttributeValue]) -> int:
     size = 0
     for name, value in attributes.items():
         _check_name(name)
-        size += len(name) + len(utf8(value.data_type)) + len(_value(name, value))
+        size += len(name.encode()) + len(utf8(value.data_type)) + len(_value(name, value))
     return size
 
 
@@ -158,10 +158,7 @@ def _value(name: str, value: MessageAttributeValue) -> bytes:
         raise errors.unsupported_operation(text)
     data = value.binary_value if kind == "Binary" else utf8(value.string_value or "")
     if not data:
-        text = (
-            f"The message attribute '{name}' must contain non-empty message attribute value "
-            f"for message attribute type '{kind}'."
-        )
+        text = f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
         raise errors.invalid_parameter_value(text)
     if kind != "Binary" and not check_text(value.string_value or "", data):
         raise errors.invalid_parameter_value(errors.invalid_message_contents().message)

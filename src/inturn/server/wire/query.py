@@ -23,10 +23,14 @@ from inturn.server.wire.params import params_of
 from inturn.server.wire.xml import answer_text, error_text
 
 CONTENT_TYPE: Final = "text/xml"
+_NO_CALL: Final = errors.unknown_operation().query_code
 
 _ESCAPES: Final = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+
+_QUEUE: Final = re.compile(rb"(?:/[^/]+)*/[0-9]{12}/[^/]+")
+_NOT_OF_QUEUES: Final = {"CreateQueue", "ListQueues"}  # which the service does not do at a queue's own URL
 
 _KEYS: Final = ("Name", "Key", "key")
 _VALUES: Final = ("Value", "value")
@@ -44,9 +48,9 @@ def parse(request: Request) -> Call:
     fields = _fields(query, request.body if request.method != "GET" else b"")
     name = fields.get("Action")
     if name is None:
-        raise errors.missing_action("the parameter Action")
+        raise errors.unknown_operation()
     action = ACTIONS.get(name)
-    if action is None:
+    if action is None or (name in _NOT_OF_QUEUES and _QUEUE.fullmatch(path)):
         raise errors.invalid_action(name)
     readers = _READERS[name]
     tree = _members(_tree(fields, readers), readers, "")
@@ -62,12 +66,18 @@ def answered(action: str, answer: Shape, request_id: str) -> Response:
 
 
 def refused(error: errors.SqsError, request_id: str) -> Response:
-    """An error."""
+    """An error; of a request that is no call, a browser's for example, the service says only that."""
+    if error.query_code == _NO_CALL:
+        return Response(error.status, f"<{_NO_CALL}/>".encode(), CONTENT_TYPE, _headers(request_id))
     return _document(error.status, error_text(error, request_id), request_id)
 
 
 def _document(status: int, text: str, request_id: str) -> Response:
-    return Response(status, text.encode(), CONTENT_TYPE, ((b"x-amzn-RequestId", request_id.encode()),))
+    return Response(status, text.encode(), CONTENT_TYPE, _headers(request_id))
+
+
+def _headers(request_id: str) -> tuple[tuple[bytes, bytes], ...]:
+    return ((b"x-amzn-RequestId", request_id.encode()),)
 
 
 def _fields(*forms: bytes) -> dict[str, str]:

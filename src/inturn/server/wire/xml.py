@@ -45,7 +45,7 @@ def escaped(text: str) -> str:
     if _NO_XML.search(text):
         text = _NO_XML.sub("\ufffd", text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&quot;").replace("\r", "&#13;")
+    return text.replace('"', "&quot;").replace("\r", "&#xD;")
 
 
 _TEXTS: Final[dict[type[inspect.Type], Callable[[Any], str]]] = {
