@@ -28,28 +28,13 @@ def test_a_queue_is_made_found_and_deleted(sqs: Endpoint) -> None:
     assert sqs.refused(sqs.client.delete_queue, QueueUrl=sqs.url("plain")) == no_queue(sqs)
 
 
-def test_a_deleted_queue_can_be_made_anew_after_a_minute_and_is_empty(sqs: Endpoint) -> None:
+def test_a_deleted_queue_can_be_made_anew_at_once_and_is_empty(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     sqs.client.send_message(QueueUrl=url, MessageBody="old")
     sqs.client.delete_queue(QueueUrl=url)
-    text = "You must wait 60 seconds after deleting a queue before you can create another with the same name."
-    sqs.clock.pass_s(59.9)
-    told = sqs.refused(sqs.queue, name="plain")
-    assert told == ("AWS.SimpleQueueService.QueueDeletedRecently", text)
-    assert sqs.status(sqs.queue, name="plain") == 400
-    sqs.queue("another")
-    sqs.clock.pass_s(0.1)
     sqs.queue("plain", VisibilityTimeout=7)
     assert sqs.bodies(url) == []
     assert sqs.attributes(url)["VisibilityTimeout"] == "7"
-
-
-def test_only_the_last_minutes_deletes_are_remembered(sqs_json: Endpoint) -> None:
-    context = sqs_json.app._context
-    for name in ("a", "b", "a"):
-        sqs_json.client.delete_queue(QueueUrl=sqs_json.queue(name))
-        sqs_json.clock.pass_s(60)
-    assert list(context.deleted) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["", "a" * 81, "with space", "dots.in.it", "late.fifo", "ü"])

@@ -265,6 +265,3 @@ HTTP_LINGER_S: Final = 2.0
 
 HOSTS: Final = 64
 """Of how many names by which clients call an endpoint without keys it is kept at hand whether they are its own."""
-
-RECREATE_S: Final = 60
-"""How long after a queue was deleted no other of its name can be made over SQS."""

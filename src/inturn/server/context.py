@@ -51,7 +51,6 @@ class Context:
         place: how queues are named.
         sender: who asks: the id of an access key; "" if nobody must say.
         attempts: which receives can be asked for again.
-        deleted: which queues were deleted in the last minute, and when, in milliseconds since 1970; the oldest first.
             Only who is in a transaction looks at it or changes it, and a restart forgets it.
         trace: what the request's X-Amzn-Trace-Id says; "" if it has none.
         on_move: called in the event loop with the name of a queue that a move task begins to move from.
@@ -61,7 +60,6 @@ class Context:
     place: Place
     sender: str = ""
     attempts: Attempts = field(default_factory=Attempts)
-    deleted: dict[str, int] = field(default_factory=dict)
     trace: str = ""
     on_move: Callable[[str], None] = lambda _name: None
 

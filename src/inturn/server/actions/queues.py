@@ -58,9 +58,6 @@ def create_queue(context: Context, params: CreateQueue) -> Command[CreateQueueAn
                 if has.get(attribute, "") != value:
                     raise errors.other_attribute(attribute)
             return answer
-        deleted_ms = context.deleted.get(name)
-        if deleted_ms is not None and deleted_ms <= now_ms < deleted_ms + limits.RECREATE_S * 1000:
-            raise errors.queue_deleted_recently()
         made = settings.applied(context, store, name, None, changes, params.attributes)
         if params.tags:
             made = replace(made, extra={**made.extra, "tags": dict(params.tags)})
@@ -78,17 +75,15 @@ def _check_name(name: str, *, fifo: bool) -> None:
 
 
 def delete_queue(context: Context, params: DeleteQueue) -> Command[Empty]:
-    """Delete a queue and what is in it."""
+    """Delete a queue and what is in it.
+
+    The service then lets a minute pass before there may be another of the name; here it is gone at once, so there may.
+    """
     name = context.name(params.queue_url)
 
-    def delete(store: Store, now_ms: int) -> Empty:
+    def delete(store: Store, _now_ms: int) -> Empty:
         queue_in(store, name)
         store.save(name, None)
-        deleted = context.deleted
-        deleted.pop(name, None)  # so that it is the last
-        deleted[name] = now_ms
-        while deleted[oldest := next(iter(deleted))] <= now_ms - limits.RECREATE_S * 1000:
-            del deleted[oldest]
         return Empty()
 
     return asking(delete)
