@@ -116,13 +116,19 @@ def _document(name: str, text: str) -> str:
     except (ValueError, RecursionError):
         document = None
     if name == "Policy":
-        if not isinstance(document, dict):
+        if not (isinstance(document, dict) and _has_statements(document)):
             raise errors.invalid_attribute_value(name)
         return text
     if not isinstance(document, dict):
         kind = "Redrive policy" if name == "RedrivePolicy" else "Redrive allow policy"
         raise errors.invalid_value(text, name, f"{kind} is not a valid JSON map.")
     return _redrive(text, document) if name == "RedrivePolicy" else _redrive_allow(text, document)
+
+
+def _has_statements(policy: Mapping[str, Any]) -> bool:
+    """Whether a policy's statements are objects, if it has any; one needs no list."""
+    statements = policy.get("Statement", [])
+    return all(isinstance(each, dict) for each in (statements if isinstance(statements, list) else [statements]))
 
 
 def _redrive(text: str, policy: Mapping[str, Any]) -> str:
@@ -134,26 +140,34 @@ def _redrive(text: str, policy: Mapping[str, Any]) -> str:
         if part not in {"deadLetterTargetArn", "maxReceiveCount"}:
             reason = f"Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount], not {part}."
             raise errors.invalid_value(text, "RedrivePolicy", reason)
-    count = policy["maxReceiveCount"]
+    target, count = policy["deadLetterTargetArn"], policy["maxReceiveCount"]
+    if not isinstance(target, str):
+        raise errors.invalid_value(text, "RedrivePolicy", "Invalid value for deadLetterTargetArn.")
     number = int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 6 else count
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= limits.MAX_RECEIVES:
+        shown = "of another kind" if isinstance(count, dict | list) else count
         reason = (
-            f"Invalid value for maxReceiveCount: {count}, "
+            f"Invalid value for maxReceiveCount: {shown}, "
             f"valid values are from 1 to {limits.MAX_RECEIVES} both inclusive."
         )
         raise errors.invalid_value(text, "RedrivePolicy", reason)
-    return _compact({"deadLetterTargetArn": str(policy["deadLetterTargetArn"]), "maxReceiveCount": number})
+    return _compact({"deadLetterTargetArn": target, "maxReceiveCount": number})
 
 
 def _redrive_allow(text: str, policy: Mapping[str, Any]) -> str:
+    for part in policy:
+        if part not in {"redrivePermission", "sourceQueueArns"}:
+            reason = f"Only following attributes are supported: [redrivePermission, sourceQueueArns], not {part}."
+            raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
     permission, arns = policy.get("redrivePermission"), policy.get("sourceQueueArns")
-    if permission not in {"allowAll", "denyAll", "byQueue"}:
+    if not isinstance(permission, str) or permission not in {"allowAll", "denyAll", "byQueue"}:
         reason = "Redrive permission must be one of: allowAll, denyAll, byQueue."
         raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
     if (permission == "byQueue") != bool(arns):
         reason = "The sourceQueueArns parameter goes with the redrivePermission byQueue, and only with it."
         raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
-    if arns and (not isinstance(arns, list) or len(arns) > _ALLOWED_SOURCES):
+    is_list = isinstance(arns, list) and all(isinstance(each, str) for each in arns)
+    if arns and (not is_list or len(arns) > _ALLOWED_SOURCES):
         reason = f"The sourceQueueArns parameter is a list of at most {_ALLOWED_SOURCES} ARNs."
         raise errors.invalid_value(text, "RedriveAllowPolicy", reason)
     return _compact(dict(policy))
