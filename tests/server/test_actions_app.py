@@ -117,6 +117,15 @@ def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: st
     assert b"secret" not in response.body
 
 
+def test_an_answer_that_cannot_be_put_into_bytes_is_told_as_a_fault(tmp_path: Path) -> None:
+    place = SimpleNamespace(account="000000000000", region="us-east-1", base_url="http://\ud800/")
+    with inturn.open(tmp_path / "q.db") as db:
+        db.queue("q")
+        app = App(db, place)
+        assert ask(app, boto_halves.request("json", "ListQueues", {})).status == 500
+    assert app.counts.requests == Counter({("ListQueues", "InternalFailure"): 1})
+
+
 def test_a_database_that_is_closed(tmp_path: Path) -> None:
     db = inturn.open(tmp_path / "q.db")
     db.close()

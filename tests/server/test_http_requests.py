@@ -1,5 +1,8 @@
 """What the reader makes of bytes: what is taken, what is refused and how, and that cutting them changes nothing."""
 
+import gc
+import weakref
+
 import httptools
 import pytest
 from hypothesis import given
@@ -162,6 +165,20 @@ def test_what_never_ends_is_refused_before_it_fills_the_memory(start: bytes) -> 
         fed += 1000
         assert fed <= SMALL.header_bytes + HTTP_READ_BYTES + 1000
     assert reader.refused == 431
+
+
+def test_what_has_come_of_a_request_is_let_go_of_at_once() -> None:
+    refused = read(chunked(b"a" * 15, b"b" * 15))
+    assert (refused.refused, refused._body) == (413, b"")
+    reader = read(post(b"a" * 20)[:-1])
+    kept = weakref.ref(reader)
+    gc.disable()
+    try:
+        reader.close()
+        del reader
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_a_request_to_change_the_protocol_is_read_as_any_other() -> None:

@@ -128,7 +128,7 @@ class _Handle(msgspec.Struct):
 def _source_arn(handle: str) -> str:
     try:
         return msgspec.json.decode(base64.b64decode(handle, validate=True), type=_Handle).source_arn
-    except ValueError:
+    except (ValueError, RecursionError):
         raise invalid_parameter_value(f"Value {handle} for parameter TaskHandle is invalid.") from None
 
 

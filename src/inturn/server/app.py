@@ -139,14 +139,17 @@ class App:
     def _done(self, reply: Reply, call: Call, began: float, answer: Any, error: BaseException | None) -> None:
         if error is not None:
             self._refuse(reply, call.action, call.protocol, began, error)
-        elif isinstance(answer, Command):  # to be done next
-            try:
+            return
+        try:
+            if isinstance(answer, Command):  # to be done next
                 self._post(reply, answer, partial(self._done, reply, call, began))
-            except Exception as failed:  # noqa: BLE001 - as above
-                self._refuse(reply, call.action, call.protocol, began, failed)
-        else:
-            self.counts.add(call.action, "", time.perf_counter() - began)
-            reply(wire.answered(call, answer, self._id()))
+                return
+            response = wire.answered(call, answer, self._id())
+        except Exception as failed:  # noqa: BLE001 - as above
+            self._refuse(reply, call.action, call.protocol, began, failed)
+            return
+        self.counts.add(call.action, "", time.perf_counter() - began)
+        reply(response)
 
     def _refuse(self, reply: Reply, action: str, protocol: wire.Protocol, began: float, error: BaseException) -> None:
         told = errors.told(error)

@@ -219,7 +219,8 @@ class _Connection(asyncio.BufferedProtocol):
         exchange, self._current = self._current, None
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()
-        del self._reader  # it and its parser hold each other
+        self._reader.close()
+        del self._reader
         self._server.lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the bound is ours

@@ -109,6 +109,12 @@ class Reader:
             break
         if self._fed > self._limits.header_bytes + bounds.HTTP_READ_BYTES and not self.refused:
             self.refused = 431  # headers or trailers without end
+        if self.refused:
+            self._body = b""  # it may be large, and nobody will have it
+
+    def close(self) -> None:
+        """Read no more. It and its parser hold each other, and with them what came of a body, until this is called."""
+        del self._parser
 
     def _without_upgrade(self) -> bytes:
         """Go back to where a request began, and give its head again without the protocol that it asked for.

@@ -122,7 +122,7 @@ def _document(name: str, text: str) -> str:
     except (ValueError, RecursionError):
         document = None
     if name == "Policy":
-        if not isinstance(document, dict):
+        if not (isinstance(document, dict) and _has_statements(document)):
             raise errors.invalid_attribute_value(name)
         return text
     if name == "RedriveAllowPolicy":
@@ -130,6 +130,12 @@ def _document(name: str, text: str) -> str:
     if not isinstance(document, dict):
         raise errors.redrive_policy(text, "Redrive policy is not a valid JSON map.")
     return _redrive(text, document)
+
+
+def _has_statements(policy: Mapping[str, Any]) -> bool:
+    """Whether a policy's statements are objects, if it has any; one needs no list."""
+    statements = policy.get("Statement", [])
+    return all(isinstance(each, dict) for each in (statements if isinstance(statements, list) else [statements]))
 
 
 def _redrive(text: str, policy: Mapping[str, Any]) -> str:
@@ -141,8 +147,9 @@ def _redrive(text: str, policy: Mapping[str, Any]) -> str:
     count = policy["maxReceiveCount"]
     number = int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 6 else count
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= limits.MAX_RECEIVES:
+        shown = "of another kind" if isinstance(count, dict | list) else count
         reason = (
-            f"Invalid value for maxReceiveCount: {count}, "
+            f"Invalid value for maxReceiveCount: {shown}, "
             f"valid values are from 1 to {limits.MAX_RECEIVES} both inclusive."
         )
         raise errors.redrive_policy(text, reason)

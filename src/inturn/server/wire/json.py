@@ -49,8 +49,9 @@ def answered(answer: Shape, request_id: str) -> Response:
 
 
 def refused(error: SqsError, request_id: str) -> Response:
-    """An error."""
-    body = _encode({"__type": error.namespace + error.code, "message": error.message})
+    """An error; half a surrogate pair, which JSON within JSON can have and UTF-8 cannot, is told as a question mark."""
+    message = error.message.encode(errors="replace").decode()
+    body = _encode({"__type": error.namespace + error.code, "message": message})
     headers = (
         (b"x-amzn-RequestId", request_id.encode()),
         (b"x-amzn-query-error", f"{error.query_code};{error.fault}".encode()),
