@@ -93,7 +93,7 @@ test("a heart that beats keeps a message", async () => {
   let times = 0;
   const handleMessage = async (message) => {
     times += 1;
-    await sleep(3000);
+    await sleep(2500); // longer than a message is hidden, and not when the heart beats
     return message;
   };
   const consumers = Array.from({ length: 2 }, () => consumer(queue, { handleMessage, visibilityTimeout: 2, heartbeatInterval: 1 }));

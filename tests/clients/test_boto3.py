@@ -479,6 +479,17 @@ def test_a_presigned_url(query: Any, serving: Serving) -> None:
             assert (refusal.status, b"<Code>SignatureDoesNotMatch</Code>" in refusal.read()) == (403, True)
 
 
+def test_a_presigned_url_made_of_json_lacks_the_action(sqs: Any) -> None:
+    url = made(sqs)
+    parameters = {"QueueUrl": url, "MessageBody": "x"}
+    signed = sqs.generate_presigned_url("send_message", Params=parameters, ExpiresIn=60, HttpMethod="GET")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(signed, timeout=DEADLINE_S)  # noqa: S310 - this machine's
+    with caught.value as refusal:
+        assert refusal.status in {400, 403}
+    assert bodies(sqs, url) == []
+
+
 def test_it_may_be_reached_by_another_name_than_its_queues_have(serving: Serving) -> None:
     by_name = client(serving, url=serving.local_url)
     url = made(by_name)

