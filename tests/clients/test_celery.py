@@ -1,0 +1,152 @@
+"""celery's workers over kombu's SQS transport against the endpoint: processes of their own, as a user starts them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from kombu.utils.url import safequote
+from serving import DEADLINE_S, REGION, Serving, unique
+
+HERE = Path(__file__).parent
+
+
+class Celery:
+    """An application with a queue of its own."""
+
+    def __init__(self, serving: Serving, folder: Path, queue: str) -> None:
+        self.queue = unique(queue)
+        self._folder = folder
+        self._file = folder / "done"
+        self._file.touch()
+        self._workers: list[subprocess.Popen[bytes]] = []
+        key = serving.key
+        self._environment = serving.environment(folder) | {
+            "TEST_BROKER": f"sqs://{safequote(key.id)}:{safequote(key.secret)}@localhost:{serving.port}",
+            "TEST_QUEUE": self.queue,
+            "TEST_FILE": str(self._file),
+            "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):  # the broker's URL has them
+            del self._environment[name]
+        self._sqs = boto3.client(
+            "sqs",
+            endpoint_url=serving.url,
+            region_name=REGION,
+            aws_access_key_id=key.id,
+            aws_secret_access_key=key.secret,
+        )
+
+    def run(self, code: str) -> None:
+        """Run a program that uses the tasks."""
+        command = [sys.executable, "-c", f"from celery_tasks import *\n{code}"]
+        subprocess.run(command, env=self._environment, check=True, timeout=DEADLINE_S)
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start a worker."""
+        name = f"worker{len(self._workers)}"
+        command = [sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", "-n", f"{name}@%h", *arguments]
+        with (self._folder / f"{name}.log").open("wb") as log:
+            worker = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, start_new_session=True)
+        self._workers.append(worker)
+        return worker
+
+    def done(self) -> list[list[Any]]:
+        """What the tasks wrote down."""
+        return [json.loads(line) for line in self._file.read_text().splitlines()]
+
+    def logs(self) -> str:
+        """What the workers said."""
+        return "\n".join(path.read_text() for path in sorted(self._folder.glob("*.log")))
+
+    def wait_until(self, is_so: Callable[[list[list[Any]]], bool]) -> None:
+        """Wait until what was done is as it should be."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_so(self.done()):
+            assert time.monotonic() < deadline, f"{self.done()}\n{self.logs()}"
+            assert any(worker.poll() is None for worker in self._workers), self.logs()
+            time.sleep(0.05)
+
+    def wait_until_empty(self) -> None:
+        """Wait until every message was acknowledged."""
+        url = self._sqs.get_queue_url(QueueName=self.queue)["QueueUrl"]
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            told = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+            left = {name: value for name, value in told.items() if "NumberOfMessages" in name and value != "0"}
+            if not left:
+                return
+            assert time.monotonic() < deadline, f"{left}\n{self.logs()}"
+            time.sleep(0.05)
+
+    def stop(self) -> list[int]:
+        """End the workers as celery has it, warmly; their exit codes."""
+        for worker in self._workers:
+            worker.terminate()
+        return [worker.wait(DEADLINE_S) for worker in self._workers]
+
+    def kill(self) -> None:
+        for worker in self._workers:
+            if worker.poll() is None:
+                os.killpg(worker.pid, signal.SIGKILL)
+                worker.wait()
+
+
+@pytest.fixture
+def celery(request: pytest.FixtureRequest, serving: Serving, tmp_path: Path) -> Iterator[Celery]:
+    celery = Celery(serving, tmp_path, request.param)
+    yield celery
+    celery.kill()
+
+
+@pytest.mark.parametrize("celery", ["tasks"], indirect=True)
+def test_each_task_is_run_once(celery: Celery) -> None:
+    celery.run(
+        "for number in range(20): step.delay('g', number)\n"
+        "again.delay('rejected')\n"
+        "retried.delay('retried')\n"
+        "step.apply_async(('later', 0), countdown=1)\n"
+        "step.apply_async(('by SQS', 0), DelaySeconds=1)\n"
+    )
+    celery.start("--concurrency", "2")
+    celery.wait_until(lambda done: len(done) >= 26)
+    celery.wait_until_empty()
+    assert celery.stop() == [0], celery.logs()
+    once = [["g", number] for number in range(20)] + [["later", 0], ["by SQS", 0]]
+    assert sorted(celery.done()) == sorted([*once, ["rejected"], ["rejected"], ["retried"], ["retried"]])
+
+
+GROUPS, LENGTH = 3, 8
+
+
+@pytest.mark.parametrize("celery", ["tasks.fifo"], indirect=True)
+def test_groups_keep_their_order_with_many_workers_one_of_which_dies(celery: Celery, serving: Serving) -> None:
+    celery.run(
+        f"for number in range({LENGTH}):\n"
+        f"    for group in range({GROUPS}):\n"
+        "        task = hang if (group, number) == (1, 2) else step\n"
+        "        task.apply_async((f'g{group}', number), MessageGroupId=f'g{group}')\n"
+        "        step.apply_async(('twice', number), MessageGroupId='t', MessageDeduplicationId=str(number))\n"
+    )
+    workers = [celery.start("--concurrency", "1") for _ in range(2)]
+    celery.wait_until(lambda done: any(each[0] == "worker" for each in done))
+    (hanging,) = (pid for name, pid, *_ in celery.done() if name == "worker")
+    (dying,) = (each for each in workers if os.getpgid(hanging) == each.pid)
+    os.killpg(dying.pid, signal.SIGKILL)
+    steps = {f"g{group}": list(range(LENGTH)) for group in range(GROUPS)} | {"twice": list(range(LENGTH))}
+
+    def by_group(done: list[list[Any]]) -> dict[str, list[int]]:
+        ended = [each for each in done if each[0] in steps and len(each) == 2]
+        return {name: [number for group, number in ended if group == name] for name in steps}
+
+    celery.wait_until(lambda done: sum(map(len, by_group(done).values())) >= (GROUPS + 1) * LENGTH)
+    celery.wait_until_empty()
+    assert sorted(celery.stop()) == [-signal.SIGKILL, 0], celery.logs()
+    assert by_group(celery.done()) == steps
