@@ -130,6 +130,14 @@ class Desk:
         """What a session receives."""
         return self.receive_each(Want(limit, None, lock.group, lock.gate.token), queue=queue)[0]
 
+    def purge(self, queue: str = "q") -> None:
+        with self.store.transaction():
+            self.store.save(queue, self.store.queues[queue], purge=True)
+
+    def remove(self, queue: str = "q") -> None:
+        with self.store.transaction():
+            self.store.save(queue, None)
+
     def parked(self, queue: str = "q") -> list[ParkedGroup]:
         with self.store.transaction():
             return self.store.parked(self.store.queues[queue], 100)

@@ -142,8 +142,8 @@ class MemoryStore:
             taken = []
         queue.tokens += bool(taken) and want.token is None
         token = queue.tokens if want.token is None else want.token
-        holds = [] if taken else [message.hold for message in kept.messages.values()]
-        queue.due_ms = min((hold.until_ms for hold in holds if hold and hold.until_ms is not None), default=None)
+        if not taken:
+            self._look_ahead(kept)
         visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
         for message in taken:
             message.hold = delivery.leased(message.hold, token, visibility_ms, now_ms)
@@ -190,6 +190,13 @@ class MemoryStore:
             for message in queue.messages.values():
                 message.hold = message.hold and delivery.set_right(message.hold, now_ms)
             queue.gates = {group: session.set_right(gate, now_ms) for group, gate in queue.gates.items()}
+
+    @staticmethod
+    def _look_ahead(queue: _Queue) -> None:
+        """See when a lease, a delay or a lock is over."""
+        ends = [message.hold.until_ms for message in queue.messages.values() if message.hold]
+        ends += [gate.until_ms for gate in queue.gates.values()]
+        queue.info.due_ms = min((end for end in ends if end is not None), default=None)
 
     def _free(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
         """The groups of which something can be received, the oldest first."""
@@ -316,7 +323,7 @@ class MemoryStore:
         self._look_at_clock(now_ms)
         if request.verb is Verb.LOCK:
             self._tidy(kept, now_ms)
-            queue.due_ms = None
+            self._look_ahead(kept)
         if group is None:
             free = (messages[0].entry.group for messages in self._free(kept, now_ms))
             group = next((each for each in free if each is not None and not self._is_held(kept, each, now_ms)), None)
