@@ -2,15 +2,33 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Content, Delivery, Depth, Draft, Entry, GroupView, QueueInfo, QueueSettings, Sent, Want
-from inturn.store.base import Store
+from inturn.core.envelope import (
+    Content,
+    Delivery,
+    Depth,
+    Draft,
+    Entry,
+    GroupView,
+    ParkedGroup,
+    QueueInfo,
+    QueueSettings,
+    Sent,
+    Want,
+)
+from inturn.core.session import Answer, Request, Verb
+from inturn.store.base import SessionStore, Store
 from inturn.store.memory import MemoryStore
 from inturn.store.sqlite import SqliteStore
 
-STORES: dict[str, Callable[[Path], Store]] = {
+
+class QueueStore(Store, SessionStore, Protocol):
+    """What every store of queues can do."""
+
+
+STORES: dict[str, Callable[[Path], QueueStore]] = {
     "memory": lambda path: MemoryStore(),
     "sqlite": lambda path: SqliteStore(str(path / "q.db"), durable=False),
 }
@@ -19,7 +37,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
 class Desk:
     """Every call is a transaction of its own, at the time ``now`` in milliseconds."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: QueueStore) -> None:
         self.store = store
         self.now = 1_000_000
 
@@ -84,13 +102,53 @@ class Desk:
         with self.store.transaction():
             return self.store.settle(self.store.queues[queue], changes, self.now)
 
+    def defer(self, *got: Delivery, **more: Any) -> list[Verdict]:
+        return self.change(Act.DEFER, *got, **more)
+
+    def fetch(self, number: int, *, queue: str = "q", lock: Answer | None = None) -> list[Delivery]:
+        """A deferred message, within a session or without."""
+        want = Want(1, None, lock.group, lock.gate.token, number) if lock else Want(1, number=number)
+        return self.receive_each(want, queue=queue)[0]
+
+    def cancel(self, *numbers: int, queue: str = "q") -> list[Verdict]:
+        return self.settle(*(Change(number, None, Act.CANCEL) for number in numbers), queue=queue)
+
+    def ask(self, group: str | None, verb: Verb, *, queue: str = "q", s: float = 0, **more: Any) -> Answer:
+        """Ask for something about a group."""
+        request = Request(verb, ms=round(s * 1000), **more)
+        with self.store.transaction():
+            return self.store.session(self.store.queues[queue], group, request, self.now)
+
+    def lock(self, group: str | None = None, *, queue: str = "q", s: float = 10) -> Answer:
+        return self.ask(group, Verb.LOCK, queue=queue, s=s)
+
+    def hold(self, lock: Answer, verb: Verb, *, queue: str = "q", **more: Any) -> Answer:
+        """What the holder of a lock asks."""
+        return self.ask(lock.group, verb, queue=queue, token=lock.gate.token, **more)
+
+    def within(self, lock: Answer, limit: int = 1, *, queue: str = "q") -> list[Delivery]:
+        """What a session receives."""
+        return self.receive_each(Want(limit, None, lock.group, lock.gate.token), queue=queue)[0]
+
+    def purge(self, queue: str = "q") -> None:
+        with self.store.transaction():
+            self.store.save(queue, self.store.queues[queue], purge=True)
+
+    def remove(self, queue: str = "q") -> None:
+        with self.store.transaction():
+            self.store.save(queue, None)
+
+    def parked(self, queue: str = "q") -> list[ParkedGroup]:
+        with self.store.transaction():
+            return self.store.parked(self.store.queues[queue], 100)
+
     def wait(self, seconds: float) -> None:
         """Move the clock; back, if negative."""
         self.now += round(seconds * 1000)
 
-    def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", pending: bool = False) -> list[Entry]:
+    def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", **which: Any) -> list[Entry]:
         with self.store.transaction():
-            return self.store.read(self.store.queues[queue], after, limit, pending=pending)
+            return self.store.read(self.store.queues[queue], after, limit, **which)
 
     def bodies(self, **more: Any) -> list[str]:
         return [str(entry.body) for entry in self.read(**more)]

@@ -281,7 +281,7 @@ def test_depth_tells_what_is_in_flight_and_what_is_delayed(desk: Desk) -> None:
     desk.send("d1", delay_ms=5_000)
     desk.receive(3, visibility_s=30)
     desk.nack(*desk.receive(1), s=10)
-    assert desk.depth() == (5, 3, 2, desk.info().last)
+    assert desk.depth() == (5, 3, 2, desk.info().last, 0)
     desk.wait(30)
     assert desk.depth()[:3] == (5, 0, 0)
     desk.ack(*desk.receive())

@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from inturn.core.delivery import Act, Change
+from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Delivery, Want
+from inturn.core.session import Answer, Verb
 
 GROUPS = st.sampled_from(["a", "b", "c", None])
 QUEUES = st.sampled_from(["q", "dead"])
@@ -22,6 +23,7 @@ class Stores(RuleBasedStateMachine):
 
     kind = "sqlite"
     deliveries: Bundle[tuple[str, Delivery]] = Bundle("deliveries")
+    locks: Bundle[Answer] = Bundle("locks")
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,12 +84,65 @@ class Stores(RuleBasedStateMachine):
     def ack_together(self, many: list[tuple[str, Delivery]]) -> None:
         self.both("ack", *(each for queue, each in many if queue == "q"))
 
-    @rule(many=st.lists(st.tuples(deliveries, st.sampled_from(list(Act)[:3])), min_size=2, max_size=5))
+    @rule(
+        many=st.lists(
+            st.tuples(deliveries, st.sampled_from([Act.ACK, Act.EXTEND, Act.NACK, Act.DEFER])), min_size=2, max_size=5
+        )
+    )
     def settle(self, many: list[tuple[tuple[str, Delivery], Act]]) -> None:
         changes = [
             Change(each.entry.sequence_number, each.token, act, 2_000) for (queue, each), act in many if queue == "q"
         ]
         self.both("settle", *changes)
+
+    @rule(each=deliveries)
+    def defer(self, each: tuple[str, Delivery]) -> None:
+        self.both("defer", each[1], queue=each[0])
+
+    @rule(target=deliveries, each=deliveries)
+    def fetch_again(self, each: tuple[str, Delivery]) -> Any:
+        queue, delivery = each
+        return multiple(*((queue, each) for each in self.both("fetch", delivery.entry.sequence_number, queue=queue)))
+
+    @rule(target=deliveries, at=st.integers(0, 3))
+    def fetch(self, at: int) -> Any:
+        entries = self.both("read", deferred=True)[at:]
+        return multiple(*(("q", each) for entry in entries[:1] for each in self.both("fetch", entry.sequence_number)))
+
+    @rule(at=st.integers(0, 5))
+    def cancel(self, at: int) -> None:
+        self.both("cancel", *(entry.sequence_number for entry in self.both("read")[at : at + 2]))
+
+    @rule(target=locks, group=st.sampled_from(["a", "b", "d", None, None]), s=st.sampled_from([1, 3, 10]))
+    def lock(self, group: str | None, s: float) -> Any:
+        answer = self.both("lock", group, s=s)
+        return multiple(answer) if answer.verdict is Verdict.DONE else multiple()
+
+    @rule(target=deliveries, lock=locks, limit=st.integers(1, 3))
+    def within(self, lock: Answer, limit: int) -> Any:
+        return multiple(*(("q", each) for each in self.both("within", lock, limit)))
+
+    @rule(target=deliveries, lock=locks, at=st.integers(0, 3))
+    def fetch_within(self, lock: Answer, at: int) -> Any:
+        entries = self.both("read", deferred=True)[at : at + 1]
+        found = [each for entry in entries for each in self.both("fetch", entry.sequence_number, lock=lock)]
+        return multiple(*(("q", each) for each in found))
+
+    @rule(lock=locks, verb=st.sampled_from([Verb.LOOK, Verb.GET_STATE, Verb.CLOSE, Verb.PARK]))
+    def hold(self, lock: Answer, verb: Verb) -> None:
+        self.both("hold", lock, verb, note="why")
+
+    @rule(lock=locks, s=st.sampled_from([1, 5]))
+    def renew(self, lock: Answer, s: float) -> None:
+        self.both("hold", lock, Verb.RENEW, s=s)
+
+    @rule(lock=locks, state=st.sampled_from([b"", b"x", None]))
+    def set_state(self, lock: Answer, state: bytes | None) -> None:
+        self.both("hold", lock, Verb.SET_STATE, state=state)
+
+    @rule(group=st.sampled_from(["a", "b"]), verb=st.sampled_from([Verb.PARK, Verb.RESUME, Verb.RESUME]))
+    def decide(self, group: str, verb: Verb) -> None:
+        self.both("ask", group, verb, note="so")
 
     @rule(at=st.integers(0, 3), there=st.booleans())
     def move(self, at: int, there: bool) -> None:
@@ -121,6 +176,10 @@ class Stores(RuleBasedStateMachine):
         for queue in ("q", "dead"):
             self.both("read", queue=queue)
             self.both("read", queue=queue, pending=True)
+            self.both("read", queue=queue, deferred=True)
+            self.both("read", queue=queue, group="a")
+            self.both("read", queue=queue, group="a", deferred=True)
+            self.both("parked", queue=queue)
             self.both("groups", queue=queue)
             self.both("depth", queue=queue)
             self.both("info", queue)

@@ -11,6 +11,11 @@ The rules, as the memory store runs them and every other store is tested against
    for afterwards is refused, whether or not somebody else has the message by then: the token tells.
 4. A message that is given back is in its old place. It has used up an attempt only if it was its turn: one that came
    in a batch behind a message that failed has not.
+5. A deferred message is out of the way: what is behind it goes on. It is given out by its number only, to one at a
+   time, and in nobody's way then either. Given back, it is deferred again. To defer uses up no attempt.
+6. A scheduled message is one that is delayed and that nobody has had yet. It can be cancelled until its time has come.
+
+Who has a whole group for itself is in session.py.
 """
 
 from collections.abc import Iterable
@@ -30,6 +35,7 @@ class Hold(NamedTuple):
         extended: whether the lease was prolonged or shortened by itself.
         since_ms: when it was hidden.
         first_ms: when it was received for the first time.
+        deferred: whether the message is out of the way, to be received by its number only.
     """
 
     until_ms: int | None
@@ -38,6 +44,7 @@ class Hold(NamedTuple):
     extended: bool = False
     since_ms: int = 0
     first_ms: int | None = None
+    deferred: bool = False
 
 
 class Act(IntEnum):
@@ -51,6 +58,10 @@ class Act(IntEnum):
     """It is given back, to be received again after a delay."""
     MOVE = 3
     """It goes into another queue."""
+    DEFER = 4
+    """It is out of the way, to be received by its number only."""
+    CANCEL = 5
+    """It was scheduled, and is not to come."""
 
 
 class Change(NamedTuple):
@@ -83,6 +94,8 @@ class Verdict(Enum):
     """There is no such message any more: acknowledged, purged, or past its retention."""
     HELD = "held"
     """A receiver has it, so nobody else may change it."""
+    LATE = "late"
+    """It is not scheduled any more: its time has come."""
 
 
 def is_hidden(hold: Hold | None, now_ms: int) -> bool:
@@ -90,9 +103,24 @@ def is_hidden(hold: Hold | None, now_ms: int) -> bool:
     return hold is not None and hold.until_ms is not None and hold.until_ms > now_ms
 
 
+def is_leased(hold: Hold | None, now_ms: int) -> bool:
+    """Whether somebody has a message."""
+    return hold is not None and hold.token is not None and is_hidden(hold, now_ms)
+
+
+def is_scheduled(hold: Hold | None, now_ms: int) -> bool:
+    """Whether a message was sent for a later time that has not come."""
+    return hold is not None and hold.token is None and hold.first_ms is None and is_hidden(hold, now_ms)
+
+
+def is_deferred(hold: Hold | None) -> bool:
+    """Whether a message is out of the way of its group."""
+    return hold is not None and hold.deferred
+
+
 def blocks_all(hold: Hold | None, now_ms: int) -> bool:
     """Whether a message is in the way of all of its group."""
-    return hold is not None and hold.token is not None and not hold.extended and is_hidden(hold, now_ms)
+    return hold is not None and not hold.extended and not hold.deferred and is_leased(hold, now_ms)
 
 
 def takes(holds: Iterable[Hold | None], limit: int, now_ms: int) -> int:
@@ -113,17 +141,26 @@ def takes(holds: Iterable[Hold | None], limit: int, now_ms: int) -> int:
 
 def leased(hold: Hold | None, token: int, visibility_ms: int, now_ms: int) -> Hold:
     """A message that has just been received."""
-    attempts, first_ms = (hold.attempts, hold.first_ms) if hold else (0, None)
+    attempts, first_ms, deferred = (hold.attempts, hold.first_ms, hold.deferred) if hold else (0, None, False)
     first_ms = now_ms if first_ms is None else first_ms
-    return Hold(now_ms + visibility_ms, token, attempts + 1, since_ms=now_ms, first_ms=first_ms)
+    return Hold(now_ms + visibility_ms, token, attempts + 1, since_ms=now_ms, first_ms=first_ms, deferred=deferred)
+
+
+def deferred(hold: Hold | None) -> Hold:
+    """A message that is put out of the way."""
+    hold = hold or Hold(None)
+    return Hold(None, None, hold.attempts - (hold.token is not None), first_ms=hold.first_ms, deferred=True)
 
 
 def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
     """Whether the holder of a lease may still change a message; an operator, who has none, may if nobody holds it."""
-    is_leased = hold is not None and hold.token is not None and is_hidden(hold, now_ms)
+    held = is_leased(hold, now_ms)
     if change.token is None:
-        return Verdict.HELD if is_leased else Verdict.DONE
-    mine = is_leased and hold is not None and hold.token == change.token
+        if held:
+            return Verdict.HELD
+        is_late = change.act is Act.CANCEL and not is_scheduled(hold, now_ms)
+        return Verdict.LATE if is_late else Verdict.DONE
+    mine = held and hold is not None and hold.token == change.token
     return Verdict.DONE if mine else Verdict.EXPIRED
 
 
@@ -155,11 +192,13 @@ def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0)
         delay_ms: how long it stays hidden.
         now_ms: the time.
     """
-    used = hold.token is None or is_head
-    attempts = hold.attempts if used else hold.attempts - 1
+    used = hold.token is None or is_head or hold.deferred
+    left = Hold(
+        None, None, hold.attempts if used else hold.attempts - 1, first_ms=hold.first_ms, deferred=hold.deferred
+    )
     if delay_ms:
-        return Hold(now_ms + delay_ms, None, attempts, since_ms=now_ms, first_ms=hold.first_ms)
-    return Hold(None, None, attempts, first_ms=hold.first_ms) if attempts else None
+        return left._replace(until_ms=now_ms + delay_ms, since_ms=now_ms)
+    return left if left.attempts or left.deferred else None
 
 
 def set_right(hold: Hold, now_ms: int) -> Hold:

@@ -169,11 +169,15 @@ class Want(NamedTuple):
         limit: how many messages at most.
         visibility_ms: for how long; None: as the queue says.
         group: of this group only.
+        token: within the session that has this lock, and for as long as it lasts; the group is its group.
+        number: this deferred message only.
     """
 
     limit: int
     visibility_ms: int | None = None
     group: str | None = None
+    token: int | None = None
+    number: int | None = None
 
 
 class Delivery(NamedTuple):
@@ -202,12 +206,14 @@ class Depth(NamedTuple):
         in_flight: those of them that somebody has received, and whose lease is not over.
         delayed: those of them that are hidden for a time and nobody has.
         last: the sequence number that was given out last.
+        deferred: those of all messages that are deferred, whether or not somebody has them.
     """
 
     messages: int
     in_flight: int
     delayed: int
     last: int
+    deferred: int = 0
 
 
 class Why(IntEnum):
@@ -216,6 +222,8 @@ class Why(IntEnum):
     READY = 0
     IN_FLIGHT = 1
     DELAYED = 2
+    LOCKED = 3
+    PARKED = 4
 
 
 class GroupView(NamedTuple):
@@ -223,13 +231,14 @@ class GroupView(NamedTuple):
 
     Attributes:
         group: its name; None for one message without a group.
-        depth: how many messages it has that are not acknowledged.
+        depth: how many messages it has that are neither acknowledged nor deferred.
         head: the sequence number of the first.
         head_sent_ms: when that was sent.
         why: whether it can be received, or why not.
         until_ms: when that changes by itself, if it does.
-        token: whose lease the head is under.
+        token: whose lease the head, or whose lock the group, is under.
         attempts: how often the head has been received.
+        note: why it is parked, if it is.
     """
 
     group: str | None
@@ -240,6 +249,21 @@ class GroupView(NamedTuple):
     until_ms: int | None
     token: int | None
     attempts: int
+    note: str | None = None
+
+
+class ParkedGroup(NamedTuple):
+    """A group that is parked.
+
+    Attributes:
+        group: its name.
+        note: why.
+        parked_ms: when.
+    """
+
+    group: str
+    note: str
+    parked_ms: int
 
 
 def first_number(queue: int) -> int:

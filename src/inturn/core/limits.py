@@ -265,3 +265,6 @@ HTTP_LINGER_S: Final = 2.0
 
 HOSTS: Final = 64
 """Of how many names by which clients call an endpoint without keys it is kept at hand whether they are its own."""
+
+STATE_BYTES: Final = 1_048_576
+"""The longest state of a session."""

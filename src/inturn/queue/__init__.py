@@ -5,5 +5,6 @@ from inturn.queue.drafts import draft
 from inturn.queue.message import Message, Peeked, Receipt
 from inturn.queue.queue import Queue
 from inturn.queue.reader import Reader
+from inturn.queue.session import Session
 
-__all__ = ["Message", "Peeked", "Queue", "QueueSettings", "Reader", "Receipt", "draft"]
+__all__ = ["Message", "Peeked", "Queue", "QueueSettings", "Reader", "Receipt", "Session", "draft"]

@@ -9,11 +9,11 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Content, Delivery, Entry
+from inturn.core.envelope import Content, Delivery, Entry, Want
 from inturn.core.errors import InputError, LeaseExpired
 from inturn.queue.operation import operation
 from inturn.store.base import Store
-from inturn.store.commands import Ask, Command, Settle, Transaction, queue_of
+from inturn.store.commands import Ask, Command, Receive, Settle, Transaction, queue_of
 from inturn.store.writer import Writer
 
 
@@ -167,12 +167,23 @@ class Message(About):
 
     @operation
     def extend(self, timeout_s: float, tx: Transaction | None = None) -> Command[None]:
-        """Keep it for ``timeout_s`` seconds from now on.
+        """Keep it for ``timeout_s`` seconds from now on; with one of a session the whole session is kept.
 
         Raises:
             LeaseExpired: if the lease is over.
         """
         return settling(self.queue, [self], Act.EXTEND, timeout_s).within(tx)
+
+    @operation
+    def defer(self, tx: Transaction | None = None) -> Command[None]:
+        """Put it out of the way: what is behind it in its group goes on.
+
+        From now on it is given out by ``fetch`` only, by its sequence number. It has used up no attempt.
+
+        Raises:
+            LeaseExpired: if the lease is over.
+        """
+        return settling(self.queue, [self], Act.DEFER).within(tx)
 
     @operation
     def reject(self, note: str, tx: Transaction | None = None, *, to: str | None = None) -> Command[None]:
@@ -230,6 +241,46 @@ def check_limit(limit: int) -> None:
     if not isinstance(limit, int) or not 1 <= limit <= limits.READ_MESSAGES:
         msg = f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}"
         raise InputError(msg)
+
+
+def check_messages(number: int) -> None:
+    """Whether so many messages can be received together.
+
+    Raises:
+        InputError: if not.
+    """
+    if not isinstance(number, int) or not 1 <= number <= limits.RECEIVE_MESSAGES:
+        msg = f"max_messages is {number!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}"
+        raise InputError(msg)
+
+
+def visibility(timeout_s: float | None) -> int | None:
+    """How long a lease is, in milliseconds; None: as the queue says.
+
+    Raises:
+        InputError: if it is no number, or out of bounds.
+    """
+    return None if timeout_s is None else milliseconds("visibility_timeout_s", timeout_s)
+
+
+def fetching(writer: Writer, queue: str, want: Want, tx: Transaction | None) -> Command[Message | None]:
+    """The command that leases a deferred message."""
+
+    def given(deliveries: Sequence[Delivery]) -> Message | None:
+        return Message(deliveries[0], writer, queue) if deliveries else None
+
+    return Receive(queue, given, want).within(tx)
+
+
+def peeking(queue: str, limit: int, after: int, group: str | None, *, deferred: bool = False) -> Command[list[Peeked]]:
+    """The command that looks at messages that are not acknowledged."""
+    check_limit(limit)
+
+    def look(store: Store, _now_ms: int) -> list[Peeked]:
+        info = queue_of(store, queue)
+        return [Peeked(each) for each in store.read(info, after, limit, pending=True, deferred=deferred, group=group)]
+
+    return Ask(queue, look)
 
 
 def _all_done(changes: Sequence[Change], verdicts: Sequence[Verdict]) -> None:

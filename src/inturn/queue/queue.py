@@ -4,6 +4,7 @@ Every verb is an operation: ``queue.send(body)`` in a thread, ``await queue.send
 ``tx=`` within a transaction of the caller's own.
 """
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -23,25 +24,26 @@ from inturn.core.envelope import (
 )
 from inturn.core.errors import InputError, NoSuchQueue
 from inturn.queue.drafts import draft
-from inturn.queue.message import Lease, Message, Peeked, check_limit, milliseconds, settling
+from inturn.queue.message import (
+    Lease,
+    Message,
+    Peeked,
+    check_limit,
+    check_messages,
+    fetching,
+    peeking,
+    settling,
+    visibility,
+)
 from inturn.queue.operation import operation
 from inturn.queue.reader import Reader
+from inturn.queue.session import Sessions
 from inturn.store.base import Store
-from inturn.store.commands import Ask, Command, Receive, Send, Transaction, queue_of
-from inturn.store.writer import Writer
+from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transaction, queue_of
 
 
-class Queue:
-    """One queue of a database; got by ``db.queue(name)``.
-
-    Args:
-        writer: who runs its operations.
-        name: what it is called.
-    """
-
-    def __init__(self, writer: Writer, name: str) -> None:
-        self.writer = writer
-        self.name = name
+class Queue(Sessions):
+    """One queue of a database; got by ``db.queue(name)``. Its verbs about whole groups are in session.py."""
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -78,6 +80,53 @@ class Queue:
         return Send(self.name, list, list(drafts)).within(tx)
 
     @operation
+    def schedule(
+        self,
+        body: Any,
+        *,
+        at: dt.datetime,
+        group: object = None,
+        revision: int | None = None,
+        dedup_id: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        tx: Transaction | None = None,
+    ) -> Command[Sent]:
+        """Put a message at the end that is hidden until a time; at once, if that has passed.
+
+        What is sent to its group meanwhile waits behind it, as with a delay.
+
+        Raises:
+            InputError: if something does not fit: a time without a zone, or one that is too far away.
+            NoSuchQueue: if the queue was deleted.
+        """
+        if not isinstance(at, dt.datetime) or at.tzinfo is None:
+            msg = f"at is {at!r}; it is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
+            raise InputError(msg)
+        at_ms = round(at.timestamp() * 1000)
+        one = draft(body, group=group, revision=revision, dedup_id=dedup_id, attributes=attributes)
+
+        def put(store: Store, now_ms: int) -> Sent:
+            delay_ms = max(0, at_ms - now_ms)
+            if delay_ms > limits.DELAY_S * 1000:
+                msg = f"at is {at}; a message is hidden for {limits.DELAY_S // 86_400} days at most"
+                raise InputError(msg)
+            return store.send(queue_of(store, self.name), [one._replace(delay_ms=delay_ms)], now_ms)[0]
+
+        return Ask(self.name, put).within(tx)
+
+    @operation
+    def cancel(self, sequence_number: int, tx: Transaction | None = None) -> Command[bool]:
+        """Remove a message that is scheduled, or delayed since its send, before its time comes; readers lose it too.
+
+        Its deduplication id stays known.
+
+        Returns:
+            Whether it was removed; False: too late, its time has come, or it is not there.
+        """
+        change = Change(sequence_number, None, Act.CANCEL)
+        return Settle(self.name, lambda verdicts: verdicts[0] is Verdict.DONE, [change]).within(tx)
+
+    @operation
     def receive(
         self,
         max_messages: int = 1,
@@ -96,18 +145,24 @@ class Queue:
             group: of this group only.
             tx: a transaction of the caller's, in which nothing is waited for.
         """
-        if not 1 <= max_messages <= limits.RECEIVE_MESSAGES:
-            msg = f"max_messages is {max_messages!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}"
-            raise InputError(msg)
-        visibility_ms = (
-            None if visibility_timeout_s is None else milliseconds("visibility_timeout_s", visibility_timeout_s)
-        )
+        check_messages(max_messages)
         return Receive(
             self.name,
             lambda deliveries: [Message(each, self.writer, self.name) for each in deliveries],
-            Want(max_messages, visibility_ms, group),
+            Want(max_messages, visibility(visibility_timeout_s), group),
             wait_s=wait_s,
         ).within(tx)
+
+    @operation
+    def fetch(
+        self, sequence_number: int, *, visibility_timeout_s: float | None = None, tx: Transaction | None = None
+    ) -> Command[Message | None]:
+        """Lease a deferred message; given back, it is deferred again.
+
+        Returns:
+            None, if there is no such deferred message, somebody has it, or its group is locked or parked.
+        """
+        return fetching(self.writer, self.name, Want(1, visibility(visibility_timeout_s), number=sequence_number), tx)
 
     @operation
     def ack(self, messages: Sequence[Lease], tx: Transaction | None = None) -> Command[None]:
@@ -131,14 +186,18 @@ class Queue:
     # --- looking ---
 
     @operation
-    def peek(self, limit: int = 10, *, after: int = 0, tx: Transaction | None = None) -> Command[list[Peeked]]:
+    def peek(
+        self, limit: int = 10, *, after: int = 0, group: str | None = None, tx: Transaction | None = None
+    ) -> Command[list[Peeked]]:
         """Messages that are not acknowledged, in order, after a sequence number; nobody's lease is touched."""
-        check_limit(limit)
+        return peeking(self.name, limit, after, group).within(tx)
 
-        def look(store: Store, _now_ms: int) -> list[Peeked]:
-            return [Peeked(entry) for entry in store.read(queue_of(store, self.name), after, limit, pending=True)]
-
-        return Ask(self.name, look).within(tx)
+    @operation
+    def deferred(
+        self, limit: int = 10, *, after: int = 0, group: str | None = None, tx: Transaction | None = None
+    ) -> Command[list[Peeked]]:
+        """Those of them that are deferred, whether or not somebody has fetched them."""
+        return peeking(self.name, limit, after, group, deferred=True).within(tx)
 
     @operation
     def depth(self, tx: Transaction | None = None) -> Command[Depth]:
@@ -187,7 +246,10 @@ class Queue:
 
     @operation
     def purge(self, tx: Transaction | None = None) -> Command[int]:
-        """Remove all messages, received ones too, and forget their deduplication ids; how many there were."""
+        """Remove all messages, received and deferred ones too, and forget their deduplication ids; how many there were.
+
+        Locks, states and parks of groups stay: they are not about these messages.
+        """
 
         def clear(store: Store, _now_ms: int) -> int:
             info = queue_of(store, self.name)

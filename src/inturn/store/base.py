@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from inturn.core import session
 from inturn.core.delivery import Change, Verdict
-from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent, Want
+from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, ParkedGroup, QueueInfo, Sent, Want
 from inturn.core.idempotency import Answer, Request
 
 
@@ -49,19 +50,52 @@ class Store(Protocol):
         ...
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
-        """Acknowledge, extend, give back or move messages; each for itself, and all see those before them."""
+        """Acknowledge, extend, give back, move, defer or cancel messages; all see those before them."""
         ...
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """How much is in a queue."""
         ...
 
-    def read(self, queue: QueueInfo, after: int, limit: int, *, pending: bool = False) -> list[Entry]:
-        """The messages after a sequence number, in order: all that are kept, or those not acknowledged."""
+    def read(
+        self,
+        queue: QueueInfo,
+        after: int,
+        limit: int,
+        *,
+        pending: bool = False,
+        deferred: bool = False,
+        group: str | None = None,
+    ) -> list[Entry]:
+        """The messages after a sequence number, in order.
+
+        Args:
+            queue: where.
+            after: the sequence number.
+            limit: how many at most.
+            pending: those that are not acknowledged; otherwise all that are kept.
+            deferred: those of them that are deferred.
+            group: those of them that are in this group. Deferred ones and those of a group are always pending ones.
+        """
         ...
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Groups with messages, those whose head is oldest first; only these if some are named."""
+        ...
+
+
+class SessionStore(Protocol):
+    """A store of queues whose groups can be locked, parked, and given a state; the rules are in core/session.py.
+
+    What a session receives, and what is deferred, is given out by ``receive``, with what its ``Want`` names.
+    """
+
+    def session(self, queue: QueueInfo, group: str | None, request: session.Request, now_ms: int) -> session.Answer:
+        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        ...
+
+    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
+        """Groups that are parked, those first that were parked first."""
         ...
 
 
@@ -80,7 +114,7 @@ class KeyStore(Protocol):
         ...
 
 
-class SqlStore(Store, KeyStore, Protocol):
+class SqlStore(Store, SessionStore, KeyStore, Protocol):
     """A store in an SQL database, in which the caller may have tables too."""
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
-from inturn.core.delivery import Change, Verdict
+from inturn.core import session
+from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent, Want
 from inturn.core.errors import NoSuchQueue
 from inturn.core.idempotency import Answer, Request
-from inturn.store.base import KeyStore, Store
+from inturn.store.base import KeyStore, SessionStore, Store
 
 T = TypeVar("T")
 
@@ -64,6 +65,10 @@ class Command(Generic[T]):
         """Do it, alone."""
         raise NotImplementedError
 
+    def undoing(self, found: Any) -> "Command[Any] | None":  # noqa: ARG002 - most have nothing to undo
+        """What gives back what was found, if who asked for it has gone meanwhile."""
+        return None
+
 
 class Send(Command[T]):
     """Put messages into a queue."""
@@ -80,7 +85,7 @@ class Send(Command[T]):
 
 
 class Settle(Command[T]):
-    """Acknowledge, extend, give back or move messages."""
+    """Acknowledge, extend, give back, move, defer or cancel messages."""
 
     __slots__ = ("changes",)
 
@@ -112,6 +117,11 @@ class Receive(Command[T]):
         """Do it, alone; nothing is waited for."""
         return store.receive(queue_of(store, self.queue), [self.want], now_ms)[0]
 
+    def undoing(self, found: list[Delivery]) -> Settle[Any] | None:
+        """The messages are given back; nobody need wait for their leases to end."""
+        changes = [Change(each.entry.sequence_number, each.token, Act.NACK) for each in found]
+        return Settle(self.queue, _as_it_is, changes) if changes else None
+
 
 class Ask(Command[T]):
     """Anything else: a look, or a change of the queue itself."""
@@ -125,6 +135,73 @@ class Ask(Command[T]):
     def run(self, store: Store, now_ms: int) -> T:
         """Do it."""
         return self.function(store, now_ms)
+
+
+class AskSession(Command[T]):
+    """Ask for something about a group: that a session begins or ends, that it is parked, its state.
+
+    Attributes:
+        group: which; None: the next that can be locked.
+        request: what is asked.
+    """
+
+    __slots__ = ("group", "request")
+
+    def __init__(
+        self, queue: str, group: str | None, request: session.Request, answer: Callable[[session.Answer], T]
+    ) -> None:
+        super().__init__(queue, answer)
+        self.group: Final = group
+        self.request: Final = request
+
+    def run(self, store: Any, now_ms: int) -> session.Answer:
+        """Do it."""
+        sessions: SessionStore = store
+        return sessions.session(queue_of(store, self.queue), self.group, self.request, now_ms)
+
+
+class TakeSession(Command[T]):
+    """Lock a group, and wait for one if none is free; a list of one answer, or of none.
+
+    Attributes:
+        ask: how.
+        wait_s: how long to wait.
+    """
+
+    __slots__ = ("ask", "wait_s")
+
+    def __init__(self, ask: AskSession[Any], answer: Callable[[list[session.Answer]], T], *, wait_s: float) -> None:
+        super().__init__(ask.queue, answer)
+        self.ask: Final = ask
+        self.wait_s = wait_s
+
+    def run(self, store: Store, now_ms: int) -> list[session.Answer]:
+        """Do it; nothing is waited for."""
+        answer = self.ask.run(store, now_ms)
+        return [answer] if answer.verdict is Verdict.DONE else []
+
+    def undoing(self, found: list[session.Answer]) -> AskSession[Any] | None:
+        """The group is free again."""
+        for answer in found:
+            close = session.Request(session.Verb.CLOSE, answer.gate.token)
+            return AskSession(self.queue, answer.group, close, _as_it_is)
+        return None
+
+
+class ReceiveWithin(Receive[T]):
+    """Lease messages in a session; the answer is None if its lock is over."""
+
+    __slots__ = ()
+
+    def run(self, store: Any, now_ms: int) -> Any:
+        """Do it, alone; nothing is waited for."""
+        look = session.Request(session.Verb.LOOK, self.want.token)
+        answer = AskSession(self.queue, self.want.group, look, _as_it_is).run(store, now_ms)
+        return None if answer.verdict is Verdict.EXPIRED else super().run(store, now_ms)
+
+    def undoing(self, found: list[Delivery] | None) -> Settle[Any] | None:
+        """The messages are given back to the session."""
+        return super().undoing(found or [])
 
 
 class Decide(Command[T]):
@@ -157,8 +234,18 @@ def _as_it_is(value: T) -> T:
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a command came to: its raw answer, or its error."""
 
-_ORDER: Final[dict[type, int]] = {Settle: 0, Send: 1, Ask: 2, Decide: 2, Receive: 3}
-_ASK: Final = _ORDER[Ask]
+_ORDER: Final[dict[type, int]] = {
+    Settle: 0,
+    Send: 1,
+    Ask: 2,
+    AskSession: 2,
+    Decide: 2,
+    Receive: 3,
+    TakeSession: 4,
+    ReceiveWithin: 4,
+}
+_ALONE: Final = {2, 4}
+"""What is done one by one."""
 
 
 def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int]) -> list[Outcome]:
@@ -183,7 +270,7 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
         for (kind, queue), places in sorted(parts.items()):
             part: Sequence[Any] = [commands[place] for place in places]
             answers: list[Outcome]
-            if kind != _ASK and queue not in store.queues:
+            if kind not in _ALONE and queue not in store.queues:
                 answers = [(None, _no_such_queue(store, queue))] * len(part)
             elif kind == _ORDER[Send]:
                 answers = _together(part, [each.drafts for each in part], store, now_ms)

@@ -9,9 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from inturn.core import dedup, delivery
+from inturn.core import dedup, delivery, session
 from inturn.core.delivery import Act, Change, Hold, Verdict
-from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent, Want, first_number
+from inturn.core.envelope import (
+    Delivery,
+    Depth,
+    Draft,
+    Entry,
+    GroupView,
+    ParkedGroup,
+    QueueInfo,
+    Sent,
+    Want,
+    first_number,
+)
+from inturn.core.session import OPEN, Answer, Gate, Request, Verb
 
 
 @dataclass
@@ -30,6 +42,11 @@ class _Queue:
     info: QueueInfo
     messages: dict[int, _Kept] = field(default_factory=dict)
     known: dict[tuple[str, str], dedup.Remembered] = field(default_factory=dict)
+    gates: dict[str | None, Gate] = field(default_factory=dict)
+    states: dict[str, bytes | None] = field(default_factory=dict)
+
+    def gate(self, group: str | None) -> Gate:
+        return self.gates.get(group, OPEN)
 
 
 class MemoryStore:
@@ -111,12 +128,35 @@ class MemoryStore:
         return [self._receive_one(queue, want, now_ms) for want in wants]
 
     def _receive_one(self, queue: QueueInfo, want: Want, now_ms: int) -> list[Delivery]:
-        limit, visibility_ms, group = want
         kept = self._queues[queue.name]
         self._look_at_clock(now_ms)
         self._tidy(kept, now_ms)
-        if visibility_ms is None:
-            visibility_ms = queue.settings.visibility_ms
+        gate = kept.gate(want.group)
+        if want.number is not None:
+            taken = self._fetched(kept, want, want.number, now_ms)
+        elif want.token is None:
+            taken = self._next(kept, want, now_ms)
+        elif session.is_of(gate, want.token, now_ms):
+            taken = self._next_within(kept, want, now_ms)
+        else:
+            taken = []
+        queue.tokens += bool(taken) and want.token is None
+        token = queue.tokens if want.token is None else want.token
+        if not taken:
+            self._look_ahead(kept)
+        visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        for message in taken:
+            message.hold = delivery.leased(message.hold, token, visibility_ms, now_ms)
+            if want.token is not None:
+                message.hold = session.within(gate, message.hold)
+        return [
+            Delivery(each.entry, token, each.hold.until_ms or 0, each.hold.attempts, each.hold.first_ms)
+            for each in taken
+            if each.hold
+        ]
+
+    def _next(self, kept: _Queue, want: Want, now_ms: int) -> list[_Kept]:
+        limit, group = want.limit, want.group
         taken: list[_Kept] = []
         for messages in self._free(kept, now_ms):
             if len(taken) == limit:
@@ -125,39 +165,56 @@ class MemoryStore:
                 waiting = self._without_exhausted(kept, messages, now_ms)
                 number = delivery.takes([message.hold for message in waiting], limit - len(taken), now_ms)
                 taken += waiting[:number]
-        queue.tokens += bool(taken)
-        holds = [] if taken else [message.hold for message in kept.messages.values()]
-        queue.due_ms = min((hold.until_ms for hold in holds if hold and hold.until_ms is not None), default=None)
-        for message in taken:
-            message.hold = delivery.leased(message.hold, queue.tokens, visibility_ms, now_ms)
-        return [
-            Delivery(each.entry, queue.tokens, each.hold.until_ms or 0, each.hold.attempts, each.hold.first_ms)
-            for each in taken
-            if each.hold
-        ]
+        return taken
+
+    def _next_within(self, kept: _Queue, want: Want, now_ms: int) -> list[_Kept]:
+        """What a session can receive next: it is not in its own way."""
+        group = [each for each in self._all_of(kept, want.group) if not delivery.is_deferred(each.hold)]
+        others = [each for each in group if each.hold is None or each.hold.token != want.token]
+        waiting = self._without_exhausted(kept, others, now_ms)
+        return waiting[: delivery.takes([message.hold for message in waiting], want.limit, now_ms)]
+
+    def _fetched(self, kept: _Queue, want: Want, number: int, now_ms: int) -> list[_Kept]:
+        """A deferred message, if nobody has it."""
+        message = kept.messages.get(number)
+        if message is None or not delivery.is_deferred(message.hold) or delivery.is_hidden(message.hold, now_ms):
+            return []
+        group = message.entry.group
+        if not session.may_fetch(kept.gate(group), want.token, now_ms) or (want.token and group != want.group):
+            return []
+        return self._without_exhausted(kept, [message], now_ms)
 
     def _look_at_clock(self, now_ms: int) -> None:
         """If it went back, nothing waits longer than it was to wait."""
         for queue in self._queues.values():
             for message in queue.messages.values():
                 message.hold = message.hold and delivery.set_right(message.hold, now_ms)
+            queue.gates = {group: session.set_right(gate, now_ms) for group, gate in queue.gates.items()}
+
+    @staticmethod
+    def _look_ahead(queue: _Queue) -> None:
+        """See when a lease, a delay or a lock is over."""
+        ends = [message.hold.until_ms for message in queue.messages.values() if message.hold]
+        ends += [gate.until_ms for gate in queue.gates.values()]
+        queue.info.due_ms = min((end for end in ends if end is not None), default=None)
 
     def _free(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
         """The groups of which something can be received, the oldest first."""
         return [
             group
             for group in self._groups(queue)
-            if not any(delivery.blocks_all(each.hold, now_ms) for each in group)
+            if not session.is_closed(queue.gate(group[0].entry.group))
+            and not any(delivery.blocks_all(each.hold, now_ms) for each in group)
             and not delivery.is_hidden(group[0].hold, now_ms)
         ]
 
     @staticmethod
     def _groups(queue: _Queue) -> list[list[_Kept]]:
-        """The pending messages of each group, in order of their heads."""
+        """The pending messages of each group that are not deferred, in order of their heads."""
         groups: dict[Any, list[_Kept]] = {}
         for number in sorted(queue.messages):
             message = queue.messages[number]
-            if not message.done:
+            if not message.done and not delivery.is_deferred(message.hold):
                 name = message.entry.group
                 groups.setdefault(("no group", number) if name is None else name, []).append(message)
         return list(groups.values())
@@ -170,11 +227,14 @@ class MemoryStore:
             if retention_s is None or message.entry.sent_ms > now_ms - retention_s * 1000:
                 break
             self._remove(queue, number)
-        for group in self._groups(queue):
-            for message in group:
-                hold = message.hold
-                if hold is not None and hold.until_ms is not None and not delivery.is_hidden(hold, now_ms):
-                    message.hold = delivery.given_back(hold, is_head=message is group[0])
+        for name, gate in queue.gates.items():
+            if gate.token is not None and not session.is_locked(gate, now_ms):
+                queue.gates[name] = session.unlocked(gate)
+        heads = [group[0] for group in self._groups(queue)]
+        for message in queue.messages.values():
+            hold = message.hold
+            if hold is not None and hold.until_ms is not None and not delivery.is_hidden(hold, now_ms):
+                message.hold = delivery.given_back(hold, is_head=message in heads)
 
     def _without_exhausted(self, queue: _Queue, group: list[_Kept], now_ms: int) -> list[_Kept]:
         """What is left of a group when the messages at its head that were tried too often are moved away."""
@@ -186,7 +246,7 @@ class MemoryStore:
         return group
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
-        """Acknowledge, extend, give back or move messages."""
+        """Acknowledge, extend, give back, move, defer or cancel messages."""
         self._look_at_clock(now_ms)
         return [self._settle_one(self._queues[queue.name], change, now_ms) for change in changes]
 
@@ -202,14 +262,25 @@ class MemoryStore:
             message.done, message.hold = True, None
             self._forget_read(queue)
         elif change.act is Act.EXTEND:
-            message.hold = delivery.extended(message.hold, change.ms, now_ms)
+            gate = queue.gate(message.entry.group)
+            if session.is_of(gate, change.token, now_ms):
+                self._renew(queue, message.entry.group, session.renewed(gate, change.ms, now_ms))
+            else:
+                message.hold = delivery.extended(message.hold, change.ms, now_ms)
         elif change.act is Act.NACK:
-            group = next(group for group in self._groups(queue) if message in group)
-            hold = message.hold or Hold(None)
-            message.hold = delivery.given_back(hold, is_head=message is group[0], delay_ms=change.ms, now_ms=now_ms)
+            self._give_back(queue, message, change.ms, now_ms)
+        elif change.act is Act.DEFER:
+            message.hold = delivery.deferred(message.hold)
+        elif change.act is Act.CANCEL:
+            self._remove(queue, change.sequence_number)
         elif change.to is not None:
             self._move(queue, message, self._queues[change.to], change.note, now_ms)
         return Verdict.DONE
+
+    def _give_back(self, queue: _Queue, message: _Kept, delay_ms: int = 0, now_ms: int = 0) -> None:
+        is_head = any(message is group[0] for group in self._groups(queue))
+        hold = message.hold or Hold(None)
+        message.hold = delivery.given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
 
     def _move(self, queue: _Queue, message: _Kept, to: _Queue, note: str | None, now_ms: int) -> None:
         """A message that comes back to where it was first sent is in its old place again."""
@@ -244,37 +315,108 @@ class MemoryStore:
         for number in [number for number, each in queue.messages.items() if each.done and number <= read_to]:
             del queue.messages[number]
 
-    def read(self, queue: QueueInfo, after: int, limit: int, *, pending: bool = False) -> list[Entry]:
+    # --- sessions ---
+
+    def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
+        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        kept = self._queues[queue.name]
+        self._look_at_clock(now_ms)
+        if request.verb is Verb.LOCK:
+            self._tidy(kept, now_ms)
+            self._look_ahead(kept)
+        if group is None:
+            free = (messages[0].entry.group for messages in self._free(kept, now_ms))
+            group = next((each for each in free if each is not None and not self._is_held(kept, each, now_ms)), None)
+        if group is None:
+            return Answer(Verdict.HELD)
+        before = kept.gate(group)
+        is_held = self._is_held(kept, group, now_ms)
+        verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
+        if verdict is not Verdict.DONE:
+            return Answer(verdict, group, before)
+        queue.tokens += request.verb is Verb.LOCK
+        if request.verb is Verb.SET_STATE:
+            kept.states[group] = request.state
+        if request.verb in {Verb.CLOSE, Verb.PARK}:
+            for message in self._all_of(kept, group):
+                if message.hold and message.hold.token is not None and message.hold.token == request.token:
+                    self._give_back(kept, message)
+        self._renew(kept, group, gate)
+        return Answer(verdict, group, gate, kept.states.get(group) if request.verb is Verb.GET_STATE else None)
+
+    def _renew(self, queue: _Queue, group: str | None, gate: Gate) -> None:
+        """A group has another gate; what was received under its lock lasts as long as that."""
+        queue.gates[group] = gate
+        for message in self._all_of(queue, group):
+            if message.hold and message.hold.token is not None and message.hold.token == gate.token:
+                message.hold = session.within(gate, message.hold)
+
+    @staticmethod
+    def _all_of(queue: _Queue, group: str | None) -> list[_Kept]:
+        """The pending messages of a group, deferred ones too."""
+        every = [queue.messages[number] for number in sorted(queue.messages)]
+        return [each for each in every if each.entry.group == group and not each.done]
+
+    def _is_held(self, queue: _Queue, group: str, now_ms: int) -> bool:
+        return any(delivery.is_leased(each.hold, now_ms) for each in self._all_of(queue, group))
+
+    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
+        """Groups that are parked, those first that were parked first."""
+        gates = self._queues[queue.name].gates.items()
+        found = [(gate.parked_ms or 0, group or "", gate.note) for group, gate in gates if gate.note is not None]
+        return [ParkedGroup(group, note, parked_ms) for parked_ms, group, note in sorted(found)[:limit]]
+
+    # --- looking ---
+
+    def read(
+        self,
+        queue: QueueInfo,
+        after: int,
+        limit: int,
+        *,
+        pending: bool = False,
+        deferred: bool = False,
+        group: str | None = None,
+    ) -> list[Entry]:
         """The messages after a sequence number."""
         messages = self._queues[queue.name].messages
-        numbers = [n for n in sorted(messages) if n > after and not (pending and messages[n].done)]
-        return [messages[number].entry for number in numbers[:limit]]
+        is_all = not (pending or deferred or group is not None)
+        found = [messages[number] for number in sorted(messages) if number > after]
+        return [
+            each.entry
+            for each in found
+            if (is_all or not each.done)
+            and (not deferred or delivery.is_deferred(each.hold))
+            and group in {None, each.entry.group}
+        ][:limit]
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """How much is in a queue."""
         holds = [each.hold for each in self._queues[queue.name].messages.values()]
+        deferred = sum(map(delivery.is_deferred, holds))
         hidden = [hold for hold in holds if hold is not None and delivery.is_hidden(hold, now_ms)]
         leased = sum(hold.token is not None for hold in hidden)
-        return Depth(queue.depth, leased, len(hidden) - leased, queue.last)
+        return Depth(queue.depth, leased, len(hidden) - leased, queue.last, deferred)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Groups with messages, those whose head is oldest first."""
         kept = self._queues[queue.name]
         wanted = set(names)
         found = [group for group in self._groups(kept) if not wanted or group[0].entry.group in wanted]
-        return [_view(group, now_ms) for group in found[:limit]]
+        return [_view(group, kept.gate(group[0].entry.group), now_ms) for group in found[:limit]]
 
 
-def _view(group: list[_Kept], now_ms: int) -> GroupView:
+def _view(group: list[_Kept], gate: Gate, now_ms: int) -> GroupView:
     head = group[0]
-    why, hold = delivery.blocking(head.hold, [each.hold for each in group], now_ms)
+    why, until_ms, token = session.why(gate, head.hold, [each.hold for each in group], now_ms)
     return GroupView(
         head.entry.group,
         len(group),
         head.entry.sequence_number,
         head.entry.sent_ms,
         why,
-        hold.until_ms if hold else None,
-        hold.token if hold else None,
+        until_ms,
+        token,
         head.hold.attempts if head.hold else 0,
+        gate.note,
     )

@@ -23,12 +23,11 @@ from math import inf
 from typing import Any, Protocol, TypeVar
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.alarm import Alarm
 from inturn.store.base import Store
 from inturn.store.callers import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
-from inturn.store.commands import Command, Outcome, Receive, Settle, execute
+from inturn.store.commands import Command, Outcome, execute
 
 T = TypeVar("T")
 
@@ -352,12 +351,11 @@ class Writer:
             self._give_back(caller, caller.outcome)
 
     def _give_back(self, caller: Caller, outcome: Outcome) -> None:
-        """Messages that nobody takes any more need not wait for their lease to end."""
-        if isinstance(caller.command, Receive) and outcome[0]:
-            changes = [Change(each.entry.sequence_number, each.token, Act.NACK) for each in outcome[0]]
+        """Messages and sessions that nobody takes any more need not wait for their lease to end."""
+        undoing = caller.command.undoing(outcome[0]) if caller.command and outcome[0] else None
+        if undoing is not None:
             with suppress(StoreError):
-                back = Nobody(Settle(caller.command.queue, lambda verdicts: verdicts, changes))
-                if self._enter(back):
+                if self._enter(Nobody(undoing)):
                     self._helper.submit(self._serve)
 
 

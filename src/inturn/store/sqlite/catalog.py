@@ -65,7 +65,9 @@ class Catalog(Statements):
         if info is None or purge:
             self._purge(self.queues[name])
         if info is None:
-            self._do("remove_queue", self.queues.pop(name).number)
+            number = self.queues.pop(name).number
+            self._do("remove_sessions", number)
+            self._do("remove_queue", number)
             return
         if info.number == 0:
             info.number = self._next_number()

@@ -1,8 +1,9 @@
 """Who is given what, over SQLite: it selects what core/delivery.py decides about.
 
 `inturn_ready` holds the head of every group that can be received, so the next message is the first row of an index
-whatever lies behind it; `inturn_hold` holds what is in flight or delayed, which is little, so messages themselves are
-written once and deleted once. Every change of a group ends in :meth:`Deliveries._refresh`.
+whatever lies behind it, and whatever is locked or parked; `inturn_hold` holds what is in flight, delayed or deferred,
+which is little, so messages themselves are written once and deleted once. Every change of a group ends in
+:meth:`Deliveries._refresh`.
 """
 
 import sqlite3
@@ -11,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from inturn.core import delivery, limits
+from inturn.core import delivery, limits, session
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import Content, Delivery, Entry, QueueInfo, Want, first_number
 from inturn.store.sqlite.catalog import Catalog
+from inturn.store.sqlite.gates import Gates
 from inturn.store.sqlite.statements import Statements
 
 _ENTRY: Final = len(Entry._fields)
@@ -35,6 +37,7 @@ class Deliveries(Statements):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self.catalog: Final = Catalog(connection)
+        self.gates: Final = Gates(connection)
         self._now_ms = 2**63
         self._used: list[tuple[int]] = []
 
@@ -47,6 +50,7 @@ class Deliveries(Statements):
         """If it went back, nothing waits longer than it was to wait."""
         if now_ms < self._now_ms:  # or this is the first look
             self._do("set_right", now_ms)
+            self._do("set_locks_right", now_ms)
         self._now_ms = now_ms
 
     # --- receiving ---
@@ -71,9 +75,13 @@ class Deliveries(Statements):
         if any(answers):
             self.catalog.counted(queue)
         if not all(answers):
-            due = self._one("due", queue.number)
-            queue.due_ms = due and due[0]
+            self.look_ahead(queue)
         return answers
+
+    def look_ahead(self, queue: QueueInfo) -> None:
+        """Nothing was found: see when a lease, a delay or a lock is over."""
+        due = (self._one("due", queue.number), self._one("lock_due", queue.number))
+        queue.due_ms = min((row[0] for row in due if row), default=None)
 
     def _lease(
         self, queue: QueueInfo, taken: Sequence[tuple[Entry, Hold | None]], want: Want, now_ms: int
@@ -158,6 +166,8 @@ class Deliveries(Statements):
         touched: Touched = set()
         if queue.settings.retention_s is not None:
             touched |= self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
+        for group in self.gates.end_locks(queue.number, now_ms):
+            touched.add((0, group))
         for number, group, *hold in self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
             touched.add(self._give_back(queue, number, group, Hold._make(hold)))
         self._refresh(queue, touched, now_ms)
@@ -171,18 +181,22 @@ class Deliveries(Statements):
         for number, group, done, sent_ms in self._all("oldest", *every, limits.EXPIRE_AT_ONCE):
             if sent_ms > sent_until_ms:
                 break
-            for statement in ("remove_message", "remove_hold", "not_ready"):
-                self._do(statement, number)
-            queue.depth -= not done
-            self.catalog.counted(queue)
+            self._remove(queue, number, is_pending=done != 1)
             touched.add((0 if group is not None else number, group))
         return touched
+
+    def _remove(self, queue: QueueInfo, number: int, *, is_pending: bool) -> None:
+        """A message goes, whoever has yet to read it."""
+        for statement in ("remove_message", "remove_hold", "not_ready"):
+            self._do(statement, number)
+        queue.depth -= is_pending
+        self.catalog.counted(queue)
 
     def _give_back(
         self, queue: QueueInfo, number: int, group: str | None, hold: Hold, delay_ms: int = 0, now_ms: int = 0
     ) -> tuple[int, str | None]:
         """End a hold; which group is to be looked at again is returned."""
-        is_head = group is None or self._one("head", queue.number, group)[0] == number
+        is_head = group is None or hold.deferred or self._one("head", queue.number, group)[0] == number
         left = delivery.given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
         if left is None:
             self._do("remove_hold", number)
@@ -196,13 +210,16 @@ class Deliveries(Statements):
         for number, group in touched:
             if group is None:
                 row = self._one("one_message", number)
-                if row and not delivery.is_hidden(hold_of(row), now_ms):
+                hold = row and hold_of(row)
+                if row and not delivery.is_hidden(hold, now_ms) and not delivery.is_deferred(hold):
                     ready.append((number, None))
                 continue
             row = self._one("group_head", queue.number, group)
             if row is None:
                 continue
-            head, is_held = row
+            head, is_held, is_closed = row
+            if is_closed:
+                continue
             if is_held:
                 holds = {at: Hold(*hold) for at, *hold in self._all("group_holds", queue.number, group)}
                 blocked = any(delivery.blocks_all(hold, now_ms) for hold in holds.values())
@@ -214,7 +231,7 @@ class Deliveries(Statements):
     # --- settling ---
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
-        """Acknowledge, extend, give back or move messages."""
+        """Acknowledge, extend, give back, move, defer or cancel messages."""
         self.look_at_clock(now_ms)
         known = self._holds(changes)
         verdicts: list[Verdict] = []
@@ -243,7 +260,7 @@ class Deliveries(Statements):
             else:
                 self._leave(queue, acknowledged)
                 acknowledged = []
-                self._change(queue, change, hold, group, now_ms)
+                self._change(queue, change, hold, group, now_ms, known)
             if change.token is None:  # what is leased is not on the list
                 self._do("not_ready", number)
             if group is not None:
@@ -261,17 +278,42 @@ class Deliveries(Statements):
         rows = self._all("holds", _json([change.sequence_number for change in changes]))
         return {row[0]: _held(row) for row in rows}
 
-    def _change(self, queue: QueueInfo, change: Change, hold: Hold | None, group: str | None, now_ms: int) -> None:
-        """Extend, give back or move one message."""
+    def _change(
+        self,
+        queue: QueueInfo,
+        change: Change,
+        hold: Hold | None,
+        group: str | None,
+        now_ms: int,
+        known: dict[int, Any],
+    ) -> None:
+        """Extend, give back, move, defer or cancel one message."""
         number = change.sequence_number
         if change.act is Act.EXTEND:
-            extended = delivery.extended(hold, change.ms, now_ms)
-            self._do("set_hold", number, queue.number, group, *extended)
+            if self._extends_lock(queue, change, group, now_ms):
+                known.clear()  # all that the session has became other holds
+            else:
+                self._do("set_hold", number, queue.number, group, *delivery.extended(hold, change.ms, now_ms))
         elif change.act is Act.NACK:
             self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
+        elif change.act is Act.DEFER:
+            self._do("set_aside", number)
+            self._do("set_hold", number, queue.number, group, *delivery.deferred(hold))
+        elif change.act is Act.CANCEL:
+            self._remove(queue, number, is_pending=True)
         elif change.to is not None:
             entry = entry_of(self._one("one_message", number))
             self._move(queue, entry, self.queues[change.to], change.note, now_ms)
+
+    def _extends_lock(self, queue: QueueInfo, change: Change, group: str | None, now_ms: int) -> bool:
+        """Extend the lock of the session that a message was received in, if it was."""
+        if group is None:
+            return False
+        gate = self.gates.of(queue.number, group)
+        if not session.is_of(gate, change.token, now_ms):
+            return False
+        self.gates.renew(queue.number, group, session.renewed(gate, change.ms, now_ms))
+        return True
 
     def _leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
         """Messages are done with; one is kept if a reader has yet to read it."""

@@ -1,5 +1,5 @@
 -- What the store asks, by name. None of it looks at more rows than it returns, whatever lies in the queue,
--- but for `groups`, which is asked by people.
+-- but for `groups`, which is asked by people, and `next_group`, which looks past ready messages without a group.
 
 -- name: queues
 select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.depth + count(m.sequence_number),
@@ -80,6 +80,8 @@ delete from inturn_dedup where queue = ? and scope = ? and id = ?;
 insert into inturn_ready (sequence_number, grp)
 select ?1, ?3 where not exists (
     select 1 from inturn_message where queue = ?2 and grp = ?3 and done = 0 and sequence_number < ?1
+) and not exists (
+    select 1 from inturn_session where queue = ?2 and grp = ?3 and (token is not null or note is not null)
 );
 
 -- name: ready
@@ -100,8 +102,9 @@ select sequence_number from inturn_message
 where queue = ? and grp = ? and done = 0 order by sequence_number limit 1;
 
 -- name: group_head
-select sequence_number, exists (select 1 from inturn_hold where queue = ?1 and grp = ?2) from inturn_message
-where queue = ?1 and grp = ?2 and done = 0 order by sequence_number limit 1;
+select sequence_number, exists (select 1 from inturn_hold where queue = ?1 and grp = ?2 and deferred = 0),
+       exists (select 1 from inturn_session where queue = ?1 and grp = ?2 and (token is not null or note is not null))
+from inturn_message where queue = ?1 and grp = ?2 and done = 0 order by sequence_number limit 1;
 
 -- name: second
 select sequence_number from inturn_message
@@ -109,40 +112,53 @@ where queue = ? and grp = ? and done = 0 and sequence_number > ? order by sequen
 
 -- name: group_messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
 from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
 where m.queue = ? and m.grp = ? and m.done = 0 order by m.sequence_number limit ?;
 
 -- name: one_message
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
 from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
-where m.sequence_number = ? and m.done = 0;
+where m.sequence_number = ? and m.done <> 1;
 
 -- name: messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
 from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
 where m.sequence_number in (select value from json_each(?)) and m.done = 0;
 
 -- name: hold
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, grp from inturn_hold
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred, grp from inturn_hold
 where sequence_number = ?;
 
 -- name: holds
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, grp from inturn_hold
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred, grp from inturn_hold
 where sequence_number in (select value from json_each(?));
 
 -- name: group_holds
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms from inturn_hold where queue = ? and grp = ?;
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_hold
+where queue = ? and grp = ? and deferred = 0;
+
+-- name: fetched_holds
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_hold
+where queue = ? and grp = ? and deferred = 1 and token is not null;
+
+-- name: keep_holds
+update inturn_hold set until_ms = ?4, since_ms = ?5 where queue = ?1 and grp = ?2 and deferred = 0 and token = ?3;
+
+-- name: keep_fetched
+update inturn_hold set until_ms = ?4, since_ms = ?5 where queue = ?1 and grp = ?2 and deferred = 1 and token = ?3;
 
 -- name: set_hold
-insert or replace into inturn_hold (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?);
+insert or replace into inturn_hold
+    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_holds
-insert into inturn_hold (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms)
-select value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 from json_each(?1);
+insert into inturn_hold
+    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
+select value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 from json_each(?1);
 
 -- name: remove_hold
 delete from inturn_hold where sequence_number = ?;
@@ -151,12 +167,15 @@ delete from inturn_hold where sequence_number = ?;
 delete from inturn_hold where sequence_number in (select value from json_each(?));
 
 -- name: over
-select sequence_number, grp, until_ms, token, attempts, extended, since_ms, first_ms from inturn_hold
+select sequence_number, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_hold
 where queue = ? and until_ms <= ? order by until_ms limit ?;
 
 -- name: hidden
 select count(*) filter (where token is not null), count(*) filter (where token is null)
 from inturn_hold where queue = ? and until_ms > ?;
+
+-- name: deferred
+select count(*) from inturn_message where queue = ? and done = 2;
 
 -- name: due
 select until_ms from inturn_hold where queue = ? and until_ms is not null order by until_ms limit 1;
@@ -171,6 +190,9 @@ delete from inturn_message where sequence_number = ?;
 -- name: remove_messages
 delete from inturn_message where sequence_number in (select value from json_each(?));
 
+-- name: set_aside
+update inturn_message set done = 2 where sequence_number = ?;
+
 -- name: acknowledge
 update inturn_message set done = 1 where sequence_number in (select value from json_each(?));
 
@@ -184,8 +206,24 @@ from inturn_message where sequence_number > ? and sequence_number <= ? order by 
 
 -- name: read_pending
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where sequence_number > ? and sequence_number <= ? and done = 0
+from inturn_message where sequence_number > ? and sequence_number <= ? and done <> 1
 order by sequence_number limit ?;
+
+-- name: read_deferred
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where queue = ? and sequence_number > ? and done = 2 order by sequence_number limit ?;
+
+-- name: read_group
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where queue = ?1 and grp = ?2 and sequence_number > ?3 and done = 0
+union all
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where queue = ?1 and grp = ?2 and sequence_number > ?3 and done = 2
+order by sequence_number limit ?4;
+
+-- name: read_group_deferred
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where queue = ? and grp = ? and sequence_number > ? and done = 2 order by sequence_number limit ?;
 
 -- name: groups
 select grp, count(*), min(sequence_number) from inturn_message
@@ -197,6 +235,53 @@ select count(*), min(sequence_number) from inturn_message where queue = ? and gr
 -- name: ungrouped
 select sequence_number from inturn_message
 where queue = ? and grp is null and done = 0 order by sequence_number limit ?;
+
+-- name: gate
+select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = ? and grp = ?;
+
+-- name: set_gate
+insert into inturn_session (queue, grp, token, until_ms, since_ms, note, parked_ms) values (?, ?, ?, ?, ?, ?, ?)
+on conflict (queue, grp) do update
+set token = excluded.token, until_ms = excluded.until_ms, since_ms = excluded.since_ms,
+    note = excluded.note, parked_ms = excluded.parked_ms;
+
+-- name: locks_over
+select grp, token, until_ms, since_ms, note, parked_ms from inturn_session
+where queue = ? and until_ms <= ? order by until_ms limit ?;
+
+-- name: lock_due
+select until_ms from inturn_session where queue = ? and until_ms is not null order by until_ms limit 1;
+
+-- name: set_locks_right
+update inturn_session set until_ms = ?1 + until_ms - since_ms, since_ms = ?1
+where until_ms is not null and since_ms > ?1;
+
+-- name: next_group
+select sequence_number, grp from inturn_ready
+where sequence_number > ? and sequence_number <= ? and grp is not null order by sequence_number limit ?;
+
+-- name: session_messages
+select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
+where m.queue = ? and m.grp = ? and m.done = 0 and h.token is not ? order by m.sequence_number limit ?;
+
+-- name: parked
+select grp, note, parked_ms from inturn_session
+where queue = ? and note is not null order by parked_ms, grp limit ?;
+
+-- name: state
+select state from inturn_session where queue = ? and grp = ?;
+
+-- name: set_state
+update inturn_session set state = ? where queue = ? and grp = ?;
+
+-- name: forget_session
+delete from inturn_session
+where queue = ? and grp = ? and token is null and note is null and state is null;
+
+-- name: remove_sessions
+delete from inturn_session where queue = ?;
 
 -- name: key
 select record from inturn_key where space = ? and key = ?;

@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from inturn.core import dedup, delivery, limits
+from inturn.core import dedup, limits, session
 from inturn.core.delivery import Hold
 from inturn.core.envelope import (
     Depth,
@@ -22,11 +22,12 @@ from inturn.core.errors import StoreError
 from inturn.core.idempotency import Answer, Request
 from inturn.faults import reach
 from inturn.store.sqlite.connection import connect, said
-from inturn.store.sqlite.deliveries import Deliveries, entry_of, hold_of
+from inturn.store.sqlite.deliveries import entry_of, hold_of
 from inturn.store.sqlite.keys import Keys
+from inturn.store.sqlite.sessions import Sessions
 
 
-class SqliteStore(Deliveries):
+class SqliteStore(Sessions):
     """Queues in one SQLite file; several processes may have it open.
 
     Args:
@@ -110,7 +111,7 @@ class SqliteStore(Deliveries):
                 plain.append((last, number, body, int(content), group, now_ms))
             delay = delay_ms if delay is None else delay
             if delay:
-                holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms, None))
+                holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms, None, False))
                 if group is not None:
                     heads.setdefault(group, 0)  # what follows is not the first
             elif group is None:
@@ -179,16 +180,31 @@ class SqliteStore(Deliveries):
 
     # --- looking ---
 
-    def read(self, queue: QueueInfo, after: int, limit: int, *, pending: bool = False) -> list[Entry]:
+    def read(
+        self,
+        queue: QueueInfo,
+        after: int,
+        limit: int,
+        *,
+        pending: bool = False,
+        deferred: bool = False,
+        group: str | None = None,
+    ) -> list[Entry]:
         """The messages after a sequence number."""
-        after = max(after, first_number(queue.number))
-        rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
+        if group is not None:
+            rows = self._all("read_group_deferred" if deferred else "read_group", queue.number, group, after, limit)
+        elif deferred:
+            rows = self._all("read_deferred", queue.number, after, limit)
+        else:
+            after = max(after, first_number(queue.number))
+            rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
         return [entry_of(row) for row in rows]
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """How much is in a queue."""
         in_flight, delayed = self._one("hidden", queue.number, now_ms)
-        return Depth(queue.depth, in_flight, delayed, queue.last)
+        (deferred,) = self._one("deferred", queue.number)
+        return Depth(queue.depth, in_flight, delayed, queue.last, deferred)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Groups with messages, those whose head is oldest first."""
@@ -205,9 +221,9 @@ class SqliteStore(Deliveries):
         row = self._one("one_message", head)
         own = hold_of(row)
         holds = [] if group is None else [Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
-        why, hold = delivery.blocking(own, holds, now_ms)
-        until_ms, token = (hold.until_ms, hold.token) if hold else (None, None)
-        return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0)
+        gate = session.OPEN if group is None else self.gates.of(queue.number, group)
+        why, until_ms, token = session.why(gate, own, holds, now_ms)
+        return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0, gate.note)
 
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
         """Decide about an idempotency key."""

@@ -1,0 +1,295 @@
+"""Sessions: a group for one receiver alone, as Azure Service Bus has them, with a state that outlives the receiver.
+
+    if session := payments.session(wait_s=20):                 # the next free group; or a named one
+        with session:                                          # what is not settled in it is given back
+            for message in session.receive(10):
+                with db.transaction() as tx:
+                    session.set_state(after(session.state(tx), message), tx=tx)
+                    message.ack(tx=tx)
+
+What a lock allows, and what becomes of a parked group, is written down in core/session.py. Sessions and ordinary
+receives can share a queue: a session takes a group of which nobody has a message, and while it lasts no ordinary
+receive is given any; a receiver that was there before is not disturbed.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from inturn.core import limits
+from inturn.core.delivery import Verdict
+from inturn.core.envelope import Delivery, ParkedGroup, Want
+from inturn.core.errors import InputError, LeaseExpired, QueueError
+from inturn.core.message import group_text
+from inturn.core.session import Answer, Request, Verb
+from inturn.queue.message import Message, Peeked, check_limit, check_messages, milliseconds, peeking, time_of
+from inturn.queue.operation import operation
+from inturn.store.commands import Ask, AskSession, Command, ReceiveWithin, TakeSession, Transaction, queue_of
+from inturn.store.writer import Writer
+
+T = TypeVar("T")
+
+
+class Session:
+    """A group that is locked: it is this session's alone until the lock is over. For ``with`` and ``async with``.
+
+    All its verbs but :meth:`close`, :meth:`peek` and :meth:`deferred` raise LeaseExpired once the lock is over, and
+    change nothing then.
+
+    Attributes:
+        queue: the name of the queue.
+        group: which group it has.
+        fencing_token: grows with every lock and every lease of the queue; its messages have the same.
+    """
+
+    def __init__(self, writer: Writer, queue: str, locked: Answer, lock_ms: int) -> None:
+        self.writer = writer
+        self.queue = queue
+        self.group = locked.group
+        self.fencing_token = locked.gate.token or 0
+        self._lock_ms = lock_ms
+        self._until_ms = locked.gate.until_ms or 0
+
+    def __repr__(self) -> str:
+        return f"Session({self.group!r}, fencing_token={self.fencing_token})"
+
+    @property
+    def locked_until(self) -> dt.datetime:
+        """When the lock is over, unless it is renewed; as of the last renewal that was not in a transaction."""
+        return time_of(self._until_ms)
+
+    @operation
+    def renew(self, lock_s: float | None = None, tx: Transaction | None = None) -> Command[dt.datetime]:
+        """Keep the group, and what was received of it, for so long from now on.
+
+        Args:
+            lock_s: how long, in seconds; None: as long as at first.
+            tx: a transaction of the caller's.
+
+        Returns:
+            Until when.
+        """
+        ms = self._lock_ms if lock_s is None else _lock_ms(lock_s)
+
+        def until(answer: Answer) -> dt.datetime:
+            until_ms = answer.gate.until_ms or 0
+            if tx is None:
+                self._until_ms = until_ms
+            return time_of(until_ms)
+
+        return self._ask(Request(Verb.RENEW, self.fencing_token, ms), until, tx)
+
+    @operation
+    def receive(
+        self, max_messages: int = 1, *, wait_s: float = 0, tx: Transaction | None = None
+    ) -> Command[list[Message]]:
+        """The next messages of the group, in order, behind those that were received in this session already.
+
+        Args:
+            max_messages: how many at most.
+            wait_s: how long to wait if there is none; no longer than the lock lasts.
+            tx: a transaction of the caller's, in which nothing is waited for.
+        """
+        check_messages(max_messages)
+
+        def given(deliveries: list[Delivery] | None) -> list[Message]:
+            return [Message(each, self.writer, self.queue) for each in self._unless_lost(deliveries)]
+
+        return ReceiveWithin(self.queue, given, self._want(max_messages), wait_s=wait_s).within(tx)
+
+    @operation
+    def fetch(self, sequence_number: int, tx: Transaction | None = None) -> Command[Message | None]:
+        """Receive a deferred message of the group; None, if there is no such deferred message."""
+
+        def given(deliveries: list[Delivery] | None) -> Message | None:
+            there = self._unless_lost(deliveries)
+            return Message(there[0], self.writer, self.queue) if there else None
+
+        return ReceiveWithin(self.queue, given, self._want(1)._replace(number=sequence_number)).within(tx)
+
+    @operation
+    def peek(self, limit: int = 10, *, after: int = 0, tx: Transaction | None = None) -> Command[list[Peeked]]:
+        """The group's messages after a sequence number, whoever has them, deferred ones too."""
+        return peeking(self.queue, limit, after, self.group).within(tx)
+
+    @operation
+    def deferred(self, limit: int = 10, *, after: int = 0, tx: Transaction | None = None) -> Command[list[Peeked]]:
+        """The group's deferred messages."""
+        return peeking(self.queue, limit, after, self.group, deferred=True).within(tx)
+
+    @operation
+    def state(self, tx: Transaction | None = None) -> Command[bytes | None]:
+        """What was kept with the group last, by whatever session; None: nothing."""
+        return self._ask(Request(Verb.GET_STATE, self.fencing_token), lambda answer: answer.state, tx)
+
+    @operation
+    def set_state(self, state: bytes | None, tx: Transaction | None = None) -> Command[None]:
+        """Keep this with the group until it is set again, however long; None: keep nothing.
+
+        Raises:
+            InputError: if it is not bytes, or too many.
+        """
+        if state is not None and not (isinstance(state, bytes) and len(state) <= limits.STATE_BYTES):
+            what = f"{len(state):,} bytes" if isinstance(state, bytes) else repr(state)
+            msg = f"the state is {what}; it is None or bytes, {limits.STATE_BYTES:,} at most"
+            raise InputError(msg)
+        return self._ask(Request(Verb.SET_STATE, self.fencing_token, state=state), _nothing, tx)
+
+    @operation
+    def park(self, reason: str, tx: Transaction | None = None) -> Command[None]:
+        """End the session, and let nobody have the group until it is resumed: a person must decide.
+
+        What was not settled is in its old place again, new messages come behind.
+
+        Args:
+            reason: why; of a long one, such as a traceback, the first ``limits.ERROR_LENGTH`` characters are kept.
+            tx: a transaction of the caller's.
+        """
+        return self._ask(Request(Verb.PARK, self.fencing_token, note=_reason(reason)), _nothing, tx)
+
+    @operation
+    def close(self, tx: Transaction | None = None) -> Command[None]:
+        """Let go of the group; what was not settled is given back. Nothing, if the lock is over already."""
+        return AskSession(self.queue, self.group, Request(Verb.CLOSE, self.fencing_token), _nothing).within(tx)
+
+    def __enter__(self) -> Self:
+        """It is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        """The same in a task."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The same in a task."""
+        await self.close.aio()
+
+    def _want(self, limit: int) -> Want:
+        return Want(limit, group=self.group, token=self.fencing_token)
+
+    def _ask(self, request: Request, meant: Callable[[Answer], T], tx: Transaction | None) -> Command[T]:
+        def told(answer: Answer) -> T:
+            self._unless_lost(None if answer.verdict is Verdict.EXPIRED else answer)
+            return meant(answer)
+
+        return AskSession(self.queue, self.group, request, told).within(tx)
+
+    def _unless_lost(self, found: T | None) -> T:
+        if found is None:
+            msg = (
+                f"the session of {self.group!r} is over, and nothing was changed: its lock has expired, or it was "
+                "closed; somebody else may have the group. Take it again, and renew in time"
+            )
+            raise LeaseExpired(msg)
+        return found
+
+
+class Sessions:
+    """The verbs of a queue that are about a group as a whole.
+
+    Args:
+        writer: who runs its operations.
+        name: what it is called.
+    """
+
+    def __init__(self, writer: Writer, name: str) -> None:
+        self.writer = writer
+        self.name = name
+
+    @operation
+    def session(
+        self, group: object = None, *, wait_s: float = 0, lock_s: float = 30, tx: Transaction | None = None
+    ) -> Command[Session | None]:
+        """Lock a group for one receiver alone.
+
+        Args:
+            group: which, though it be empty; None: the oldest of which a receive would give something.
+            wait_s: how long to wait if it is not free.
+            lock_s: how long the lock lasts, unless it is renewed.
+            tx: a transaction of the caller's, in which nothing is waited for.
+
+        Returns:
+            None, if it is not free: somebody has it, or a message of it, or it is parked.
+
+        Raises:
+            InputError: if something does not fit.
+            NoSuchQueue: if the queue was deleted.
+        """
+        lock_ms = _lock_ms(lock_s)
+
+        def begun(answers: list[Answer]) -> Session | None:
+            return Session(self.writer, self.name, answers[0], lock_ms) if answers else None
+
+        name = None if group is None else _group(group)
+        ask = AskSession(self.name, name, Request(Verb.LOCK, ms=lock_ms), _nothing)
+        return TakeSession(ask, begun, wait_s=wait_s).within(tx)
+
+    @operation
+    def park(self, group: object, reason: str, tx: Transaction | None = None) -> Command[None]:
+        """Let nobody have a group until it is resumed; one that is parked already gets another reason.
+
+        Raises:
+            QueueError: if somebody has it, or a message of it, who can finish or park it.
+        """
+        name = _group(group)
+
+        def told(answer: Answer) -> None:
+            if answer.verdict is not Verdict.DONE:
+                msg = f"group {name!r} was not parked: somebody has it, or a message of it; try again when it is free"
+                raise QueueError(msg)
+
+        return AskSession(self.name, name, Request(Verb.PARK, note=_reason(reason)), told).within(tx)
+
+    @operation
+    def resume(self, group: object, tx: Transaction | None = None) -> Command[bool]:
+        """Park a group no more: its messages are received in their order; whether it was parked."""
+        return AskSession(
+            self.name, _group(group), Request(Verb.RESUME), lambda answer: answer.verdict is Verdict.DONE
+        ).within(tx)
+
+    @operation
+    def parked(self, limit: int = 100, tx: Transaction | None = None) -> Command[list[ParkedGroup]]:
+        """The groups that are parked, with their reasons, those first that were parked first."""
+        check_limit(limit)
+
+        def look(store: Any, _now_ms: int) -> list[ParkedGroup]:
+            found: list[ParkedGroup] = store.parked(queue_of(store, self.name), limit)
+            return found
+
+        return Ask(self.name, look).within(tx)
+
+
+def _nothing(_answer: Answer) -> None:
+    """There is nothing to tell."""
+
+
+def _group(group: object) -> str:
+    name = group_text(group)
+    if not 0 < len(name) <= limits.ID_LENGTH:
+        msg = f"group is {name!r}; it is a text of 1 to {limits.ID_LENGTH} characters"
+        raise InputError(msg)
+    return name
+
+
+def _lock_ms(seconds: float) -> int:
+    ms = milliseconds("lock_s", seconds)
+    if ms == 0:
+        msg = f"lock_s is {seconds!r}: the lock would be over at once; it is more, up to {limits.VISIBILITY_S}"
+        raise InputError(msg)
+    return ms
+
+
+def _reason(reason: str) -> str:
+    if not isinstance(reason, str):
+        msg = f"the reason is {reason!r}; it is a text"
+        raise InputError(msg)
+    return reason[: limits.ERROR_LENGTH]

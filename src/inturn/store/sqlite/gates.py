@@ -1,0 +1,42 @@
+"""The gates of groups over SQLite: a row only for a group that is locked, parked, or has a state."""
+
+from inturn.core import limits, session
+from inturn.core.session import OPEN, Gate
+from inturn.store.sqlite.statements import Statements
+
+
+class Gates(Statements):
+    """Reads and writes gates."""
+
+    def of(self, queue: int, group: str) -> Gate:
+        """The gate of a group."""
+        row = self._one("gate", queue, group)
+        return Gate._make(row) if row else OPEN
+
+    def save(self, queue: int, group: str, gate: Gate) -> None:
+        """It is another."""
+        self._do("set_gate", queue, group, *gate)
+        if not session.is_closed(gate):
+            self._do("forget_session", queue, group)
+
+    def renew(self, queue: int, group: str, gate: Gate) -> None:
+        """Its lock ends at another time, and with it what was received under it."""
+        self.save(queue, group, gate)
+        for statement in ("keep_holds", "keep_fetched"):
+            self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
+
+    def end_locks(self, queue: int, now_ms: int) -> list[str]:
+        """Take away locks that are over; of which groups is returned."""
+        rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE)
+        for group, *gate in rows:
+            self.save(queue, group, session.unlocked(Gate._make(gate)))
+        return [group for group, *_ in rows]
+
+    def state(self, queue: int, group: str) -> bytes | None:
+        """What a session keeps with the group."""
+        row = self._one("state", queue, group)
+        return row[0] if row else None
+
+    def set_state(self, queue: int, group: str, state: bytes | None) -> None:
+        """It is another."""
+        self._do("set_state", state, queue, group)

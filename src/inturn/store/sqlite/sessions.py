@@ -1,0 +1,150 @@
+"""Sessions over SQLite: it selects what core/session.py decides about, and gives out what is theirs only."""
+
+from collections.abc import Sequence
+
+from inturn.core import delivery, limits, session
+from inturn.core.delivery import Hold, Verdict
+from inturn.core.envelope import Delivery, Entry, ParkedGroup, QueueInfo, Want, first_number
+from inturn.core.session import Answer, Gate, Request, Verb
+from inturn.store.sqlite.deliveries import Deliveries, entry_of, hold_of
+
+
+class Sessions(Deliveries):
+    """Deliveries, to sessions too."""
+
+    def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
+        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        self.look_at_clock(now_ms)
+        if request.verb is Verb.LOCK:
+            self._tidy(queue, now_ms)
+            group = self._next_group(queue, now_ms) if group is None else group
+            answer = Answer(Verdict.HELD) if group is None else self._decide(queue, group, request, now_ms)
+            if answer.verdict is not Verdict.DONE:
+                self.look_ahead(queue)
+            return answer
+        return self._decide(queue, group or "", request, now_ms)
+
+    def _decide(self, queue: QueueInfo, group: str, request: Request, now_ms: int) -> Answer:
+        verb, number = request.verb, queue.number
+        before = self.gates.of(number, group)
+        is_held = verb in {Verb.LOCK, Verb.PARK} and self._is_held(queue, group, now_ms)
+        verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
+        if verdict is not Verdict.DONE:
+            return Answer(verdict, group, before)
+        if verb is Verb.LOCK:
+            queue.tokens += 1
+            self.catalog.counted(queue)
+        elif verb is Verb.SET_STATE:
+            self.gates.set_state(number, group, request.state)
+        if verb is Verb.RENEW:
+            self.gates.renew(number, group, gate)
+        elif gate != before:
+            self.gates.save(number, group, gate)
+        if verb in {Verb.CLOSE, Verb.PARK}:
+            self._end(queue, group, request.token, now_ms)
+        if session.is_closed(gate) != session.is_closed(before):
+            head = self._one("head", number, group)
+            self._do("not_ready", head[0] if head else 0)
+            self._refresh(queue, [(0, group)], now_ms)
+        return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
+
+    def _next_group(self, queue: QueueInfo, now_ms: int) -> str | None:
+        """The oldest group that is free; one is passed by only if a part of it is leased, and that was extended."""
+        at, end = first_number(queue.number), first_number(queue.number + 1)
+        number = 1
+        while rows := self._all("next_group", at, end, number):
+            at = rows[-1][0]
+            for _, group in rows:
+                if not self._is_held(queue, group, now_ms):
+                    return str(group)
+            number = limits.HEADS_AT_ONCE
+        return None
+
+    def _is_held(self, queue: QueueInfo, group: str, now_ms: int) -> bool:
+        return any(delivery.is_leased(hold, now_ms) for _, hold in self._leases(queue, group))
+
+    def _leases(self, queue: QueueInfo, group: str) -> list[tuple[int, Hold]]:
+        rows = self._all("group_holds", queue.number, group) + self._all("fetched_holds", queue.number, group)
+        return [(number, Hold._make(hold)) for number, *hold in rows]
+
+    def _end(self, queue: QueueInfo, group: str, token: int | None, now_ms: int) -> None:
+        """Give back what was received under a lock."""
+        if token is not None:
+            for number, hold in self._leases(queue, group):
+                if hold.token == token:
+                    self._give_back(queue, number, group, hold, 0, now_ms)
+
+    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
+        """Groups that are parked, those first that were parked first."""
+        return [ParkedGroup._make(row) for row in self._all("parked", queue.number, limit)]
+
+    # --- receiving ---
+
+    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages."""
+        if all(want.token is None and want.number is None for want in wants):  # as nearly always
+            return super().receive(queue, wants, now_ms)
+        return [self._receive_one(queue, want, now_ms) for want in wants]
+
+    def _receive_one(self, queue: QueueInfo, want: Want, now_ms: int) -> list[Delivery]:
+        if want.token is None and want.number is None:
+            return super().receive(queue, [want], now_ms)[0]
+        self.look_at_clock(now_ms)
+        self._tidy(queue, now_ms)
+        if want.number is not None:
+            return self._fetch(queue, want, want.number, now_ms)
+        gate = self.gates.of(queue.number, want.group or "")
+        taken: list[tuple[Entry, Hold | None]] = []
+        if session.is_of(gate, want.token, now_ms):
+            taken = self._take_within(queue, want, gate, now_ms)
+        if not taken:
+            self.look_ahead(queue)
+        return self._give(queue, taken, want, gate, now_ms)
+
+    def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> list[tuple[Entry, Hold | None]]:
+        """What a session can receive next: it is not in its own way."""
+        to = self.queues.get(queue.settings.dead_letter or "")
+        while rows := self._all("session_messages", queue.number, want.group, gate.token, want.limit):
+            entry, hold = entry_of(rows[0]), hold_of(rows[0])
+            if to is None or not delivery.is_exhausted(hold, queue.settings.max_receives):
+                found = [(entry_of(row), hold_of(row)) for row in rows]
+                return found[: delivery.takes([each for _, each in found], want.limit, now_ms)]
+            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
+        return []
+
+    def _fetch(self, queue: QueueInfo, want: Want, number: int, now_ms: int) -> list[Delivery]:
+        """A deferred message, if nobody has it."""
+        row = self._one("one_message", number) if queue.has_given(number) else None
+        hold = hold_of(row) if row else None
+        if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):
+            return []
+        entry = entry_of(row)
+        gate = session.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
+        if not session.may_fetch(gate, want.token, now_ms) or (want.token is not None and entry.group != want.group):
+            return []
+        to = self.queues.get(queue.settings.dead_letter or "")
+        if to is not None and delivery.is_exhausted(hold, queue.settings.max_receives):
+            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
+            return []
+        return self._give(queue, [(entry, hold)], want, gate, now_ms)
+
+    def _give(
+        self,
+        queue: QueueInfo,
+        taken: Sequence[tuple[Entry, Hold | None]],
+        want: Want,
+        gate: Gate,
+        now_ms: int,
+    ) -> list[Delivery]:
+        """Lease messages; those of a session until its lock is over."""
+        if want.token is None:
+            answer = self._lease(queue, taken, want, now_ms)
+            if answer:
+                self.catalog.counted(queue)
+            return answer
+        given = []
+        for entry, before in taken:
+            hold = session.within(gate, delivery.leased(before, want.token, 0, now_ms))
+            self._do("set_hold", entry.sequence_number, queue.number, entry.group, *hold)
+            given.append(Delivery(entry, want.token, hold.until_ms or 0, hold.attempts, hold.first_ms))
+        return given

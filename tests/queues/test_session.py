@@ -1,0 +1,429 @@
+"""Sessions as their users see them: verbs, words, errors, transactions, threads and tasks."""
+
+import asyncio
+import datetime as dt
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inturn
+from inturn.core import limits
+from inturn.core.envelope import QueueSettings
+from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueError
+from inturn.database import Database
+from inturn.queue import Queue, Session
+from inturn.store.memory import MemoryStore
+from inturn.store.sqlite import SqliteStore
+
+
+class Clock:
+    """Stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+    def forward(self, seconds: float) -> None:
+        self.ms += round(seconds * 1000)
+
+    @property
+    def time(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self.ms / 1000, dt.UTC)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def db(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Database]:
+    memory: Any = MemoryStore()
+    db = Database(memory if request.param == "memory" else SqliteStore(str(tmp_path / "shop.db")), clock)
+    yield db
+    db.writer.close()
+    if request.param == "sqlite":
+        db.store.close()
+
+
+@pytest.fixture
+def queue(db: Database) -> Queue:
+    queue = db.queue("payments")
+    for text in ("a1", "a2", "b1", "a3"):
+        queue.send(text, group=text[0])
+    return queue
+
+
+def begun(queue: Queue, group: object = None, **more: Any) -> Session:
+    session = queue.session(group, **more)
+    assert session is not None
+    return session
+
+
+def texts(messages: Any) -> list[str]:
+    return [message.body for message in messages]
+
+
+def test_a_session_from_its_beginning_to_its_end(queue: Queue, clock: Clock) -> None:
+    with begun(queue) as session:
+        assert (session.group, session.queue) == ("a", "payments")
+        assert session.locked_until == clock.time + dt.timedelta(seconds=30)
+        assert repr(session) == f"Session('a', fencing_token={session.fencing_token})"
+        assert session.state() is None
+        first, second = session.receive(2)
+        assert first.fencing_token == session.fencing_token
+        assert first.leased_until == session.locked_until
+        first.ack()
+        session.set_state(b"after a1")
+        assert texts(queue.receive(10)) == ["b1"]
+        assert queue.session("a") is None
+        assert texts(session.receive(10)) == ["a3"]
+        assert texts(session.peek()) == ["a2", "a3"]
+        assert texts(session.peek(1, after=second.sequence_number)) == ["a3"]
+    with pytest.raises(LeaseExpired, match="its lease is over"):
+        second.ack()
+    with begun(queue, "a") as session:
+        assert session.state() == b"after a1"
+        assert texts(session.receive(10)) == ["a2", "a3"]
+
+
+def test_a_block_that_raises_gives_the_group_back(queue: Queue) -> None:
+    with pytest.raises(ZeroDivisionError), begun(queue) as session:
+        print(len(session.receive(2)) / 0)
+    assert texts(queue.receive(10, group="a")) == ["a1", "a2", "a3"]
+
+
+def test_a_session_is_renewed(queue: Queue, clock: Clock) -> None:
+    session = begun(queue, lock_s=10)
+    (message,) = session.receive()
+    clock.forward(9)
+    assert session.renew() == session.locked_until == clock.time + dt.timedelta(seconds=10)
+    clock.forward(9)
+    assert session.renew(60) == clock.time + dt.timedelta(seconds=60)
+    clock.forward(59)
+    message.ack()
+    clock.forward(1)
+    with pytest.raises(LeaseExpired):
+        session.renew()
+
+
+def test_a_session_that_is_lost_changes_nothing(queue: Queue, clock: Clock) -> None:
+    session = begun(queue, lock_s=10)
+    session.set_state(b"mine")
+    first, second = session.receive(2)
+    second.defer()
+    clock.forward(10)
+    for verb in (
+        session.renew,
+        session.receive,
+        session.state,
+        lambda: session.fetch(second.sequence_number),
+        lambda: session.set_state(b"late"),
+        lambda: session.park("late"),
+    ):
+        with pytest.raises(LeaseExpired, match="session of 'a' is over, and nothing was changed"):
+            verb()
+    for verb in (first.ack, first.nack, first.defer, lambda: first.extend(10)):
+        with pytest.raises(LeaseExpired):
+            verb()
+    other = begun(queue, "a")
+    session.close()  # nothing, and so at the end of a block
+    assert other.fencing_token > session.fencing_token
+    assert other.state() == b"mine"
+    assert texts(other.receive(10)) == ["a1", "a3"]
+    assert texts(other.deferred()) == texts(queue.deferred()) == ["a2"]
+
+
+def test_what_a_session_does_is_part_of_a_transaction(db: Database, queue: Queue, clock: Clock) -> None:
+    session = begun(queue, lock_s=10)
+
+    def fail() -> None:
+        with db.transaction() as tx:
+            (message,) = session.receive(tx=tx)
+            session.set_state(b"1", tx=tx)
+            message.ack(tx=tx)
+            session.renew(100, tx=tx)
+            assert session.state(tx=tx) == b"1"
+            session.park("no", tx=tx)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (session.state(), session.locked_until) == (None, clock.time + dt.timedelta(seconds=10))
+    assert queue.parked() == []
+    with db.transaction() as tx:
+        (message,) = session.receive(tx=tx)
+        session.set_state(b"1", tx=tx)
+        message.ack(tx=tx)
+        session.close(tx=tx)
+        again = queue.session("a", tx=tx)
+        assert again is not None
+    assert again.state() == b"1"
+    assert texts(again.receive(10)) == ["a2", "a3"]
+    with db.transaction() as tx:
+        sent = queue.schedule("later", at=clock.time + dt.timedelta(hours=1), tx=tx)
+        assert queue.cancel(sent.sequence_number, tx=tx) is True
+        again.park("x", tx=tx)
+        assert [each.group for each in queue.parked(tx=tx)] == ["a"]
+        assert queue.resume("a", tx=tx) is True
+        queue.park("a", "y", tx=tx)
+    assert [(each.group, each.note) for each in queue.parked()] == [("a", "y")]
+
+
+def test_park_and_resume(queue: Queue, clock: Clock) -> None:
+    with begun(queue) as session:
+        first, _ = session.receive(2)
+        first.ack()
+        session.park("no such account")
+        with pytest.raises(LeaseExpired):
+            session.receive()
+    queue.send("a4", group="a")
+    assert texts(queue.receive(10)) == ["b1"]
+    assert queue.parked() == [("a", "no such account", clock.ms)]
+    assert (queue.session("a"), queue.session()) == (None, None)
+    assert [queue.resume("a"), queue.resume("a")] == [True, False]
+    assert texts(queue.receive(10)) == ["a2", "a3", "a4"]
+    with pytest.raises(QueueError, match="group 'b' was not parked: somebody has it"):
+        queue.park("b", "x")
+    queue.park("c", "x" * (limits.ERROR_LENGTH + 1))
+    assert [len(each.note) for each in queue.parked()] == [limits.ERROR_LENGTH]
+
+
+def test_defer_and_fetch(queue: Queue) -> None:
+    with begun(queue) as session:
+        (first,) = session.receive()
+        first.defer()
+        assert texts(session.deferred()) == ["a1"]
+        assert texts(session.receive(10)) == ["a2", "a3"]
+        assert queue.fetch(first.sequence_number) is None
+        again = session.fetch(first.sequence_number)
+        assert again is not None
+        assert session.fetch(first.sequence_number) is None
+        again.nack()
+        again = session.fetch(first.sequence_number)
+        assert again is not None
+        again.defer()
+    (b1,) = queue.receive(group="b")
+    b1.defer()
+    assert texts(queue.deferred()) == ["a1", "b1"]
+    assert texts(queue.deferred(group="b")) == ["b1"]
+    assert texts(queue.peek(group="a")) == ["a1", "a2", "a3"]
+    assert queue.depth().deferred == 2
+    fetched = queue.fetch(b1.sequence_number, visibility_timeout_s=5)
+    assert fetched is not None
+    fetched.ack()
+    assert queue.depth().deferred == 1
+
+
+def test_what_was_fetched_is_rejected(db: Database, queue: Queue) -> None:
+    db.queue("dead")
+    queue.configure(dead_letter="dead", max_receives=5)
+    (first,) = queue.receive(group="a")
+    first.defer()
+    again = queue.fetch(first.sequence_number)
+    assert again is not None
+    again.reject("late")
+    assert [(each.body, each.note) for each in db.queue("dead").peek()] == [("a1", "late")]
+
+
+def test_schedule_and_cancel(db: Database, clock: Clock) -> None:
+    queue = db.queue("mails")
+    at = clock.time + dt.timedelta(minutes=5)
+    early, late = queue.schedule("early", at=at), queue.schedule("late", at=at + dt.timedelta(minutes=5))
+    past = queue.schedule("past", at=clock.time - dt.timedelta(days=1))
+    (message,) = queue.receive(10)
+    assert queue.cancel(past.sequence_number) is False
+    message.ack()
+    clock.forward(299)
+    assert queue.receive() == []
+    clock.forward(1)
+    assert queue.cancel(early.sequence_number) is False
+    assert texts(queue.receive(10)) == ["early"]
+    assert queue.cancel(late.sequence_number) is True
+    assert queue.cancel(late.sequence_number) is False
+    clock.forward(300)
+    assert texts(queue.receive(10)) == ["early"], "whose lease is over"
+    there = queue.schedule("x", at=dt.datetime.fromtimestamp(clock.ms / 1000 + 60, dt.timezone(dt.timedelta(hours=5))))
+    clock.forward(59)
+    assert queue.cancel(there.sequence_number) is True
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        (lambda queue: queue.session(lock_s=0), "the lock would be over at once"),
+        (lambda queue: queue.session(lock_s=43_201), "from 0 to 43200"),
+        (lambda queue: queue.session(""), "group is ''; it is a text of 1 to"),
+        (lambda queue: queue.session(1.5), "a group must be"),
+        (lambda queue: queue.park("a", None), "the reason is None; it is a text"),
+        (lambda queue: queue.park("x" * 1_001, "y"), "of 1 to 1000 characters"),
+        (lambda queue: begun(queue).set_state("text"), "the state is 'text'; it is None or bytes"),
+        (lambda queue: begun(queue).set_state(b"x" * 1_048_577), "the state is 1,048,577 bytes"),
+        (lambda queue: begun(queue).receive(0), "max_messages is 0"),
+        (lambda queue: queue.schedule("x", at=dt.datetime(2026, 1, 1)), "with a time zone"),  # noqa: DTZ001
+        (lambda queue: queue.schedule("x", at=60), "at is 60; it is a datetime"),
+        (lambda queue: queue.schedule("x", at=dt.datetime(2999, 1, 1, tzinfo=dt.UTC)), "hidden for 365 days at most"),
+        (lambda queue: queue.deferred(0), "limit is 0"),
+    ],
+)
+def test_what_does_not_fit_is_said(queue: Queue, verb: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        verb(queue)
+    assert queue.depth().messages == 4
+
+
+def test_a_group_may_be_any_name(queue: Queue) -> None:
+    queue.send("x", group=7)
+    with begun(queue, 7) as session:
+        assert texts(session.receive()) == ["x"]
+        session.park("y")
+    assert queue.resume(7) is True
+
+
+def test_a_queue_that_is_not_there(db: Database) -> None:
+    queue = db.queue("gone")
+    session = begun(queue, "a")
+    queue.delete()
+    for verb in (queue.session, queue.parked, session.receive, session.renew, lambda: queue.cancel(1)):
+        with pytest.raises(NoSuchQueue):
+            verb()
+
+
+# --- by the real clock ---
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[Database]:
+    with inturn.open(tmp_path / "real.db", durable=False) as db:
+        yield db
+
+
+def test_who_waits_for_a_session_gets_it_when_it_is_free(real: Database) -> None:
+    queue = real.queue("q")
+    with ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(queue.session, wait_s=30)
+        queue.send("a1", group="a")
+        session = waiting.result()
+        assert session is not None
+        waiting = threads.submit(queue.session, wait_s=30)
+        more = threads.submit(session.receive, 10, wait_s=30)
+        assert texts(more.result()) == ["a1"]
+        more = threads.submit(session.receive, 10, wait_s=30)
+        queue.send("a2", group="a")
+        assert texts(more.result()) == ["a2"]
+        session.close()
+        following = waiting.result()
+        assert following is not None
+        assert texts(following.receive(10)) == ["a1", "a2"]
+
+
+def test_who_waits_in_a_session_is_told_that_it_is_lost(real: Database) -> None:
+    queue = real.queue("q")
+    session = begun(queue, "a", lock_s=0.2)
+    with pytest.raises(LeaseExpired):
+        session.receive(wait_s=30)
+    assert queue.session("a", wait_s=30) is not None
+
+
+def test_two_sessions_race_for_each_group_and_one_has_it(tmp_path: Path) -> None:
+    """Two connections to one file, as two processes have them, with two threads each."""
+    target = tmp_path / "race.db"
+    groups, each = 20, 5
+    with inturn.open(target, durable=False) as one, inturn.open(target, durable=False) as other:
+        queue = one.queue("q")
+        for number in range(each):
+            queue.send_many([inturn.queue.draft(number, group=str(group)) for group in range(groups)])
+        inside: Counter[str] = Counter()
+        done: dict[str, list[int]] = {str(group): [] for group in range(groups)}
+        crowded: list[str] = []
+        gate = threading.Barrier(4)
+
+        def work(db: Database) -> None:
+            mine = db.queue("q")
+            gate.wait()
+            while (session := mine.session(wait_s=0.3)) is not None:
+                with session:
+                    inside[session.group] += 1
+                    if inside[session.group] > 1:
+                        crowded.append(session.group)
+                    before = int(session.state() or b"0")
+                    for message in session.receive(2):
+                        done[session.group].append(message.body)
+                        before += 1
+                        message.ack()
+                    session.set_state(str(before).encode())
+                    inside[session.group] -= 1
+
+        threads = [threading.Thread(target=work, args=[db]) for db in (one, one, other, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert crowded == []
+        assert done == {str(group): list(range(each)) for group in range(groups)}
+        assert queue.depth().messages == 0
+        for group in done:
+            assert begun(queue, group).state() == str(each).encode()
+
+
+def test_cancel_and_receive_race_and_one_wins(real: Database) -> None:
+    queue = real.queue("q", QueueSettings(visibility_timeout_s=60))
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.1)
+    numbers = [queue.schedule(at, at=soon).sequence_number for at in range(100)]
+    received: list[int] = []
+
+    def receive() -> None:
+        while got := queue.receive(7, wait_s=0.5):
+            received.extend(message.sequence_number for message in got)
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    cancelled = [number for number in numbers if queue.cancel(number)]
+    receiver.join()
+    assert sorted(received + cancelled) == numbers
+
+
+def test_a_session_in_tasks(real: Database) -> None:
+    queue = real.queue("q")
+
+    async def work() -> list[str]:
+        await queue.send.aio("a1", group="a")
+        session = await queue.session.aio(wait_s=5)
+        assert session is not None
+        async with session:
+            (message,) = await session.receive.aio(wait_s=5)
+            async with real.transaction() as tx:
+                await session.set_state.aio(b"x", tx=tx)
+                message.ack(tx)
+        return [each.body for each in await queue.peek.aio()]
+
+    assert asyncio.run(work()) == []
+    assert begun(queue, "a").state() == b"x"
+
+
+def test_a_task_that_is_cancelled_while_it_is_given_a_session_gives_it_back(real: Database) -> None:
+    queue = real.queue("q")
+
+    async def work() -> None:
+        for _ in range(30):
+            waiting = asyncio.create_task(queue.session.aio("a", wait_s=10))
+            await asyncio.sleep(0)
+            await queue.depth.aio()  # it is under way
+            waiting.cancel()
+            try:
+                session = await waiting
+            except asyncio.CancelledError:
+                continue
+            assert session is not None
+            await session.close.aio()
+
+    asyncio.run(work())
+    session = queue.session("a", wait_s=10)
+    assert session is not None
