@@ -181,9 +181,7 @@ def _arrow(rows: Sequence[Row]) -> pa.RecordBatch:
     if Content.BYTES in content:
         texts = [base64.b64encode(each).decode() if isinstance(each, bytes) else each for each in body]
     values = (number, group, revision, dedup_id, texts, None, attributes, None)
-    arrays = [
-        None if each is None else pa.array(each, kind) for each, kind in zip(values, _SCHEMA.types, strict=True)
-    ]
+    arrays = [None if each is None else pa.array(each, kind) for each, kind in zip(values, _SCHEMA.types, strict=True)]
     arrays[5] = _CONTENTS.take(pa.array(content, pa.int8()))
     arrays[7] = pc.cast(pa.array(sent_ms, pa.timestamp("ms", "UTC")), _SCHEMA.types[7])
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

@@ -5,7 +5,6 @@ made before the first offset is given and moved on when Spark asks for what come
 written down that everything before it is done. ``commit`` says the same, but later, and never of the last micro-batch.
 """
 
-from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,8 @@ from inturn.spark.source.slices import COLUMNS, Slice, batches, cut
 from inturn.store.sqlite.log import Log
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType

@@ -87,11 +87,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise said(error, path) from error
     try:
-        version = _version(connection)
-        if not version:
-            msg = f"{path!r} is a database without queues; make one first"
-            raise StoreError(msg)
-        _refuse_newer(path, version, _steps()[-1][0])
+        _check_version(connection, path)
     except sqlite3.Error as error:
         connection.close()
         raise said(error, path) from error
@@ -99,6 +95,14 @@ def connect_to_look(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _check_version(connection: sqlite3.Connection, path: str) -> None:
+    version = _version(connection)
+    if not version:
+        msg = f"{path!r} is a database without queues; make one first"
+        raise StoreError(msg)
+    _refuse_newer(path, version, _steps()[-1][0])
 
 
 def _steps() -> list[tuple[int, Traversable]]:
