@@ -68,10 +68,14 @@ def identity_of(path: str) -> Identity:
     except OSError as error:
         msg = f"there is no database {path!r}"
         raise StoreError(msg) from error
-    machine = platform.node()
-    with suppress(OSError):  # the containers of one machine have it in common
-        machine = _BOOT.read_text().strip()
-    return Identity(machine, found.st_dev, found.st_ino)
+    return Identity(machine(), found.st_dev, found.st_ino)
+
+
+def machine() -> str:
+    """What tells this machine from others; the containers of one have it in common."""
+    with suppress(OSError):
+        return _BOOT.read_text().strip()
+    return platform.node()
 
 
 @dataclass
