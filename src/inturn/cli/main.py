@@ -73,7 +73,9 @@ def demo(
 @app.command()
 def run(
     pipeline: Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")],
-    source: Annotated[str, typer.Option("--from", help="The messages: a file, a folder, or a URI that Spark reads.")],
+    source: Annotated[
+        str, typer.Option("--from", help="The messages: a file, a folder, a URI that Spark reads, or shop.db#payments.")
+    ],
     store: Annotated[str, typer.Option(help="The store: a directory; made if it is not there.")],
     format_: Annotated[
         str | None, typer.Option("--format", help="parquet, json (JSON lines) or csv; default: by the file names.")
@@ -82,7 +84,7 @@ def run(
     now: Annotated[dt.datetime | None, typer.Option(help="The time of the step; default: the clock.")] = None,
     final: Annotated[bool, typer.Option("--final", help="Timestamp: nothing more comes, so nothing waits.")] = False,
     as_stream: Annotated[
-        bool, typer.Option("--stream", help="Go on with the files that come into the folder, until Ctrl-C.")
+        bool, typer.Option("--stream", help="Go on with what comes into the folder or the queue, until Ctrl-C.")
     ] = False,
     checkpoint: Annotated[
         str | None, typer.Option(help="With --stream: Spark's checkpoint; default: the store's name and -checkpoint.")
@@ -91,6 +93,7 @@ def run(
         str | None, typer.Option(help="With --stream: '10 seconds' between steps, or 'available now' and then end.")
     ] = None,
     files: Annotated[int | None, typer.Option(help="With --stream: the most files in one step.")] = None,
+    rows: Annotated[int | None, typer.Option(help="With --stream, of a queue: the most messages in one step.")] = None,
     outputs: Annotated[str, typer.Option(help="parquet, or delta: a Delta table of the outputs too.")] = "parquet",
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], spark://…, or sc://… for Connect.")
@@ -104,13 +107,18 @@ def run(
         from inturn.spark.local.files import load, read_messages
         from inturn.spark.local.progress import watching
         from inturn.spark.local.session import session
+        from inturn.spark.source.command import names_queue, queue_messages
         from inturn.spark.step import batch
 
         if as_stream and (now or final):
             msg = "--now and --final belong to one step, not to a stream; leave them out, or leave --stream out"
             raise InputError(msg)
-        if not as_stream and (checkpoint or trigger or files):
-            msg = "--checkpoint, --trigger and --files belong to a stream; add --stream"
+        if not as_stream and (checkpoint or trigger or files or rows):
+            msg = "--checkpoint, --trigger, --files and --rows belong to a stream; add --stream"
+            raise InputError(msg)
+        is_queue = names_queue(source)
+        if (format_ or files) if is_queue else rows:
+            msg = "--format and --files are for files, --rows is for a queue, shop.db#payments; leave the other out"
             raise InputError(msg)
         definition = load(pipeline)
         spark = session(master)
@@ -118,13 +126,21 @@ def run(
             if as_stream:
                 from inturn.spark.local.following import follow
 
-                df = read_messages(spark, definition, source, format_, streaming=True, files=files)
+                df = (
+                    queue_messages(spark, definition, source, streaming=True, rows=rows)
+                    if is_queue
+                    else read_messages(spark, definition, source, format_, streaming=True, files=files)
+                )
                 place = checkpoint or f"{store.rstrip('/')}-checkpoint"
                 show = _print_line if as_json else _print_step
                 follow(definition, df, store, place, show, trigger=trigger, buckets=buckets, outputs_format=outputs)
                 return
             with watching(spark, f"{definition.name}: {source}", quiet=as_json):
-                df = read_messages(spark, definition, source, format_)
+                df = (
+                    queue_messages(spark, definition, source)
+                    if is_queue
+                    else read_messages(spark, definition, source, format_)
+                )
                 report = batch(
                     definition, df, store=store, buckets=buckets, outputs_format=outputs, now=now, final=final
                 )

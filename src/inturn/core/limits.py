@@ -268,3 +268,21 @@ HOSTS: Final = 64
 
 STATE_BYTES: Final = 1_048_576
 """The longest state of a session."""
+
+SOURCE_ROWS: Final = 100_000
+"""The most messages that a micro-batch of Spark takes out of a queue's log, if the user does not say."""
+
+SOURCE_TASK_ROWS: Final = 20_000
+"""How many messages of a queue's log make another task of Spark worth while."""
+
+SOURCE_ARROW_ROWS: Final = 10_000
+"""The most messages that are handed to Spark at once, as ``spark.sql.execution.arrow.maxRecordsPerBatch`` has it."""
+
+SOURCE_ARROW_BYTES: Final = 8 * 1024 * 1024
+"""How long the bodies that are handed to Spark at once get before no more are added."""
+
+SOURCE_FETCH_ROWS: Final = 64
+"""How many messages are read from a queue's log before their bodies are measured: the longest make 64 MB."""
+
+SOURCE_RELEASE_ROWS: Final = 1_000
+"""How many messages are acknowledged for Spark in one transaction."""

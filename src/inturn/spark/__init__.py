@@ -1,7 +1,8 @@
 """The pipeline on Spark.
 
 ``batch`` takes a DataFrame as one step, ``stream`` takes a step for each micro-batch, ``read`` shows the tables;
-``audit`` says of any log what is wrong with its order, before there is a pipeline.
+``audit`` says of any log what is wrong with its order, before there is a pipeline. The log of a queue is read with
+``spark.read`` and ``spark.readStream``, ``format("inturn")``; ``messages`` makes a pipeline's columns of it.
 """
 
 try:
@@ -16,8 +17,10 @@ except ImportError as error:
 
 from inturn.spark.audit.run import audit
 from inturn.spark.read import read
+from inturn.spark.source.fields import messages
+from inturn.spark.source.source import register
 from inturn.spark.step import Report, batch, settle
 from inturn.spark.stream import stream
 from inturn.spark.tables.vacuum import sweep, vacuum
 
-__all__ = ["Report", "audit", "batch", "read", "settle", "stream", "sweep", "vacuum"]
+__all__ = ["Report", "audit", "batch", "messages", "read", "register", "settle", "stream", "sweep", "vacuum"]

@@ -111,7 +111,7 @@ def read_messages(
     reader = spark.read.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
     if form == "json" and pipeline.message is not None:
         reader = reader.schema(
-            ", ".join(f"`{name}` {kind}" for name, kind in _kinds(pipeline).items()) + f", {CORRUPT} string"
+            ", ".join(f"`{name}` {kind}" for name, kind in column_kinds(pipeline).items()) + f", {CORRUPT} string"
         )
     if form == "csv":
         reader = reader.option("header", "true").option("inferSchema", str(pipeline.message is None).lower())
@@ -133,7 +133,7 @@ def _typed(pipeline: Pipeline, df: "DataFrame") -> "DataFrame":
     """The columns of a CSV file, which are text, as the message type says, by their names in the header."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    kinds = {name: kind for name, kind in _kinds(pipeline).items() if name in df.columns and kind != "string"}
+    kinds = {name: kind for name, kind in column_kinds(pipeline).items() if name in df.columns and kind != "string"}
     texts = {name: F.col(f"`{name}`") for name in df.columns}
     values = {name: texts[name].try_cast(kinds[name]) if name in kinds else texts[name] for name in df.columns}
     misfit = F.lit(False)  # noqa: FBT003
@@ -167,7 +167,7 @@ def form_of(source: str) -> str:
     return found
 
 
-def _kinds(pipeline: Pipeline) -> dict[str, str]:
+def column_kinds(pipeline: Pipeline) -> dict[str, str]:
     """The message type's fields as Spark's types; one that has no column of its own is read as text."""
     kinds = {field.name: _DDL.get(field.type, "string") for field in record_fields(pipeline.message or object)}
     if pipeline.arrival is not None:

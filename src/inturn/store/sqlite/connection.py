@@ -2,8 +2,8 @@
 
 import re
 import sqlite3
-from contextlib import closing
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from inturn.core import limits
@@ -67,24 +67,52 @@ def check_there(path: str) -> None:
     Raises:
         StoreError: if it has none, or is none.
     """
+    connect_to_look(path).close()
+
+
+def connect_to_look(path: str) -> sqlite3.Connection:
+    """Open a file that has queues, to read only: nothing is made, written or locked.
+
+    Raises:
+        StoreError: if it has none, or is none.
+        StoreMismatch: if a newer version of inturn has written it.
+    """
     if not Path(path).is_file():
         msg = f"there is no database {path!r}"
         raise StoreError(msg)
     try:
-        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            version = _version(connection)
+        connection = sqlite3.connect(
+            f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=limits.BUSY_S, isolation_level=None
+        )
     except sqlite3.Error as error:
         raise said(error, path) from error
+    try:
+        _check_version(connection, path)
+    except sqlite3.Error as error:
+        connection.close()
+        raise said(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_version(connection: sqlite3.Connection, path: str) -> None:
+    version = _version(connection)
     if not version:
         msg = f"{path!r} is a database without queues; make one first"
         raise StoreError(msg)
+    _refuse_newer(path, version, _steps()[-1][0])
+
+
+def _steps() -> list[tuple[int, Traversable]]:
+    """The migrations by their numbers."""
+    return sorted((int(step.name[:4]), step) for step in (_HERE / "migrations").iterdir() if step.name.endswith(".sql"))
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
     """Run the numbered migrations that the file has not seen, each once, whoever opens it at the same time."""
-    steps = sorted(
-        (int(step.name[:4]), step) for step in (_HERE / "migrations").iterdir() if step.name.endswith(".sql")
-    )
+    steps = _steps()
     newest = steps[-1][0]
     if _version(connection) == newest:
         return

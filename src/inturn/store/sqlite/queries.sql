@@ -1,5 +1,6 @@
 -- What the store asks, by name. None of it looks at more rows than it returns, whatever lies in the queue,
--- but for `groups`, which is asked by people, and `next_group`, which looks past ready messages without a group.
+-- but for `groups`, which is asked by people, `next_group`, which looks past ready messages without a group, and
+-- `log_place` and `log_count`, which pass over what is then read.
 
 -- name: queues
 select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.depth + count(m.sequence_number),
@@ -203,6 +204,17 @@ where sequence_number between ? and ? order by sequence_number limit ?;
 -- name: read
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
 from inturn_message where sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
+
+-- name: log
+select sequence_number, grp, revision, dedup_id, body, content, attributes, sent_ms
+from inturn_message where sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
+
+-- name: log_place
+select sequence_number from inturn_message
+where sequence_number > ? and sequence_number <= ? order by sequence_number limit 1 offset ?;
+
+-- name: log_count
+select count(*) from inturn_message where sequence_number > ? and sequence_number <= ?;
 
 -- name: read_pending
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note

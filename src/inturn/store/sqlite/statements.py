@@ -25,6 +25,9 @@ class Statements:
     def _all(self, name: str, *values: Any) -> list[Any]:
         return self.connection.execute(_SQL[name], values).fetchall()
 
+    def _cursor(self, name: str, *values: Any) -> sqlite3.Cursor:
+        return self.connection.execute(_SQL[name], values)
+
     def _do(self, name: str, *values: Any) -> None:
         self.connection.execute(_SQL[name], values)
 

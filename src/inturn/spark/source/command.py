@@ -1,0 +1,58 @@
+"""``inturn run --from shop.db#payments``: the messages of a queue for the command line."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inturn.core import errors
+from inturn.core.errors import InturnError
+from inturn.core.pipeline import Pipeline
+from inturn.spark.source.fields import messages
+from inturn.spark.source.source import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def names_queue(source: str) -> bool:
+    """Whether it is a queue that is meant, ``shop.db#payments``, rather than a file or a URI."""
+    return "#" in source and "://" not in source and not Path(source).exists()
+
+
+def queue_messages(
+    spark: "SparkSession", pipeline: Pipeline, source: str, *, streaming: bool = False, rows: int | None = None
+) -> "DataFrame":
+    """The messages of a queue as a DataFrame; of a stream, the reader has the pipeline's name.
+
+    Args:
+        spark: the session.
+        pipeline: whose columns are wanted.
+        source: the queue, ``shop.db#payments``.
+        streaming: whether to go on with messages that come later.
+        rows: of a stream, the most messages in a micro-batch.
+
+    Raises:
+        StoreError: if there is no such database.
+        NoSuchQueue: if there is no such queue in it.
+        InputError: if the pipeline does not say which fields the bodies have.
+    """
+    register(spark)
+    try:
+        if streaming:
+            reader = spark.readStream.format("inturn").option("reader", pipeline.name)
+            df = (reader.option("maxRowsPerBatch", rows) if rows else reader).load(source)
+        else:
+            df = spark.read.format("inturn").load(source)
+    except Exception as error:
+        raise _ours(error) from error
+    return messages(pipeline, df)
+
+
+def _ours(error: Exception) -> Exception:
+    """Our own error, which Spark tells with a traceback around it."""
+    found = re.findall(r"^inturn\.core\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    if not found:
+        return error
+    name, text = found[-1]
+    kind: type[InturnError] = getattr(errors, name, InturnError)
+    return kind(text)

@@ -1,0 +1,101 @@
+"""From the log of a queue to the columns of a pipeline: they are fields of the body, or come from the envelope."""
+
+from typing import TYPE_CHECKING, Final, cast
+
+from inturn.core.errors import InputError
+from inturn.core.order import Timestamp
+from inturn.core.pipeline import Pipeline
+from inturn.spark.chunk import CORRUPT
+from inturn.spark.dataframe import INTEGERS, quoted
+from inturn.spark.local.files import column_kinds
+from inturn.spark.source.slices import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_NEEDED: Final = ("sequence_number", "group", "revision", "dedup_id", "body", "sent_at")
+
+
+def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | None" = None) -> "DataFrame":
+    """The messages of a pipeline out of the log of a queue, for :func:`inturn.spark.batch` and ``stream``.
+
+    A column is a field of the body, which is JSON. Where the body has no such field it is filled from the envelope:
+    the pipeline's group, its revision, its id from the deduplication id, and its ``arrival`` from the sequence number,
+    or, if it is a time, from the time of the send. A message whose body cannot be read, or says otherwise than its
+    envelope, is rejected by the pipeline as invalid, with its text.
+
+    Args:
+        pipeline: the definition.
+        df: a DataFrame of ``format("inturn")``, of a stream or not.
+        schema: the fields of the body, for a pipeline of plain dicts; otherwise the message type says.
+
+    Raises:
+        InputError: if the DataFrame is not such a log, or it is not known which fields there are.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    absent = [name for name in _NEEDED if name not in df.columns]
+    if absent:
+        msg = f"the DataFrame has no column {absent[0]!r}: messages() takes one of spark.read(Stream).format('inturn')"
+        raise InputError(msg)
+    kinds = _kinds(pipeline, schema)
+    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    raw = F.struct(*(F.col(quoted(name)) for name in COLUMNS if name in df.columns))
+    body = F.from_json(F.col("body"), f"{ddl}, {CORRUPT} string", options)
+    both = df.select(body.alias("b"), raw.alias("e"))
+    columns, agrees = [], F.lit(True)  # noqa: FBT003
+    sources = _envelope(pipeline, kinds)
+    for name, kind in kinds.items():
+        own = F.col(f"b.{quoted(name)}")
+        if name not in sources:
+            columns.append(own.alias(name))
+            continue
+        given = F.col(f"e.{quoted(sources[name])}")
+        columns.append(F.coalesce(own, given.try_cast(kind)).alias(name))
+        if sources[name] in {"group", "revision", "dedup_id"}:
+            agrees &= F.coalesce(own.cast("string") == given.cast("string"), F.lit(True))  # noqa: FBT003
+    return both.select(*columns, _corrupt(agrees).alias(CORRUPT))
+
+
+def _corrupt(agrees: "Column") -> "Column":
+    """The text of a message that cannot be placed; null for all others."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    text = F.col("e.body")
+    is_object = text.rlike(r"^\s*\{") & F.col(f"b.{CORRUPT}").isNull()
+    differs = F.concat(F.lit("the body says otherwise than its envelope: "), F.to_json(F.col("e")))
+    return F.when(~is_object, text).when(~agrees, differs)
+
+
+def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, str]:
+    """The columns and their types."""
+    if pipeline.message is not None:
+        return column_kinds(pipeline)
+    if schema is None:
+        msg = (
+            f"pipeline {pipeline.name!r} takes plain dicts, so it does not say which fields the bodies have: give it a "
+            "message type, or say messages(pipeline, df, 'account string, amount bigint')"
+        )
+        raise InputError(msg)
+    from pyspark.sql.types import StructType
+
+    found = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    kinds = {field.name: field.dataType.simpleString() for field in found.fields}
+    for name, source in _envelope(pipeline, {}).items():
+        kinds.setdefault(name, COLUMNS[source])
+    return kinds
+
+
+def _envelope(pipeline: Pipeline, kinds: dict[str, str]) -> dict[str, str]:
+    """What fills a column where the body does not, by the column's name."""
+    sources = {pipeline.group: "group"}
+    if pipeline.turn is not None and not isinstance(pipeline.order, Timestamp):
+        sources.setdefault(pipeline.turn, "revision")
+    if pipeline.id is not None:
+        sources.setdefault(pipeline.id, "dedup_id")
+    if pipeline.arrival is not None:
+        is_number = kinds.get(pipeline.arrival, "bigint") in INTEGERS
+        sources.setdefault(pipeline.arrival, "sequence_number" if is_number else "sent_at")
+    return sources

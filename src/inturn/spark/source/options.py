@@ -1,0 +1,163 @@
+"""What a user says of the log that Spark reads: options are text, and a slip in one is told, not passed over."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from inturn.core import limits
+from inturn.core.envelope import checked_name
+from inturn.core.errors import InputError
+
+_BOTH: Final = ("path", "queue", "partitionBy", "partitions")
+_STREAM: Final = (*_BOTH, "reader", "maxRowsPerBatch", "acknowledge", "failOnDataLoss")
+_BATCH: Final = (*_BOTH, "after", "upTo")
+
+
+class Place(NamedTuple):
+    """Where a queue is.
+
+    Attributes:
+        path: the database's file, in full.
+        queue: the queue's name.
+    """
+
+    path: str
+    queue: str
+
+    def __str__(self) -> str:
+        return f"{self.path}#{self.queue}"
+
+
+class Division(NamedTuple):
+    """How messages are divided among tasks.
+
+    Attributes:
+        by_group: whether all messages of a group are in one partition; else each has a part of the log.
+        partitions: how many; None: as many as are worth while.
+    """
+
+    by_group: bool
+    partitions: int | None
+
+
+class BatchOptions(NamedTuple):
+    """Of ``spark.read``.
+
+    Attributes:
+        place: where the queue is.
+        division: how its messages are divided.
+        after: the sequence number to begin after.
+        up_to: the last sequence number; None: all that is there.
+    """
+
+    place: Place
+    division: Division
+    after: int
+    up_to: int | None
+
+
+class StreamOptions(NamedTuple):
+    """Of ``spark.readStream``.
+
+    Attributes:
+        place: where the queue is.
+        division: how its messages are divided.
+        reader: the name of the reader that holds what Spark has not committed.
+        max_rows: the most messages in a micro-batch.
+        acknowledge: whether what Spark has committed is acknowledged too.
+        fail_on_loss: whether to end where messages may be gone that Spark has not read.
+    """
+
+    place: Place
+    division: Division
+    reader: str
+    max_rows: int
+    acknowledge: bool
+    fail_on_loss: bool
+
+
+def place_of(given: Mapping[str, str]) -> Place:
+    """The queue that options name, ``load("shop.db#payments")``, or with the queue as an option of its own.
+
+    Raises:
+        InputError: if they name none.
+    """
+    path, _, queue = given.get("path", "").partition("#")
+    queue = given.get("queue") or queue
+    if not path or not queue:
+        msg = f'{given.get("path", "")!r} names no queue: write load("{path or "shop.db"}#payments")'
+        raise InputError(msg)
+    return Place(str(Path(path.removeprefix("file://")).absolute()), queue)
+
+
+def batch_options(given: Mapping[str, str]) -> BatchOptions:
+    """The options of ``spark.read``.
+
+    Raises:
+        InputError: if one is unknown, or does not fit.
+    """
+    _check_known(given, _BATCH, "spark.read")
+    up_to = None if given.get("upTo") is None else _number(given, "upTo", 0, 0)
+    return BatchOptions(place_of(given), _division(given), _number(given, "after", 0, 0), up_to)
+
+
+def stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """The options of ``spark.readStream``.
+
+    Raises:
+        InputError: if one is missing, unknown, or does not fit.
+    """
+    _check_known(given, _STREAM, "spark.readStream")
+    place = place_of(given)
+    reader = given.get("reader")
+    if not reader:
+        msg = (
+            f"name the reader that holds in {place} what Spark has not committed: "
+            '.option("reader", "ledger"), another one for each query'
+        )
+        raise InputError(msg)
+    return StreamOptions(
+        place,
+        _division(given),
+        checked_name(reader),
+        _number(given, "maxRowsPerBatch", limits.SOURCE_ROWS, 1),
+        _flag(given, "acknowledge", usual=False),
+        _flag(given, "failOnDataLoss", usual=True),
+    )
+
+
+def _division(given: Mapping[str, str]) -> Division:
+    by = given.get("partitionBy", "range").lower()
+    if by not in {"range", "group"}:
+        msg = f"partitionBy is {by!r}; it is 'range' or 'group'"
+        raise InputError(msg)
+    return Division(by == "group", _number(given, "partitions", 0, 1) or None)
+
+
+def _number(given: Mapping[str, str], name: str, usual: int, least: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return usual
+    if not text.strip().isdecimal() or int(text) < least:
+        msg = f"{name} is {text!r}; it is a whole number, {least} or more"
+        raise InputError(msg)
+    return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str, *, usual: bool) -> bool:
+    text = given.get(name, str(usual)).lower()
+    if text not in {"true", "false"}:
+        msg = f"{name} is {text!r}; it is 'true' or 'false'"
+        raise InputError(msg)
+    return text == "true"
+
+
+def _check_known(given: Mapping[str, str], known: tuple[str, ...], of: str) -> None:
+    names = {name.lower(): name for name in known}
+    for name in given:
+        if name.lower() not in names:
+            near = get_close_matches(name.lower(), names, 1)
+            meant = f"is {names[near[0]]!r} meant? " if near else ""
+            msg = f"{name!r} is no option of {of}.format('inturn'): {meant}There are {', '.join(known[1:])}"
+            raise InputError(msg)

@@ -1,0 +1,63 @@
+"""What a stream writes into the queue: the place of its reader, and, if that is wanted, acknowledgements."""
+
+from inturn.core import limits
+from inturn.core.delivery import Act, Change
+from inturn.database import open as open_database
+from inturn.spark.source.options import StreamOptions
+from inturn.store.base import Store
+from inturn.store.commands import Ask, queue_of
+
+
+class Release:
+    """Holds in a queue what Spark has not committed, and lets go of what it has.
+
+    Args:
+        options: whose.
+
+    Raises:
+        StoreError: if the database is not there, or cannot be written.
+        NoSuchQueue: if the queue is not there.
+    """
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._acknowledge = options.acknowledge
+        self._db = open_database(options.place.path, create=False)
+        try:
+            self._queue = self._db.queue(options.place.queue, create=False)
+            self._reader = self._queue.reader(options.reader)
+        except BaseException:
+            self._db.close()
+            raise
+        self._released: int | None = None
+
+    def position(self) -> int:
+        """Up to where the reader has read; it is made if it is not there, and holds everything from then on."""
+        self._reader.commit(0)
+        return self._reader.position()
+
+    def commit(self, sequence_number: int) -> None:
+        """Spark has committed everything up to a sequence number."""
+        if self._released is not None and sequence_number <= self._released:
+            return
+        if self._acknowledge:
+            self._acknowledge_up_to(sequence_number)
+        self._reader.commit(sequence_number)
+        self._released = sequence_number
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._db.close()
+
+    def _acknowledge_up_to(self, last: int) -> None:
+        """Acknowledge what nobody else has received, in transactions of bounded length."""
+        after = self._reader.position()
+
+        def some(store: Store, now_ms: int) -> int | None:
+            info = queue_of(store, self._queue.name)
+            entries = store.read(info, after, limits.SOURCE_RELEASE_ROWS, pending=True)
+            numbers = [each.sequence_number for each in entries if each.sequence_number <= last]
+            store.settle(info, [Change(number, None, Act.ACK) for number in numbers], now_ms)
+            return numbers[-1] if numbers else None
+
+        while (reached := self._queue.writer.run(Ask(self._queue.name, some))) is not None:
+            after = reached

@@ -1,0 +1,98 @@
+"""The log of one queue for who only reads it, in whichever process: it takes no lock and writes nothing."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo, first_number
+from inturn.core.errors import NoSuchQueue
+from inturn.store.sqlite.catalog import Catalog
+from inturn.store.sqlite.connection import connect_to_look
+from inturn.store.sqlite.statements import Statements
+
+
+class Row(NamedTuple):
+    """A message as the log has it.
+
+    Attributes:
+        sequence_number: its place.
+        group: whose timeline it is in.
+        revision: its place there.
+        dedup_id: what it is known by.
+        body: its text or its bytes.
+        content: what the body is, by its number.
+        attributes: more about it, as JSON.
+        sent_ms: when it was sent.
+    """
+
+    sequence_number: int
+    group: str | None
+    revision: int | None
+    dedup_id: str | None
+    body: str | bytes
+    content: int
+    attributes: str | None
+    sent_ms: int
+
+
+class Log(Statements):
+    """The log of one queue.
+
+    Args:
+        path: the file.
+        queue: the queue's name.
+
+    Raises:
+        StoreError: if the file is not there, has no queues or cannot be read.
+        StoreMismatch: if a newer version of inturn has written it.
+    """
+
+    def __init__(self, path: str, queue: str) -> None:
+        super().__init__(connect_to_look(path))
+        self._queue = queue
+        self._catalog = Catalog(self.connection)
+
+    def info(self) -> QueueInfo:
+        """What is known of the queue now; as cheap as can be while nobody writes.
+
+        Raises:
+            NoSuchQueue: if it is not there, or not any more.
+        """
+        self._catalog.look()
+        info = self._catalog.queues.get(self._queue)
+        if info is None:
+            known = ", ".join(sorted(self._catalog.queues)) or "none"
+            msg = f"there is no queue {self._queue!r}; there are: {known}"
+            raise NoSuchQueue(msg)
+        return info
+
+    def first(self) -> int:
+        """The number before the first sequence number of the queue."""
+        return first_number(self.info().number)
+
+    def place(self, after: int, up_to: int, count: int) -> int | None:
+        """The sequence number of the count-th message after one, if there are so many up to another."""
+        row = self._one("log_place", after, up_to, count - 1)
+        return cast("int", row[0]) if row else None
+
+    def count(self, after: int, up_to: int) -> int:
+        """How many messages there are after a sequence number and up to another."""
+        return cast("int", self._one("log_count", after, up_to)[0])
+
+    def rows(self, after: int, up_to: int) -> Sequence[Row]:
+        """Messages after a sequence number and up to another: as many as one may hold at once, and one at least.
+
+        The statement is over when this returns: who holds one open keeps the file from being tidied.
+        """
+        cursor = self._cursor("log", after, up_to, limits.SOURCE_ARROW_ROWS)
+        rows: list[Any] = []
+        size = 0
+        while size < limits.SOURCE_ARROW_BYTES and (more := cursor.fetchmany(limits.SOURCE_FETCH_ROWS)):
+            rows += more
+            size += sum([len(row[4]) for row in more])
+        cursor.close()
+        return rows
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.connection.close()

@@ -1,0 +1,208 @@
+"""The log of a queue as Spark reads it, from the queue to the states of a pipeline, through restarts and crashes."""
+
+import json
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.answers import assert_tables
+from programs.connecting import run
+from programs.ledger import history, ledger
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from typer.testing import CliRunner
+
+import inturn
+from inturn import Gapless, Pipeline
+from inturn.cli import app
+from inturn.queue import Queue, draft
+from inturn.spark import batch, messages, read, stream
+
+LEDGER = Path(__file__).with_name("programs") / "ledger.py"
+MESSAGES = history(seed=3)
+LIMIT_S = 60
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        yield db.queue("payments")
+
+
+def log(spark: SparkSession, at: Path, **options: Any) -> DataFrame:
+    return spark.readStream.format("inturn").options(reader="ledger", **options).load(f"{at}/shop.db#payments")
+
+
+def send(queue: Queue, transfers: Sequence[dict[str, Any]]) -> None:
+    """As producers do: some say who and where in the body, some on the envelope, some on both."""
+    drafts = []
+    for number, transfer in enumerate(transfers):
+        body, envelope = dict(transfer), {"group": transfer["account"], "revision": transfer["revision"]}
+        for name, field in (("group", "account"), ("revision", "revision")):
+            if number % 3 == 1:
+                del envelope[name]
+            elif number % 3 == 2:
+                del body[field]
+        drafts.append(draft(body, **envelope))
+    queue.send_many(drafts)
+
+
+def acknowledge_all(queue: Queue) -> None:
+    while received := queue.receive(10):
+        queue.ack(received)
+
+
+def test_a_batch_has_what_was_sent(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+    queue.send_many([draft({"é": at}, group=f"g{at % 9}", revision=at, dedup_id=f"tx-{at}") for at in range(500)])
+    queue.send("text", attributes={"k": [1]})
+    df = spark.read.format("inturn").option("partitions", 3).load(f"{tmp_path}/shop.db#payments")
+    found = df.collect()
+    assert [row.sequence_number for row in found] == [each.sequence_number for each in queue.peek(1000)]
+    assert found[7].asDict() | {"sequence_number": 0, "sent_at": 0} == Row(
+        sequence_number=0, group="g7", revision=7, dedup_id="tx-7", body='{"é":7}', content="json",
+        attributes=None, sent_at=0,
+    ).asDict()  # fmt: skip
+    assert (found[-1].group, found[-1].body, found[-1].attributes) == (None, "text", '{"k":[1]}')
+    by_group = (
+        spark.read.format("inturn").options(partitionBy="group", partitions=4).load(f"{tmp_path}/shop.db#payments")
+    )
+    where = by_group.selectExpr("group", "spark_partition_id() AS at").distinct().where("group IS NOT NULL").collect()
+    assert len(where) == 9, "a group is in one partition"
+    assert by_group.selectExpr("body", "sequence_number").count() == 501
+
+
+def test_from_the_queue_to_the_states_through_restarts(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+    chance = random.Random(1)
+    columns = messages(ledger, log(spark, tmp_path, maxRowsPerBatch=chance.randint(60, 200)))
+    at = 0
+    while at < len(MESSAGES):
+        more = chance.randint(1, len(MESSAGES))
+        send(queue, MESSAGES[at : at + more])
+        at += more
+        query = stream(
+            ledger, columns, store=tmp_path / "store", checkpoint=tmp_path / "cp", trigger="available now", buckets=2
+        )
+        assert query.awaitTermination(LIMIT_S)
+        acknowledge_all(queue)
+    assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+    steps = read(spark, tmp_path / "store", "steps").collect()
+    assert sum(row.received for row in steps) == len(MESSAGES)
+    depth = queue.depth()
+    assert queue.reader("ledger").position() == depth.last, "of the last micro-batch too"
+    assert depth.messages == 0
+
+
+def test_a_micro_batch_that_fails_is_read_again_whatever_was_acknowledged(
+    spark: SparkSession, queue: Queue, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, list[int]]] = []
+    fails = {1}
+
+    def take(df: DataFrame, batch_id: int) -> None:
+        position = queue.reader("ledger").position()
+        numbers = [row.sequence_number for row in df.collect()]
+        assert not numbers or position < numbers[0], "what is not committed is held"
+        acknowledge_all(queue)
+        if batch_id in fails:
+            raise ValueError
+        seen.append((batch_id, numbers))
+
+    queue.send_many([draft(at, group=f"g{at % 5}") for at in range(90)])
+    every = [each.sequence_number for each in queue.peek(100)]
+    writer = log(spark, tmp_path, maxRowsPerBatch=40).writeStream.foreachBatch(take)
+    writer = writer.option("checkpointLocation", f"{tmp_path}/cp").trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException):
+        writer.start().awaitTermination(LIMIT_S)
+    assert queue.reader("ledger").position() == every[39]
+    fails.clear()
+    assert writer.start().awaitTermination(LIMIT_S)
+    assert seen == [(0, every[:40]), (1, every[40:80]), (2, every[80:])]
+
+
+# Only the driver dies, not the process beside it that asks the queue, whose transactions have such points too.
+DYING = "import sys; from inturn.faults import kill_at; kill_at(sys.argv.pop(1)); from inturn.cli import app; app()"
+
+
+def test_the_driver_is_killed(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+    half = len(MESSAGES) // 2
+    send(queue, MESSAGES[:half])
+    at = ["--from", f"{tmp_path}/shop.db#payments", "--store", f"{tmp_path}/store", "--checkpoint", f"{tmp_path}/cp"]
+    more = ["--stream", "--trigger", "available now", "--rows", half - 20, "--buckets", 2, "--master", "local[2]"]
+    for committed, point in enumerate(["before commit", "after commit"]):
+        died = run("-c", DYING, point, "run", f"{LEDGER}:ledger", *at, *more)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        assert len([*tmp_path.glob("store/steps/*.json")]) == committed
+        acknowledge_all(queue)
+    send(queue, MESSAGES[half:])
+    columns = messages(ledger, log(spark, tmp_path, maxRowsPerBatch=half))
+    query = stream(ledger, columns, store=tmp_path / "store", checkpoint=tmp_path / "cp", trigger="available now")
+    assert query.awaitTermination(LIMIT_S)
+    assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+    steps = read(spark, tmp_path / "store", "steps").collect()
+    assert sum(row.received for row in steps) == len(MESSAGES), "each came once"
+
+
+def test_what_cannot_be_a_message_is_rejected_with_its_text(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+    good = {"account": "a", "revision": 1, "amount": 5}
+    queue.send(good, group="a", revision=1)
+    queue.send(json.dumps(good | {"revision": 2}), group="a")
+    bad = ['{"account": "a"', "[1]", '{"account": "a", "revision": "x", "amount": 1}', ""]
+    for text in bad:
+        queue.send(text, group="a")
+    queue.send(b"\xff", group="a")
+    queue.send(good | {"revision": 3}, group="b")
+    queue.send(good | {"revision": 3}, group="a", revision=4)
+    queue.send({"amount": 1}, group="a")
+    df = spark.read.format("inturn").load(f"{tmp_path}/shop.db#payments")
+    report = batch(ledger, messages(ledger, df), store=tmp_path / "store", buckets=2)
+    assert (report.counts.applied, report.counts.rejected) == (2, {"invalid": 8})
+    told = [json.loads(row.message) for row in read(spark, tmp_path / "store", "rejected").collect()]
+    texts = [text for text in (each.get("_corrupt_record") for each in told) if text is not None]
+    assert {text for text in texts if "otherwise" not in text} == {*bad, "/w=="}
+    differ = [json.loads(text.partition("envelope: ")[2]) for text in texts if "otherwise" in text]
+    assert sorted((each["group"], each.get("revision")) for each in differ) == [("a", 4), ("b", None)]
+
+
+def test_a_pipeline_of_plain_dicts_says_what_its_bodies_have(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+    line = Pipeline(
+        name="dicts", group="who", order=Gapless("place"), id="tx", arrival="came",
+        handler=lambda state, message: (state, [message]),
+    )  # fmt: skip
+    queue.send({"amount": 5, "not": "read"}, group="a", revision=1, dedup_id="tx-1")
+    df = spark.read.format("inturn").load(f"{tmp_path}/shop.db#payments")
+    with pytest.raises(inturn.InturnError, match="takes plain dicts, so it does not say"):
+        messages(line, df)
+    with pytest.raises(inturn.InturnError, match="the DataFrame has no column 'body'"):
+        messages(line, df.drop("body"), "amount int")
+    batch(line, messages(line, df, "amount int"), store=tmp_path / "store")
+    (row,) = read(spark, tmp_path / "store", "outputs").collect()
+    (peeked,) = queue.peek()
+    told = {"amount": 5, "who": "a", "place": 1, "tx": "tx-1", "came": peeked.sequence_number}
+    assert json.loads(row.output) == told
+
+
+def test_what_is_not_there_is_told_in_words(
+    spark: SparkSession, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # the command stops its session; here it is ours
+    with pytest.raises(AnalysisException, match="StoreError: there is no database"):
+        spark.read.format("inturn").load(f"{tmp_path}/none.db#payments")
+    with pytest.raises(AnalysisException, match="NoSuchQueue: there is no queue 'paymets'"):
+        log(spark, tmp_path, queue="paymets")
+    command = ["run", f"{LEDGER}:ledger", "--store", f"{tmp_path}/store", "--from"]
+    for source, says, *more in (
+        (f"{tmp_path}/none.db#payments", "StoreError: there is no database"),
+        (f"{tmp_path}/shop.db#paymets", "NoSuchQueue: there is no queue 'paymets'; there are: payments", "--stream"),
+    ):
+        ran = CliRunner().invoke(app, [*command, source, *more])
+        assert (ran.exit_code, ran.stdout) == (1, "")
+        assert says in " ".join(ran.stderr.split())
+    assert not (tmp_path / "store").exists()
+    send(queue, MESSAGES)
+    ran = CliRunner().invoke(app, [*command, f"{tmp_path}/shop.db#payments", "--json"])
+    assert ran.exit_code == 0, ran.stderr
+    assert json.loads(ran.stdout)["counts"]["received"] == len(MESSAGES)
+    assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))

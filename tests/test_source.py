@@ -1,0 +1,387 @@
+"""The log of a queue as Spark's source, without Spark: what is read, what is held, what is let go, what is refused."""
+
+import base64
+import os
+import pickle
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+import inturn
+from inturn.core import limits
+from inturn.core.errors import InputError, InturnError, NoSuchQueue, StoreError, StoreMismatch
+from inturn.database import Database
+from inturn.queue import Queue, draft
+from inturn.spark.source import slices
+from inturn.spark.source.source import QueueSource
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        db.queue("other").send("not ours", group="g")
+        yield db
+
+
+@pytest.fixture
+def queue(db: Database) -> Queue:
+    return db.queue("payments")
+
+
+def source(at: Path, **options: Any) -> QueueSource:
+    return QueueSource({"path": f"{at}/shop.db#payments", **{name: str(value) for name, value in options.items()}})
+
+
+KINDS = {"bigint": LongType(), "int": IntegerType(), "string": StringType(), "timestamp": TimestampType()}
+
+
+def struct(ddl: str) -> StructType:
+    """What Spark makes of it; without Spark."""
+    fields = [field.replace("`", "").split() for field in ddl.split(",")]
+    return StructType([StructField(name, KINDS[kind]) for name, kind in fields])
+
+
+def schema(at: Path) -> StructType:
+    return struct(source(at).schema())
+
+
+def batch(at: Path, **options: Any) -> Any:
+    return source(at, **options).reader(schema(at))
+
+
+def stream(at: Path, **options: Any) -> Any:
+    return source(at, **{"reader": "ledger", **options}).streamReader(schema(at))
+
+
+def parts(reader: Any, *between: Any) -> list[list[dict[str, Any]]]:
+    """What the tasks read, each a copy of the reader as Spark sends it."""
+    found = []
+    for sent in [pickle.dumps((reader, part)) for part in reader.partitions(*between)]:
+        copy, part = pickle.loads(sent)  # noqa: S301 - our own
+        found.append([row for each in copy.read(part) for row in each.to_pylist()])
+    return found
+
+
+def rows(reader: Any, *between: Any) -> list[dict[str, Any]]:
+    return [row for part in parts(reader, *between) for row in part]
+
+
+def numbers(reader: Any, *between: Any) -> list[int]:
+    return [row["sequence_number"] for row in rows(reader, *between)]
+
+
+def fill(queue: Queue, count: int, groups: int = 7) -> list[int]:
+    sent = queue.send_many([draft({"at": at}, group=f"g{at % groups}") for at in range(count)])
+    return [each.sequence_number for each in sent]
+
+
+def drain(queue: Queue) -> None:
+    while received := queue.receive(10):
+        queue.ack(received)
+
+
+# -- what is read ----------------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_known_of_a_message(queue: Queue, tmp_path: Path) -> None:
+    queue.send({"é": [1, None]}, group="g", revision=-7, dedup_id="ü-1", attributes={"trace": 5})
+    queue.send("no\x00 JSON")
+    queue.send(b"\xff\x00", group=7)
+    queue.send("")
+    (part,) = batch(tmp_path).partitions()
+    (found,) = batch(tmp_path).read(part)
+    assert isinstance(found, pa.RecordBatch)
+    peeked = queue.peek(10)
+    told = found.to_pylist()
+    assert [row["sequence_number"] for row in told] == [each.sequence_number for each in peeked]
+    assert [row["sent_at"] for row in told] == [each.sent_at for each in peeked]
+    assert [row["body"] for row in told] == [
+        '{"é":[1,null]}',
+        "no\x00 JSON",
+        base64.b64encode(b"\xff\x00").decode(),
+        "",
+    ]
+    assert [row["content"] for row in told] == ["json", "text", "bytes", "text"]
+    assert [row["group"] for row in told] == ["g", None, "7", None]
+    assert (told[0]["revision"], told[0]["dedup_id"], told[0]["attributes"]) == (-7, "ü-1", '{"trace":5}')
+    assert {told[1][name] for name in ("revision", "dedup_id", "attributes")} == {None}
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 50])
+def test_parts_of_the_log_hold_each_message_once_and_in_order(queue: Queue, tmp_path: Path, partitions: int) -> None:
+    sent = fill(queue, 40)
+    found = parts(batch(tmp_path, partitions=partitions))
+    assert [row["sequence_number"] for part in found for row in part] == sent
+    assert len(found) == min(partitions, 40)
+    assert max(map(len, found)) == -(-40 // partitions)
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 8])
+def test_a_group_is_in_one_partition_and_in_order(queue: Queue, tmp_path: Path, partitions: int) -> None:
+    sent = fill(queue, 300, groups=40) + [queue.send("x").sequence_number for _ in range(20)]
+    found = parts(batch(tmp_path, partitionBy="group", partitions=partitions))
+    assert len(found) == partitions
+    assert all(found)
+    for part in found:
+        assert [row["sequence_number"] for row in part] == sorted(row["sequence_number"] for row in part)
+    assert sorted(row["sequence_number"] for part in found for row in part) == sent
+    where = [{row["group"] for row in part} - {None} for part in found]
+    assert sum(map(len, where)) == 40
+
+
+def test_more_tasks_where_there_is_more_to_read(queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SOURCE_TASK_ROWS", 10)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    counts = []
+    for count in (0, 10, 1, 100):
+        fill(queue, count)
+        counts.append(len(parts(batch(tmp_path))))
+    assert counts == [0, 1, 2, 3]
+
+
+def test_arrow_batches_are_bounded_by_rows_and_by_bytes(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SOURCE_ARROW_BYTES", 1000)
+    monkeypatch.setattr(limits, "SOURCE_FETCH_ROWS", 2)
+    monkeypatch.setattr(limits, "SOURCE_ARROW_ROWS", 20)
+    queue.send_many([draft("x" * (600 if at < 10 else 1)) for at in range(100)])
+    (part,) = batch(tmp_path, partitions=1).partitions()
+    assert [each.num_rows for each in batch(tmp_path).read(part)] == [2] * 5 + [20] * 4 + [10]
+
+
+def test_offsets_of_a_batch(queue: Queue, tmp_path: Path) -> None:
+    sent = fill(queue, 10)
+    assert numbers(batch(tmp_path, after=sent[2], upTo=sent[5])) == sent[3:6]
+    assert numbers(batch(tmp_path, after=sent[8])) == sent[9:]
+    assert numbers(batch(tmp_path, upTo=sent[0])) == sent[:1]
+    assert numbers(batch(tmp_path, after=sent[9])) == numbers(batch(tmp_path, upTo=3)) == []
+    assert numbers(batch(tmp_path)) == sent, "those of the queue beside it are not ours"
+
+
+def test_some_columns(queue: Queue, tmp_path: Path) -> None:
+    fill(queue, 1)
+    wanted = struct("body string, sequence_number bigint")
+    (row,) = rows(source(tmp_path).reader(wanted))
+    assert list(row) == ["body", "sequence_number"]
+    for ddl in ("body string, amount bigint", "revision int"):
+        with pytest.raises(InputError, match=r"a message has no (amount bigint|revision int); there are sequence_n"):
+            source(tmp_path).reader(struct(ddl))
+
+
+def test_nothing_is_written_and_no_lock_is_needed(db: Database, queue: Queue, tmp_path: Path) -> None:
+    sent = fill(queue, 5)
+    with db.transaction():  # holds the only write lock
+        assert numbers(batch(tmp_path)) == sent
+    assert queue.info().readers == {}
+
+
+# -- what is held, and what is let go --------------------------------------------------------------------------
+
+
+def test_a_reader_holds_what_is_acknowledged_until_spark_asks_for_more(queue: Queue, tmp_path: Path) -> None:
+    reader = stream(tmp_path)
+    start = reader.initialOffset()
+    first = fill(queue, 6)
+    drain(queue)
+    end = reader.latestOffset(start, ALL)
+    assert numbers(reader, start, end) == first
+    assert queue.reader("ledger").position() <= start["sequence_number"], "Spark has not committed it"
+    assert numbers(reader, start, end) == first, "so it can ask again"
+    assert reader.latestOffset(end, ALL) == end, "there is no more"
+    assert queue.reader("ledger").position() == end["sequence_number"] == first[-1]
+    assert numbers(batch(tmp_path)) == []
+    reader.stop()
+
+
+def test_random_micro_batches_and_restarts_give_each_message_once(queue: Queue, tmp_path: Path) -> None:
+    chance = random.Random(5)
+    reader, sent, found = stream(tmp_path), [], []
+    offset = reader.initialOffset()
+    while len(sent) < 300 or found != sent:
+        if len(sent) < 300:
+            sent += fill(queue, chance.randrange(30))
+            queue.ack(queue.receive(chance.randint(1, 10)))
+        end = reader.latestOffset(offset, ReadMaxRows(chance.randint(1, 25)))
+        if chance.random() < 0.3:  # it dies, and the micro-batch that was planned is read by the next process
+            reader.stop()
+            reader = stream(tmp_path)
+        read = numbers(reader, offset, end)
+        assert len(read) <= 25
+        if chance.random() < 0.3:
+            assert numbers(reader, offset, end) == read
+        found += read
+        offset = end
+    reader.stop()
+
+
+def test_rows_are_counted_where_numbers_have_gaps(queue: Queue, tmp_path: Path) -> None:
+    sent = fill(queue, 20, groups=20)
+    queue.ack(queue.receive(10))
+    reader = stream(tmp_path, maxRowsPerBatch=4)
+    limit = reader.getDefaultReadLimit()
+    start = reader.initialOffset()
+    offsets = [start]
+    while (end := reader.latestOffset(offsets[-1], limit)) != offsets[-1]:
+        offsets.append(end)
+    assert [each["sequence_number"] for each in offsets[1:]] == [sent[13], sent[17], sent[19]]
+    reader.stop()
+
+
+def test_available_now_ends_with_what_was_there(queue: Queue, tmp_path: Path) -> None:
+    sent = fill(queue, 5)
+    reader = stream(tmp_path)
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    fill(queue, 5)
+    end = reader.latestOffset(start, ReadMaxRows(3))
+    end = reader.latestOffset(end, ReadMaxRows(3))
+    assert end["sequence_number"] == sent[-1]
+    assert reader.latestOffset(end, ReadMaxRows(3)) == end
+    assert reader.reportLatestOffset()["sequence_number"] == sent[-1] + 5
+    reader.stop()
+
+
+def test_a_new_checkpoint_goes_on_where_the_reader_is(queue: Queue, tmp_path: Path) -> None:
+    sent = fill(queue, 5)
+    queue.reader("ledger").commit(sent[2])
+    reader = stream(tmp_path)
+    start = reader.initialOffset()
+    assert numbers(reader, start, reader.latestOffset(start, ALL)) == sent[3:]
+    reader.stop()
+
+
+def test_what_was_purged_gives_no_micro_batch(queue: Queue, tmp_path: Path) -> None:
+    reader = stream(tmp_path)
+    start = reader.initialOffset()
+    fill(queue, 5)
+    queue.purge()
+    assert reader.latestOffset(start, ALL) == reader.latestOffset(start, ReadMaxRows(2)) == start
+    assert reader.partitions(start, start) == []
+    reader.stop()
+
+
+def test_what_spark_has_committed_is_acknowledged_if_that_is_wanted(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SOURCE_RELEASE_ROWS", 4)
+    sent = fill(queue, 20, groups=20)
+    reader = stream(tmp_path, acknowledge=True)
+    start = reader.initialOffset()
+    (held,) = queue.receive(1)
+    end = reader.latestOffset(start, ReadMaxRows(15))
+    assert queue.depth().messages == 20
+    reader.latestOffset(end, ReadMaxRows(15))
+    assert [each.sequence_number for each in queue.peek(20)] == [sent[0], *sent[15:]], (
+        "somebody is at work on the first"
+    )
+    held.ack()
+    assert queue.depth().messages == 5
+    reader.stop()
+
+
+# -- what is refused -------------------------------------------------------------------------------------------
+
+
+def test_a_file_or_a_queue_that_is_not_there(queue: Queue, tmp_path: Path) -> None:
+    at = {"path": f"{tmp_path}/none.db#payments"}
+    with pytest.raises(StoreError, match=r"there is no database '.*none\.db'"):
+        QueueSource(at).schema()
+    with pytest.raises(NoSuchQueue, match="there is no queue 'paymets'; there are: other, payments"):
+        QueueSource({"path": f"{tmp_path}/shop.db#paymets"}).schema()
+    with pytest.raises(InputError, match=r'write load\("shop.db#payments"\)'):
+        QueueSource({}).schema()
+    assert not (tmp_path / "none.db").exists()
+    (tmp_path / "plain.db").touch()
+    with pytest.raises(StoreError, match="is a database without queues"):
+        QueueSource({"path": f"{tmp_path}/plain.db", "queue": "q"}).schema()
+
+
+def test_another_machine(queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(queue, 3)
+    (part,) = batch(tmp_path).partitions()
+    monkeypatch.setattr(slices, "machine", lambda: "elsewhere")
+    with pytest.raises(StoreError, match="an SQLite file is read on its own machine only"):
+        next(batch(tmp_path).read(part))
+
+
+def test_a_file_that_is_not_the_one_the_driver_has_seen(db: Database, queue: Queue, tmp_path: Path) -> None:
+    fill(queue, 3)
+    reader = batch(tmp_path)
+    (part,) = reader.partitions()
+    with sqlite3.connect(tmp_path / "shop.db") as old, sqlite3.connect(tmp_path / "copy.db") as copy:
+        old.backup(copy)
+    (tmp_path / "copy.db").replace(tmp_path / "shop.db")
+    with pytest.raises(StoreError, match="is not the file any more that Spark's driver has opened"):
+        next(reader.read(part))
+    (tmp_path / "shop.db").unlink()
+    with pytest.raises(StoreError, match="an SQLite file is read on its own machine only"):
+        next(reader.read(part))
+
+
+def test_a_queue_that_was_made_anew(tmp_path: Path) -> None:
+    now = 1000
+    with inturn.open(tmp_path / "shop.db", clock=lambda: now) as db:
+        fill(db.queue("payments"), 5)
+        reader = stream(tmp_path)
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        db.queue("payments").delete()
+        now = 2000
+        fill(db.queue("payments"), 9)
+        with pytest.raises(StoreMismatch, match="made anew or put back from an older copy"):
+            reader.latestOffset(end, ALL)
+        reader.stop()
+
+
+def test_a_queue_that_was_put_back_from_an_older_copy(queue: Queue, tmp_path: Path) -> None:
+    fill(queue, 5)
+    reader = stream(tmp_path)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    end["sequence_number"] += 1
+    with pytest.raises(StoreMismatch, match="put back from an older copy"):
+        reader.latestOffset(end, ALL)
+    reader.stop()
+
+
+@pytest.mark.parametrize("lost", ["deleted", "moved"])
+def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, tmp_path: Path, lost: str) -> None:
+    sent = fill(queue, 5)
+    reader = stream(tmp_path)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(2))
+    queue.reader("ledger").delete() if lost == "deleted" else queue.reader("ledger").commit(sent[-1])
+    for ask in (lambda: reader.latestOffset(end, ALL), lambda: reader.partitions(start, end)):
+        with pytest.raises(StoreMismatch, match=r"is not there any more|was moved on to .* by somebody else"):
+            ask()
+    reader.stop()
+    reader = stream(tmp_path, failOnDataLoss=False)
+    assert numbers(reader, end, reader.latestOffset(end, ALL)) == sent[2:]
+    reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        (stream, {"reader": ""}, "name the reader"),
+        (stream, {"reader": "a\n"}, "is no name"),
+        (stream, {"maxRowPerBatch": 5}, "is 'maxRowsPerBatch' meant"),
+        (stream, {"maxRowsPerBatch": 0}, "maxRowsPerBatch is '0'; it is a whole number, 1 or more"),
+        (stream, {"acknowledge": "yes"}, "acknowledge is 'yes'; it is 'true' or 'false'"),
+        (stream, {"after": 5}, r"'after' is no option of spark.readStream"),
+        (batch, {"reader": "x"}, r"'reader' is no option of spark.read.format"),
+        (batch, {"partitionBy": "hash"}, "partitionBy is 'hash'; it is 'range' or 'group'"),
+        (batch, {"upTo": "-1"}, "upTo is '-1'"),
+    ],
+)
+def test_a_slip_in_an_option_is_told(queue: Queue, tmp_path: Path, kind: Any, options: Any, says: str) -> None:
+    with pytest.raises(InturnError, match=says):
+        kind(tmp_path, **options)
