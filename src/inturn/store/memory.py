@@ -12,6 +12,7 @@ from typing import Any
 from inturn.core import dedup, delivery
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, QueueInfo, Sent, Want, first_number
+from inturn.store.memory_pipelines import MemoryPipelines
 
 
 @dataclass
@@ -38,6 +39,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
         self._numbers = 0
+        self.pipelines = MemoryPipelines()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ from inturn.faults import reach
 from inturn.store.sqlite.connection import connect, said
 from inturn.store.sqlite.deliveries import Deliveries, entry_of, hold_of
 from inturn.store.sqlite.keys import Keys
+from inturn.store.sqlite.pipelines import Pipelines
 
 
 class SqliteStore(Deliveries):
@@ -42,6 +43,7 @@ class SqliteStore(Deliveries):
         super().__init__(connect(path, durable=durable))
         self._path = path
         self._keys = Keys(self.connection)
+        self.pipelines = Pipelines(self.connection)
 
     def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""
