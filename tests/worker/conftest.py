@@ -1,0 +1,13 @@
+"""A shop for each kind of store: a queue, a worker over it, and what is kept, to be compared with the replay."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from shop import SHOPS, Shop
+
+
+@pytest.fixture(params=SHOPS)
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    with Shop(request.param, tmp_path / "shop.db") as shop:
+        yield shop
