@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from inturn import Gapless, Pipeline
+from inturn.core.envelope import QueueInfo
 from inturn.core.fold import Counts
 from inturn.core.message import canonical
 from inturn.core.replay import Replay
@@ -56,8 +59,6 @@ class Shop:
         self.store = SHOPS[kind](path)
         self.writer = Writer(self.store, self.now_ms)
         self.queue = Queue(self.writer, "q")
-        from inturn.core.envelope import QueueInfo
-
         def make(store: Any, now_ms: int) -> None:
             if "q" not in store.queues:
                 store.save("q", QueueInfo(0, "q", QueueSettings(visibility_timeout_s=5), now_ms))
@@ -91,8 +92,6 @@ class Shop:
         )
 
     def decide(self, decision: Any) -> str:
-        import msgspec
-
         name = f"{decision.at_us:016d}-{decision.id}"
         text = msgspec.json.encode(decision).decode()
         self.ask(lambda kept, number: kept.decide(number, Decided(name, decision.group, text)))
@@ -109,7 +108,6 @@ class Shop:
         return {
             "states": {line.group: codec.decode(line.state) for line in lines},
             "outputs": sorted((each.group, each.effect_id, json.loads(each.output)) for each in outputs),
-            "order": {line.group: [json.loads(o.output) for o in outputs if o.group == line.group] for line in lines},
             "rejected": sorted((each.group or "", each.reason) for _, each in rejected),
             "held": sorted(
                 (line.group, line.status, json.loads(each.content)["amount"])
@@ -122,6 +120,16 @@ class Shop:
             },
         }
 
+    def outputs(self, group: str) -> list[Any]:
+        """What a group has put out, in order."""
+        outputs = self.ask(lambda kept, number: kept.outputs(number, 0, 100_000))
+        return [json.loads(each.output) for each in outputs if each.group == group]
+
+    def seen_lines(self, pipeline: Pipeline) -> dict[str, Any]:
+        """Of each group its state, and how many messages it holds."""
+        lines = self.ask(lambda kept, number: kept.listed(number, "", 100_000))
+        return {line.group: (StateCodec(pipeline).decode(line.state), line.held) for line in lines}
+
     def counts(self, name: str = "ledger") -> Counts:
         return counts_of(self.writer.run(Ask("", lambda store, _now_ms: store.pipelines.info(name))))  # type: ignore[attr-defined]
 
@@ -131,10 +139,6 @@ def expected(result: Replay) -> dict[str, Any]:
     return {
         "states": result.states,
         "outputs": sorted((o.group, o.effect_id, json.loads(canonical(o.output))) for o in result.outputs),
-        "order": {
-            group: [json.loads(canonical(o.output)) for o in result.outputs if o.group == group]
-            for group in result.states
-        },
         "rejected": sorted((each.group or "", each.reason) for each in result.rejected),
         "held": sorted((each.group, each.status, each.message["amount"]) for each in result.held),
         "status": {group: line.status.value for group, line in result.timelines.items()},

@@ -265,7 +265,7 @@ def _offer(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number:
         digest=digest({name: content[name] for name in fields if pipeline.in_content(name)}),
         message=message,
         epoch=_typed(content, pipeline.epoch, int),
-        id=None if pipeline.id is None or content[pipeline.id] is None else str(content[pipeline.id]),
+        id=None if pipeline.id is None or content.get(pipeline.id) is None else str(content[pipeline.id]),
     )
     # The id orders what it identifies, as the value it is; a revision identifies by itself.
     ident = content[pipeline.id] if pipeline.id and isinstance(pipeline.order, Timestamp | Arrival) else ""
