@@ -79,10 +79,12 @@ class Shop:
     def send(self, messages: Iterable[Row], group: str | None = "account") -> None:
         self.queue.send_many([draft(each, group=each[group] if group else None) for each in messages])
 
-    def work(self, pipeline: Pipeline, **more: Any) -> Worker:
+    def work(self, pipeline: Pipeline, *, gaps: bool = False, **more: Any) -> Worker:
         """Work off everything that is there."""
         with Worker(pipeline, self.queue, **more) as worker:
             worker.drain(20)
+            while gaps and self.ask(lambda kept, number: kept.due(number, self.now_ms() * 1000, 1)):
+                time.sleep(0.001)
         return worker
 
     def ask(self, function: Callable[[Any, int], Any], name: str = "ledger") -> Any:
