@@ -59,6 +59,7 @@ class Shop:
         self.store = SHOPS[kind](path)
         self.writer = Writer(self.store, self.now_ms)
         self.queue = Queue(self.writer, "q")
+
         def make(store: Any, now_ms: int) -> None:
             if "q" not in store.queues:
                 store.save("q", QueueInfo(0, "q", QueueSettings(visibility_timeout_s=5), now_ms))
