@@ -8,6 +8,7 @@ from inturn.core.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from inturn.database import open  # noqa: A004 - inturn.open, as sqlite and shelve have it
+    from inturn.worker import work
 
 __all__ = [
     "Arrival",
@@ -20,15 +21,20 @@ __all__ = [
     "Timestamp",
     "Wait",
     "open",
+    "work",
 ]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """The database of queues is imported when it is asked for: Spark's workers have no use for it."""
+    """What is over the database of queues is imported when it is asked for: Spark's workers have no use for it."""
     if name == "open":
         from inturn.database import open  # noqa: A004 - as above
 
         return open
+    if name == "work":
+        from inturn.worker import work
+
+        return work
     msg = f"module 'inturn' has no attribute {name!r}"
     raise AttributeError(msg)

@@ -13,6 +13,8 @@ OF_A_STEP = ("before files", "between files", "before commit", "after commit")
 """The points of a step of a pipeline on Spark."""
 OF_A_TRANSACTION = ("in transaction", "before commit", "after commit")
 """The points of a transaction of a queue."""
+OF_A_WORKER = (*OF_A_TRANSACTION, "received", "handled", "delivering", "delivered")
+"""The points of a worker: its transactions, and what is between them."""
 
 _reached: Counter[str] = Counter()
 _kill_at = os.environ.get("INTURN_KILL_AT")

@@ -286,3 +286,31 @@ SOURCE_FETCH_ROWS: Final = 64
 
 SOURCE_RELEASE_ROWS: Final = 1_000
 """How many messages are acknowledged for Spark in one transaction."""
+
+WORKER_CONCURRENCY: Final = 8
+"""How many groups a worker has in their turns at once, if the user does not say."""
+
+WORKER_IDLE_S: Final = 0.2
+"""How long it takes at most until a worker that has nothing to do sees a decision, a wait that is over, or a stop."""
+
+WORKER_AHEAD_S: Final = 0.1
+"""A worker takes messages for about so long a time ahead: what it has taken, no other can have."""
+
+WORKER_ASLEEP: Final = 256
+"""How many of a worker's groups wait for another attempt beside those that are in their turns; further ones wait in
+the place of one."""
+
+WORKER_GRACE_S: Final = 30.0
+"""How long a worker that is stopped waits for the turns that have begun, if the user does not say."""
+
+GROUPS_AT_ONCE: Final = 100
+"""How many groups whose wait is over, and how many decisions, a worker takes up at a time."""
+
+OUTBOX_OUTPUTS: Final = 100
+"""How many outputs of a group are taken out of the outbox at a time."""
+
+OUTBOX_LEASE_S: Final = 30.0
+"""How long nobody else delivers the outputs of a group that a worker delivers, unless it has them for longer."""
+
+WORKER_LEASE_MS: Final = 200
+"""The shortest lease of a worker, whatever its queue says: it has to have time to prolong it."""

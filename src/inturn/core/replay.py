@@ -135,7 +135,7 @@ def replay(
         raise InputError(msg)
     before = after or Replay()
     journal = Journal()
-    offers, invalid = _read(pipeline, messages)
+    offers, invalid = read(pipeline, messages)
     journal.counts.received = len(offers) + len(invalid)
     rejected = list(before.rejected)
     for why, name, message in invalid:
@@ -167,10 +167,10 @@ def replay(
 def _decide(group: Group | None, decision: Decision) -> str | None:
     if group is None:
         return f"group {decision.group!r} is not known"
-    return group.decide(decision, partial(_remake, group.pipeline))
+    return group.decide(decision, partial(remake, group.pipeline))
 
 
-def _remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
+def remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
     """The entry with new content; its own values where the content does not say, or must not.
 
     Raises:
@@ -197,10 +197,15 @@ def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now
     return Group(name, line, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)
 
 
-def _read(
+def read(
     pipeline: Pipeline, messages: Iterable[Any]
 ) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, str | None, Any]]]:
-    """Each message as (sort key, group, entry), and those that cannot be placed as (reason, group, message)."""
+    """Each message as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
+
+    Raises:
+        InputError: if a message lacks a field, or one that places it is of the wrong type.
+        InvalidMessage: if one cannot be placed, and the pipeline says ``on_invalid="fail"``.
+    """
     offers, invalid = [], []
     for number, given in enumerate(messages):
         message, content = _content(pipeline, given)
@@ -260,7 +265,7 @@ def _offer(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number:
         digest=digest({name: content[name] for name in fields if pipeline.in_content(name)}),
         message=message,
         epoch=_typed(content, pipeline.epoch, int),
-        id=None if pipeline.id is None or content[pipeline.id] is None else str(content[pipeline.id]),
+        id=None if pipeline.id is None or content.get(pipeline.id) is None else str(content[pipeline.id]),
     )
     # The id orders what it identifies, as the value it is; a revision identifies by itself.
     ident = content[pipeline.id] if pipeline.id and isinstance(pipeline.order, Timestamp | Arrival) else ""

@@ -13,6 +13,17 @@ from inturn.core import session
 from inturn.core.delivery import Change, Verdict
 from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, ParkedGroup, QueueInfo, Sent, Want
 from inturn.core.idempotency import Answer, Request
+from inturn.store.kept import (
+    Claim,
+    Decided,
+    HeldMessage,
+    Kept,
+    Line,
+    MadeOutput,
+    Outgoing,
+    PipelineInfo,
+    RejectedMessage,
+)
 
 
 class Store(Protocol):
@@ -114,7 +125,119 @@ class KeyStore(Protocol):
         ...
 
 
-class SqlStore(Store, SessionStore, KeyStore, Protocol):
+class GroupStore(Protocol):
+    """What pipelines keep of their groups. A pipeline is named by its number."""
+
+    def info(self, name: str) -> PipelineInfo | None:
+        """What is known of a pipeline; what is changed in it is kept by :meth:`save` and :meth:`keep`."""
+        ...
+
+    def save(self, info: PipelineInfo) -> None:
+        """Make a pipeline (one whose number is 0), or change it."""
+        ...
+
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+        """Those of the groups that are known."""
+        ...
+
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+        """Groups in the order of their names; only those that hold something or are parked, if so asked."""
+        ...
+
+    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
+        """Groups whose wait is over, the longest first."""
+        ...
+
+    def held(
+        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+    ) -> list[HeldMessage]:
+        """What a group holds: all of it, or only what has one of these turns or ids."""
+        ...
+
+    def keep(
+        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+    ) -> list[str]:
+        """Keep what turns have left behind, and the counts.
+
+        Returns:
+            The groups that somebody else has changed meanwhile; nothing is kept if there is one.
+        """
+        ...
+
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+        """Rejected messages with their numbers, in order, after a number."""
+        ...
+
+
+class OutboxStore(Protocol):
+    """Outputs that are not delivered yet: of each group the first ones first."""
+
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+        """Outputs in the order in which they were made, after a number."""
+        ...
+
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+        """The first outputs of groups that nobody has, until the claim is over."""
+        ...
+
+    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+        """Have claims for longer."""
+        ...
+
+    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+        """The first outputs of a claim were delivered and are forgotten; the claim ends.
+
+        Args:
+            pipeline: whose.
+            claim: which.
+            count: how many.
+            until_ms: when the others may be tried again.
+            error: why the next could not be delivered, if it could not.
+
+        Returns:
+            Whether the claim was still good; if not, nothing is changed.
+        """
+        ...
+
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+        """Groups with outputs that are not delivered: those that are named, or those that could not be."""
+        ...
+
+
+class DecisionStore(Protocol):
+    """What people decided about groups, kept for ever."""
+
+    def decide(self, pipeline: int, decided: Decided) -> None:
+        """Append a decision."""
+        ...
+
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+        """Those that are not taken yet, in order."""
+        ...
+
+    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+        """Decisions were taken: what has come of each, by its name."""
+        ...
+
+    def verdict(self, pipeline: int, name: str) -> str | None:
+        """What has come of a decision; None if it is not taken yet."""
+        ...
+
+
+class PipelineStore(GroupStore, OutboxStore, DecisionStore, Protocol):
+    """Everything that a pipeline keeps. All of it is called inside a transaction of the store."""
+
+
+class PipelineKeeper(Store, Protocol):
+    """A store of queues that keeps pipelines too, so that both change in one transaction."""
+
+    @property
+    def pipelines(self) -> PipelineStore:
+        """The pipelines."""
+        ...
+
+
+class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
     """A store in an SQL database, in which the caller may have tables too."""
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:

@@ -24,6 +24,7 @@ from inturn.core.envelope import (
     first_number,
 )
 from inturn.core.session import OPEN, Answer, Gate, Request, Verb
+from inturn.store.memory_pipelines import MemoryPipelines
 
 
 @dataclass
@@ -55,6 +56,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
         self._numbers = 0
+        self.pipelines = MemoryPipelines()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

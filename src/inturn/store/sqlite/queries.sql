@@ -313,3 +313,129 @@ select value from inturn_meta where name = 'key_tokens';
 
 -- name: save_token
 insert or replace into inturn_meta (name, value) values ('key_tokens', ?);
+
+-- name: pipeline
+select number, name, about, counts, outputs, tokens from inturn_pipeline where name = ?;
+
+-- name: save_pipeline
+insert into inturn_pipeline (number, name, about, counts, outputs, tokens) values (?, ?, ?, ?, ?, ?)
+on conflict (number) do update
+set about = excluded.about, counts = excluded.counts, outputs = excluded.outputs, tokens = excluded.tokens;
+
+-- name: last_pipeline
+select coalesce(max(number), 0) from inturn_pipeline;
+
+-- name: lines
+select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
+where pipeline = ? and grp in (select value from json_each(?));
+
+-- name: lines_after
+select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
+where pipeline = ? and grp > ? order by grp limit ?;
+
+-- name: parked_lines
+select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
+where pipeline = ? and grp > ? and status <> 'open' order by grp limit ?;
+
+-- name: due_groups
+select grp from inturn_group where pipeline = ? and due_us <= ? order by due_us limit ?;
+
+-- name: versions
+select grp, version from inturn_group where pipeline = ? and grp in (select value from json_each(?));
+
+-- name: save_line
+insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (pipeline, grp) do update
+set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us;
+
+-- name: held_of
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? order by epoch, turn, id;
+
+-- name: held_turns
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? and turn in (select value from json_each(?));
+
+-- name: held_ids
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? and id in (select value from json_each(?)) and id <> '';
+
+-- name: hold_message
+insert or replace into inturn_held (pipeline, grp, epoch, turn, id, since_us, digest, content)
+values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: release_message
+delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = ? and id = ?;
+
+-- name: reject_message
+insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms) values (?, ?, ?, ?, ?, ?);
+
+-- name: rejections
+select number, grp, reason, detail, message, at_ms from inturn_rejected
+where pipeline = ? and number > ? order by number limit ?;
+
+-- name: add_output
+insert into inturn_output (pipeline, number, grp, epoch, revision, id, at, effect_id, output)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: post
+insert or ignore into inturn_outbox (pipeline, grp, until_ms, token, attempts) values (?, ?, ?, 0, 0);
+
+-- name: outputs
+select number, grp, epoch, revision, id, at, effect_id, output from inturn_output
+where pipeline = ? and number > ? order by number limit ?;
+
+-- name: group_outputs
+select number, grp, epoch, revision, id, at, effect_id, output from inturn_output
+where pipeline = ? and grp = ? order by number limit ?;
+
+-- name: unclaimed
+select grp, attempts from inturn_outbox where pipeline = ? and until_ms <= ? order by until_ms limit ?;
+
+-- name: claim
+update inturn_outbox set token = ?, until_ms = ? where pipeline = ? and grp = ?;
+
+-- name: renew_claim
+update inturn_outbox set until_ms = ? where pipeline = ? and grp = ? and token = ?;
+
+-- name: claimed
+select attempts from inturn_outbox where pipeline = ? and grp = ? and token = ?;
+
+-- name: remove_output
+delete from inturn_output where pipeline = ? and number = ?;
+
+-- name: has_outputs
+select 1 from inturn_output where pipeline = ? and grp = ? limit 1;
+
+-- name: post_again
+update inturn_outbox set until_ms = ?, attempts = ?, error = ? where pipeline = ? and grp = ?;
+
+-- name: posted
+delete from inturn_outbox where pipeline = ? and grp = ?;
+
+-- name: outgoing
+select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
+from inturn_outbox b where pipeline = ? and grp in (select value from json_each(?)) order by grp limit ?;
+
+-- name: failing
+select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
+from inturn_outbox b where pipeline = ? and attempts > 0 order by grp limit ?;
+
+-- name: decide
+insert into inturn_decision (pipeline, name, grp, decision) values (?, ?, ?, ?);
+
+-- name: decisions
+select name, grp, decision, verdict from inturn_decision
+where pipeline = ? and verdict is null order by name limit ?;
+
+-- name: decisions_of
+select name, grp, decision, verdict from inturn_decision
+where pipeline = ? and verdict is null and grp = ? order by name limit ?;
+
+-- name: take_decision
+update inturn_decision set verdict = ? where pipeline = ? and name = ? and verdict is null;
+
+-- name: verdict
+select verdict from inturn_decision where pipeline = ? and name = ?;

@@ -24,6 +24,7 @@ from inturn.faults import reach
 from inturn.store.sqlite.connection import connect, said
 from inturn.store.sqlite.deliveries import entry_of, hold_of
 from inturn.store.sqlite.keys import Keys
+from inturn.store.sqlite.pipelines import Pipelines
 from inturn.store.sqlite.sessions import Sessions
 
 
@@ -44,6 +45,7 @@ class SqliteStore(Sessions):
         self._path = path
         self._keys = Keys(self.connection)
         self._transaction = _Transaction(self)
+        self.pipelines = Pipelines(self.connection)
 
     def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""

@@ -1,0 +1,186 @@
+"""What pipelines keep, in memory: the plain meaning of :class:`inturn.store.base.PipelineStore`, for tests."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from inturn.store.kept import (
+    Claim,
+    Decided,
+    HeldMessage,
+    Kept,
+    Line,
+    MadeOutput,
+    Outgoing,
+    PipelineInfo,
+    RejectedMessage,
+    Spot,
+)
+
+
+@dataclass
+class _Post:
+    """A group with outputs that are not delivered."""
+
+    until_ms: int
+    token: int = 0
+    attempts: int = 0
+    error: str | None = None
+
+
+@dataclass
+class _Pipeline:
+    """A pipeline and all that it keeps."""
+
+    info: PipelineInfo
+    lines: dict[str, Line] = field(default_factory=dict)
+    held: dict[str, dict[Spot, HeldMessage]] = field(default_factory=dict)
+    outputs: list[MadeOutput] = field(default_factory=list)
+    posts: dict[str, _Post] = field(default_factory=dict)
+    rejected: list[RejectedMessage] = field(default_factory=list)
+    decisions: dict[str, Decided] = field(default_factory=dict)
+
+
+class MemoryPipelines:
+    """The pipelines of a memory store."""
+
+    def __init__(self) -> None:
+        self._pipelines: list[_Pipeline] = []
+
+    def _of(self, number: int) -> _Pipeline:
+        return self._pipelines[number - 1]
+
+    def info(self, name: str) -> PipelineInfo | None:
+        """What is known of a pipeline."""
+        return next((deepcopy(each.info) for each in self._pipelines if each.info.name == name), None)
+
+    def save(self, info: PipelineInfo) -> None:
+        """Make or change a pipeline."""
+        if info.number == 0:
+            info.number = len(self._pipelines) + 1
+            self._pipelines.append(_Pipeline(info))
+        self._of(info.number).info = deepcopy(info)
+
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+        """Those of the groups that are known."""
+        lines = self._of(pipeline).lines
+        return [lines[group] for group in groups if group in lines]
+
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+        """Groups in the order of their names."""
+        lines = [line for _, line in sorted(self._of(pipeline).lines.items())]
+        return [line for line in lines if line.group > after and not (parked and line.status == "open")][:limit]
+
+    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
+        """Groups whose wait is over."""
+        waits = sorted(
+            (each.due_us, name) for name, each in self._of(pipeline).lines.items() if each.due_us is not None
+        )
+        return [name for due_us, name in waits if due_us <= now_us][:limit]
+
+    def held(
+        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+    ) -> list[HeldMessage]:
+        """What a group holds."""
+        every = [message for _, message in sorted(self._of(pipeline).held.get(group, {}).items())]
+        if turns is None and ids is None:
+            return every
+        return [each for each in every if each.turn in (turns or ()) or (each.id and each.id in (ids or ()))]
+
+    def keep(
+        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+    ) -> list[str]:
+        """Keep what turns have left behind."""
+        mine = self._of(info.number)
+        known = {group: line.version for group, line in mine.lines.items()}
+        overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
+        if overtaken:
+            return overtaken
+        for line, held, gone, outputs in kept:
+            mine.lines[line.group] = line._replace(version=line.version + 1)
+            there = mine.held.setdefault(line.group, {})
+            for spot in gone:
+                there.pop(spot, None)
+            there.update({message[:3]: message for message in held})
+            for output in outputs:
+                info.outputs += 1
+                mine.outputs.append(output._replace(number=info.outputs))
+            if outputs:
+                mine.posts.setdefault(line.group, _Post(now_ms))
+        mine.rejected += [each._replace(at_ms=now_ms) for each in rejected]
+        self.save(info)
+        return []
+
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+        """Rejected messages with their numbers."""
+        return list(enumerate(self._of(pipeline).rejected, 1))[after : after + limit]
+
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+        """Outputs in the order in which they were made."""
+        return [each for each in self._of(pipeline).outputs if each.number > after][:limit]
+
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+        """The first outputs of groups that nobody has."""
+        mine = self._of(info.number)
+        free = sorted((post.until_ms, group) for group, post in mine.posts.items() if post.until_ms <= now_ms)[:groups]
+        info.tokens += bool(free)
+        claims = []
+        for _, group in free:
+            post = mine.posts[group]
+            post.token, post.until_ms = info.tokens, until_ms
+            own = [each for each in mine.outputs if each.group == group]
+            claims.append(Claim(group, post.token, post.attempts, own[:outputs]))
+        self.save(info)
+        return claims
+
+    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+        """Have claims for longer."""
+        for claim in claims:
+            post = self._of(pipeline).posts.get(claim.group)
+            if post is not None and post.token == claim.token:
+                post.until_ms = until_ms
+
+    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+        """The first outputs of a claim were delivered."""
+        mine = self._of(pipeline)
+        post = mine.posts.get(claim.group)
+        if post is None or post.token != claim.token:
+            return False
+        gone = {each.number for each in claim.outputs[:count]}
+        mine.outputs = [each for each in mine.outputs if each.number not in gone]
+        if any(each.group == claim.group for each in mine.outputs):
+            attempts = 0 if error is None else 1 if count else post.attempts + 1
+            mine.posts[claim.group] = _Post(until_ms, 0, attempts, error)
+        else:
+            del mine.posts[claim.group]
+        return True
+
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+        """Groups with outputs that are not delivered."""
+        mine = self._of(pipeline)
+        return [
+            Outgoing(group, post.until_ms, post.attempts, post.error, sum(each.group == group for each in mine.outputs))
+            for group, post in sorted(mine.posts.items())
+            if (post.attempts if groups is None else group in groups)
+        ][:limit]
+
+    def decide(self, pipeline: int, decided: Decided) -> None:
+        """Append a decision."""
+        self._of(pipeline).decisions[decided.name] = decided
+
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+        """Those that are not taken yet."""
+        every = [each for _, each in sorted(self._of(pipeline).decisions.items())]
+        return [each for each in every if each.verdict is None and group in (None, each.group)][:limit]
+
+    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+        """Decisions were taken."""
+        decisions = self._of(pipeline).decisions
+        for name, verdict in verdicts.items():
+            if decisions[name].verdict is None:
+                decisions[name] = decisions[name]._replace(verdict=verdict)
+
+    def verdict(self, pipeline: int, name: str) -> str | None:
+        """What has come of a decision."""
+        decided = self._of(pipeline).decisions.get(name)
+        return decided and decided.verdict

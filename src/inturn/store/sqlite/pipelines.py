@@ -1,0 +1,181 @@
+"""What pipelines keep in the file: their groups, what these hold, outputs on their way, rejected messages, decisions.
+
+It is a module of its own since pipelines share nothing with queues but the transaction.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from inturn.store.kept import (
+    Claim,
+    Decided,
+    HeldMessage,
+    Kept,
+    Line,
+    MadeOutput,
+    Outgoing,
+    PipelineInfo,
+    RejectedMessage,
+)
+from inturn.store.sqlite.statements import Statements
+
+
+class Pipelines(Statements):
+    """The pipelines of one file; see :class:`inturn.store.base.PipelineStore`.
+
+    Args:
+        connection: to the file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+
+    # --- pipelines and their groups ---
+
+    def info(self, name: str) -> PipelineInfo | None:
+        """What is known of a pipeline."""
+        row = self._one("pipeline", name)
+        if row is None:
+            return None
+        number, name, about, counts, outputs, tokens = row
+        decode = msgspec.json.decode
+        return PipelineInfo(number, name, decode(about), decode(counts), outputs, tokens)
+
+    def save(self, info: PipelineInfo) -> None:
+        """Make or change a pipeline."""
+        if info.number == 0:
+            (last,) = self._one("last_pipeline")
+            info.number = last + 1
+        about, counts = (msgspec.json.encode(each).decode() for each in (info.about, info.counts))
+        self._do("save_pipeline", info.number, info.name, about, counts, info.outputs, info.tokens)
+
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+        """Those of the groups that are known."""
+        return [Line._make(row) for row in self._all("lines", pipeline, _json(groups))]
+
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+        """Groups in the order of their names."""
+        return [
+            Line._make(row) for row in self._all("parked_lines" if parked else "lines_after", pipeline, after, limit)
+        ]
+
+    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
+        """Groups whose wait is over."""
+        return [group for (group,) in self._all("due_groups", pipeline, now_us, limit)]
+
+    def held(
+        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+    ) -> list[HeldMessage]:
+        """What a group holds."""
+        if turns is None and ids is None:
+            return [HeldMessage._make(row) for row in self._all("held_of", pipeline, group)]
+        rows = self._all("held_turns", pipeline, group, _json(turns)) if turns else []
+        rows += self._all("held_ids", pipeline, group, _json(ids)) if ids else []
+        return [HeldMessage._make(row) for row in sorted(set(rows))]
+
+    def keep(
+        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+    ) -> list[str]:
+        """Keep what turns have left behind."""
+        number = info.number
+        known = dict(self._all("versions", number, _json(each.line.group for each in kept))) if kept else {}
+        overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
+        if overtaken:
+            return overtaken
+        self._do_each("save_line", [(number, line.group, line.version + 1, *line[2:]) for line, *_ in kept])
+        self._do_each("release_message", [(number, each.line.group, *spot) for each in kept for spot in each.gone])
+        self._do_each("hold_message", [(number, each.line.group, *held) for each in kept for held in each.held])
+        outputs = [output for each in kept for output in each.outputs]
+        numbers = range(info.outputs + 1, info.outputs + 1 + len(outputs))
+        self._do_each("add_output", [(number, at, *out[1:]) for at, out in zip(numbers, outputs, strict=True)])
+        self._do_each("post", [(number, each.line.group, now_ms) for each in kept if each.outputs])
+        self._do_each("reject_message", [(number, *each[:4], now_ms) for each in rejected])
+        info.outputs += len(outputs)
+        self.save(info)
+        return []
+
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+        """Rejected messages with their numbers."""
+        return [(at, RejectedMessage._make(row)) for at, *row in self._all("rejections", pipeline, after, limit)]
+
+    # --- outputs ---
+
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+        """Outputs in the order in which they were made."""
+        return [MadeOutput._make(row) for row in self._all("outputs", pipeline, after, limit)]
+
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+        """The first outputs of groups that nobody has."""
+        rows = self._all("unclaimed", info.number, now_ms, groups)
+        if not rows:
+            return []
+        info.tokens += 1
+        self._do_each("claim", [(info.tokens, until_ms, info.number, group) for group, _ in rows])
+        self.save(info)
+        return [
+            Claim(
+                group,
+                info.tokens,
+                attempts,
+                [MadeOutput._make(row) for row in self._all("group_outputs", info.number, group, outputs)],
+            )
+            for group, attempts in rows
+        ]
+
+    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+        """Have claims for longer."""
+        self._do_each("renew_claim", [(until_ms, pipeline, each.group, each.token) for each in claims])
+
+    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+        """The first outputs of a claim were delivered."""
+        row = self._one("claimed", pipeline, claim.group, claim.token)
+        if row is None:
+            return False
+        self._do_each("remove_output", [(pipeline, each.number) for each in claim.outputs[:count]])
+        if self._one("has_outputs", pipeline, claim.group) is None:
+            self._do("posted", pipeline, claim.group)
+        else:
+            attempts = 0 if error is None else 1 if count else row[0] + 1
+            self._do("post_again", until_ms, attempts, error, pipeline, claim.group)
+            self._do("claim", 0, until_ms, pipeline, claim.group)
+        return True
+
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+        """Groups with outputs that are not delivered."""
+        rows = (
+            self._all("failing", pipeline, limit)
+            if groups is None
+            else self._all("outgoing", pipeline, _json(groups), limit)
+        )
+        return [Outgoing._make(row) for row in rows]
+
+    # --- decisions ---
+
+    def decide(self, pipeline: int, decided: Decided) -> None:
+        """Append a decision."""
+        self._do("decide", pipeline, decided.name, decided.group, decided.decision)
+
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+        """Those that are not taken yet."""
+        rows = (
+            self._all("decisions", pipeline, limit)
+            if group is None
+            else self._all("decisions_of", pipeline, group, limit)
+        )
+        return [Decided._make(row) for row in rows]
+
+    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+        """Decisions were taken."""
+        self._do_each("take_decision", [(verdict, pipeline, name) for name, verdict in verdicts.items()])
+
+    def verdict(self, pipeline: int, name: str) -> str | None:
+        """What has come of a decision."""
+        verdict: str | None
+        (verdict,) = self._one("verdict", pipeline, name) or (None,)
+        return verdict
+
+
+def _json(values: Iterable[object]) -> str:
+    return msgspec.json.encode(list(values)).decode()

@@ -1,0 +1,97 @@
+"""Between a group as core has it and a group as the store keeps it: MessagePack and JSON, never pickle.
+
+What would not come back as it was is refused, so that a state means the same in this turn and in the next.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from inturn.core.errors import StateError
+from inturn.core.grades import timeline
+from inturn.core.message import canonical
+from inturn.core.pipeline import Pipeline
+from inturn.core.timeline import Status, Timeline
+from inturn.store.kept import Line
+
+
+class _Place(msgspec.Struct, array_like=True):
+    """A group's place in its order; see :class:`inturn.core.timeline.Timeline`."""
+
+    epoch: int | None
+    reached: int | None
+    memory: bytes
+    skipped: list[tuple[int, int]]
+    parked: str | None
+    error: str | None
+
+
+_PLACES = msgspec.msgpack.Decoder(_Place)
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def place_of(line: Timeline) -> bytes:
+    """A timeline without what it holds, as bytes."""
+    return _ENCODER.encode(_Place(line.epoch, line.reached, line.memory, line.skipped, line.parked, line.error))
+
+
+def timeline_of(pipeline: Pipeline, line: Line | None) -> Timeline:
+    """The timeline of a group, without what it holds."""
+    if line is None:
+        return timeline(pipeline.order)
+    place = _PLACES.decode(line.timeline)
+    parked = None if place.parked is None else Status(place.parked)
+    return timeline(
+        pipeline.order,
+        epoch=place.epoch,
+        reached=place.reached,
+        memory=place.memory,
+        skipped=place.skipped,
+        parked=parked,
+        error=place.error,
+    )
+
+
+class StateCodec:
+    """Keeps the states of a pipeline as MessagePack."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._name = pipeline.name
+        self._type: Any = pipeline.state if isinstance(pipeline.state, type) else Any
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._type)
+
+    def encode(self, state: Any) -> bytes:
+        """A state as bytes.
+
+        Raises:
+            StateError: if it would not come back as it is.
+        """
+        try:
+            data = _ENCODER.encode(state)
+            again = self._decoder.decode(data)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            msg = f"pipeline {self._name!r}: the state {state!r} cannot be kept: {error}; use plain values, or a type"
+            raise StateError(msg) from error
+        if again != state and repr(again) != repr(state):  # a NaN equals nothing
+            msg = f"pipeline {self._name!r}: the state {state!r} would come back as {again!r}; say its types: state=…"
+            raise StateError(msg)
+        return data
+
+    def decode(self, data: bytes) -> Any:
+        """A state that was kept.
+
+        Raises:
+            StateError: if it is none of the pipeline's type any more.
+        """
+        try:
+            return self._decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            name = getattr(self._type, "__name__", str(self._type))
+            msg = f"pipeline {self._name!r}: a state that was kept is no {name} any more: {error}; give new fields "
+            raise StateError(msg + "defaults and keep the types of the others") from error
+
+
+def texts(outputs: Sequence[Any]) -> list[str]:
+    """Outputs as canonical JSON."""
+    return [canonical(output) for output in outputs]

@@ -1,0 +1,271 @@
+"""What a worker does with the store: everything that is due, in one transaction, as one command of the writer.
+
+What was done is kept with its acknowledgements; leases are prolonged; new messages, decisions and waits that are over
+come with the groups they are about. So many groups share one commit, and a turn itself holds no lock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.delivery import Act, Change, Verdict
+from inturn.core.envelope import Delivery, Want
+from inturn.core.errors import StoreMismatch
+from inturn.core.fold import Counts
+from inturn.core.pipeline import Pipeline
+from inturn.store.base import PipelineKeeper, Store
+from inturn.store.commands import Ask, queue_of
+from inturn.store.kept import Claim, Decided, HeldMessage, Line, PipelineInfo
+from inturn.store.writer import Writer
+from inturn.worker.reading import Reader
+from inturn.worker.turn import Turn
+
+
+class LeaseLost(Exception):
+    """Turns whose leases are over: nothing was kept, of no turn."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        super().__init__(turns)
+        self.turns = turns
+
+
+class Overtaken(Exception):
+    """Groups that somebody else has changed since their turns began: nothing was kept, of no turn."""
+
+    def __init__(self, groups: list[str]) -> None:
+        super().__init__(groups)
+        self.groups = groups
+
+
+@dataclass(eq=False, slots=True)
+class Sending:
+    """The outputs of a claim, on their way.
+
+    Attributes:
+        claim: of which group.
+        until_ms: when the claim is over.
+        count: how many of them are delivered.
+        error: why the next could not be.
+        pause_s: how long until the next attempt.
+    """
+
+    claim: Claim
+    until_ms: int
+    count: int = 0
+    error: str | None = None
+    pause_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Errand:
+    """What is to be done in one transaction.
+
+    Attributes:
+        done: turns to be kept.
+        back: turns whose messages are given back.
+        prolong: turns whose leases are prolonged.
+        busy: groups that are in their turns and stay so.
+        behind: groups of which messages are here already, and wait until the group is free.
+        adopted: messages that were received already.
+        wants: what to receive.
+        is_taking: whether new work is taken up.
+        sent: claims that are over.
+        renew: claims that are prolonged.
+        claims: how many new claims at most.
+        asks_unsent: whether it is wanted to know if outputs wait to be delivered.
+    """
+
+    done: Sequence[Turn] = ()
+    back: Sequence[Turn] = ()
+    prolong: Sequence[Turn] = ()
+    busy: frozenset[str] = frozenset()
+    behind: Sequence[str] = ()
+    adopted: Sequence[Delivery] = ()
+    wants: Sequence[Want] = ()
+    is_taking: bool = True
+    sent: Sequence[Sending] = ()
+    renew: Sequence[Sending] = ()
+    claims: int = 0
+    asks_unsent: bool = False
+
+
+@dataclass(slots=True)
+class Found:
+    """What there is to be done next.
+
+    Attributes:
+        deliveries: messages, with their groups.
+        decisions: what people decided about groups that are free.
+        due: groups whose wait is over.
+        lines: the groups of all these, as they are now; new ones are not among them.
+        claims: outputs to be delivered.
+        lost: turns whose leases could not be prolonged.
+        until_ms: when the leases that were prolonged end.
+        now_ms: the time of the transaction.
+        depth: how many messages the queue has that are not acknowledged.
+        is_unsent: whether outputs wait to be delivered, if that was asked.
+    """
+
+    now_ms: int
+    deliveries: list[tuple[str | None, Delivery]] = field(default_factory=list)
+    decisions: list[Decided] = field(default_factory=list)
+    due: list[str] = field(default_factory=list)
+    lines: dict[str, Line] = field(default_factory=dict)
+    claims: list[Claim] = field(default_factory=list)
+    lost: list[Turn] = field(default_factory=list)
+    until_ms: int = 0
+    depth: int = 0
+    is_unsent: bool = False
+
+
+class Desk:
+    """Does errands for the worker of one pipeline over one queue.
+
+    Args:
+        pipeline: which.
+        queue: the name of the queue.
+        writer: runs commands.
+        reader: tells whose a message is.
+
+    Raises:
+        StoreMismatch: if the store has another pipeline of this name.
+        NoSuchQueue: if there is no such queue.
+    """
+
+    def __init__(self, pipeline: Pipeline, queue: str, writer: Writer, reader: Reader) -> None:
+        self._pipeline, self._queue, self._writer, self._reader = pipeline, queue, writer, reader
+        self.lease_ms: int = writer.run(Ask(queue, self._open))
+
+    def run(self, errand: Errand) -> Found:
+        """Do it, durably.
+
+        Raises:
+            LeaseLost: if a turn cannot be kept, since somebody else may have its messages; nothing is done then.
+            Overtaken: if somebody else has changed a group meanwhile; nothing is done then.
+        """
+        return self._writer.run(Ask(self._queue, lambda store, now_ms: self._do(_keeper(store), now_ms, errand)))
+
+    def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
+        """What a group holds."""
+
+        def look(store: Store, _now_ms: int) -> list[HeldMessage]:
+            keeper = _keeper(store)
+            return keeper.pipelines.held(self._info(keeper).number, group, turns, ids)
+
+        return self._writer.run(Ask("", look))
+
+    def counts(self) -> Counts:
+        """Where all messages of the pipeline went."""
+        return self._writer.run(Ask("", lambda store, _now_ms: counts_of(self._info(_keeper(store)))))
+
+    def _open(self, store: Store, _now_ms: int) -> int:
+        queue = queue_of(store, self._queue)
+        pipelines = _keeper(store).pipelines
+        info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
+        mine = about(self._pipeline)
+        for name in ("group", "order", "id"):
+            if info.number and info.about[name] != mine[name]:
+                msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
+                raise StoreMismatch(msg + "give this one another name")
+        if info.about != mine:
+            info.about = mine
+            pipelines.save(info)
+        return max(queue.settings.visibility_ms, limits.WORKER_LEASE_MS)
+
+    def _info(self, store: PipelineKeeper) -> PipelineInfo:
+        info = store.pipelines.info(self._pipeline.name)
+        assert info is not None  # noqa: S101 - made when this was opened, and never removed
+        return info
+
+    def _do(self, store: PipelineKeeper, now_ms: int, errand: Errand) -> Found:
+        info = self._info(store)
+        found = Found(now_ms, until_ms=now_ms + self.lease_ms)
+        self._settle(store, info, errand, found)
+        for sending in errand.sent:
+            until_ms = now_ms + round(sending.pause_s * 1000)
+            store.pipelines.delivered(info.number, sending.claim, sending.count, until_ms, sending.error)
+        lease_ms = round(limits.OUTBOX_LEASE_S * 1000)
+        if errand.renew:
+            store.pipelines.renew(info.number, [each.claim for each in errand.renew], now_ms + lease_ms)
+        if errand.is_taking:
+            self._take(store, info, errand, found)
+        if errand.claims:
+            found.claims = store.pipelines.claim(info, errand.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
+        found.depth = queue_of(store, self._queue).depth
+        found.is_unsent = errand.asks_unsent and bool(store.pipelines.outputs(info.number, 0, 1))
+        return found
+
+    def _settle(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
+        """Keep what was done, and acknowledge it: all of a turn, or nothing of any."""
+        queue = queue_of(store, self._queue)
+        kinds = ((errand.done, Act.ACK, 0), (errand.back, Act.NACK, 0), (errand.prolong, Act.EXTEND, self.lease_ms))
+        asked = [
+            (turn, act, Change(each.entry.sequence_number, each.token, act, ms))
+            for turns, act, ms in kinds
+            for turn in turns
+            for each in turn.deliveries
+        ]
+        if asked:
+            verdicts = store.settle(queue, [change for _, _, change in asked], found.now_ms)
+            failed = [pair for pair, verdict in zip(asked, verdicts, strict=True) if verdict is not Verdict.DONE]
+            lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is Act.ACK))
+            if lost:
+                raise LeaseLost(lost)
+            found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is Act.EXTEND))
+        results = [turn.result for turn in errand.done if turn.result is not None]
+        if not results:
+            return
+        counts = counts_of(info)
+        for result in results:
+            counts.add(result.journal.counts)
+        info.counts = msgspec.to_builtins(counts)
+        kept = [result.kept for result in results if result.kept is not None]
+        rejected = [each for result in results for each in result.rejected]
+        overtaken = store.pipelines.keep(info, kept, rejected, found.now_ms)
+        if overtaken:
+            raise Overtaken(overtaken)
+        verdicts_of = {name: void for result in results for name, void in result.verdicts.items()}
+        if verdicts_of:
+            store.pipelines.take(info.number, verdicts_of)
+
+    def _take(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
+        """New work, and the groups that it is about."""
+        pipelines, now_us = store.pipelines, found.now_ms * 1000
+        given = list(errand.adopted)
+        if errand.wants:
+            for part in store.receive(queue_of(store, self._queue), errand.wants, found.now_ms):
+                given += part
+        found.deliveries = [(self._reader.group_of(each.entry), each) for each in given]
+        new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
+        found.decisions = [each for each in new if each.group not in errand.busy]
+        if self._pipeline.gap_timeout_us is not None:
+            due = pipelines.due(info.number, now_us, limits.GROUPS_AT_ONCE)
+            found.due = [group for group in due if group not in errand.busy]
+        wanted = {group for group, _ in found.deliveries if group is not None}
+        wanted.update(errand.behind, found.due, (each.group for each in found.decisions))
+        wanted -= errand.busy
+        if wanted:
+            found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
+
+
+def about(pipeline: Pipeline) -> dict[str, object]:
+    """What a pipeline is, to those who look into its store and have it not."""
+    return {
+        "group": pipeline.group,
+        "order": repr(pipeline.order),
+        "id": pipeline.id,
+        "policy": pipeline.gap_policy.then,
+        "wait_us": pipeline.gap_timeout_us,
+    }
+
+
+def counts_of(info: PipelineInfo) -> Counts:
+    """Where the messages of a pipeline went."""
+    return msgspec.convert(info.counts, Counts)
+
+
+def _keeper(store: Store) -> PipelineKeeper:
+    return cast("PipelineKeeper", store)

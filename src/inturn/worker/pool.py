@@ -1,0 +1,98 @@
+"""Threads that work, so many at a time; one that only waits gives its place to another meanwhile."""
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from inturn.core import limits
+
+T = TypeVar("T")
+
+
+class Stopped(BaseException):
+    """Raised within a sleep when the pool is stopped; no handler's ``except Exception`` takes it for its own."""
+
+
+class Pool(Generic[T]):
+    """Runs a function on what is put in.
+
+    Args:
+        size: how many run at a time.
+        run: what runs; it raises nothing.
+        name: of the threads.
+    """
+
+    def __init__(self, size: int, run: Callable[[T], None], name: str) -> None:
+        self._run, self._name, self._size = run, name, size
+        self._items: SimpleQueue[T | None] = SimpleQueue()
+        self._places = threading.Semaphore(size)
+        self._stopping = threading.Event()
+        self._mutex = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._asleep = 0
+
+    def put(self, item: T) -> None:
+        """Have it run, after those that are there."""
+        self._items.put(item)
+        if len(self._threads) < self._size:
+            with self._mutex:
+                if len(self._threads) < self._size:
+                    self._start()
+
+    @property
+    def backlog(self) -> int:
+        """How many are there that nobody has begun."""
+        return self._items.qsize()
+
+    @property
+    def asleep(self) -> int:
+        """How many that have begun wait, and have given their places to others."""
+        return self._asleep
+
+    def sleep(self, seconds: float) -> None:
+        """Called by what runs: wait, and let another run meanwhile.
+
+        Raises:
+            Stopped: if the pool is stopped.
+        """
+        with self._mutex:
+            gives_way = self._asleep < limits.WORKER_ASLEEP
+            if gives_way:
+                self._asleep += 1
+                if len(self._threads) < self._size + self._asleep:
+                    self._start()
+        if gives_way:
+            self._places.release()
+        is_stopped = self._stopping.wait(seconds)
+        if gives_way:
+            self._places.acquire()
+            with self._mutex:
+                self._asleep -= 1
+        if is_stopped:
+            raise Stopped
+
+    def stop(self) -> list[T]:
+        """Begin nothing more; what was not begun is given back."""
+        self._stopping.set()
+        left = []
+        try:
+            while True:
+                item = self._items.get_nowait()
+                if item is not None:
+                    left.append(item)
+        except Empty:
+            pass
+        for _ in range(len(self._threads)):
+            self._items.put(None)
+        return left
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        while (item := self._items.get()) is not None:
+            with self._places:
+                self._run(item)

@@ -1,0 +1,182 @@
+"""From what a queue delivers to what a timeline takes: the body's fields, filled up from the envelope."""
+
+import datetime as dt
+from typing import Any, NamedTuple
+
+import msgspec
+
+from inturn.core.envelope import Content
+from inturn.core.envelope import Entry as Envelope
+from inturn.core.errors import InputError, InvalidMessage, StateError
+from inturn.core.message import Entry, group_text
+from inturn.core.order import Gapless, Monotone, Timestamp
+from inturn.core.pipeline import Pipeline
+from inturn.core.replay import read, remake
+from inturn.store.kept import HeldMessage
+
+
+class Reading(NamedTuple):
+    """What a delivered message is to a pipeline.
+
+    Attributes:
+        group: whose it is; None if that cannot be told.
+        entry: what the timeline takes; None if it cannot be placed.
+        why: why it cannot be placed.
+    """
+
+    group: str | None
+    entry: Entry | None
+    why: str = ""
+
+
+class Misfit(Exception):
+    """A body is no message of the pipeline."""
+
+
+class Reader:
+    """Reads the messages of a pipeline.
+
+    Args:
+        pipeline: whose.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._names = _encoded_names(pipeline)
+        self._turn = pipeline.turn if isinstance(pipeline.order, Gapless | Monotone) else None
+        self._time = pipeline.order.column if isinstance(pipeline.order, Timestamp) else None
+
+    def group_of(self, envelope: Envelope) -> str | None:
+        """Whose a message is; None if that cannot be told."""
+        if envelope.group is not None:
+            return envelope.group
+        try:
+            return self.read(envelope).group
+        except InvalidMessage:  # it is told when its turn comes
+            return None
+
+    def read(self, envelope: Envelope) -> Reading:
+        """What a delivered message is.
+
+        Raises:
+            InvalidMessage: if it cannot be placed, and the pipeline says ``on_invalid="fail"``.
+        """
+        group = envelope.group
+        try:
+            content = self._filled(envelope)
+            group = group if group is not None else _text(content.get(self._pipeline.group))
+            entry = self._entry(content)
+            entry.ref = envelope
+        except (Misfit, InputError) as error:
+            if self._pipeline.on_invalid == "fail":
+                msg = f"{error}: message {envelope.sequence_number}, {envelope.body!r:.200}"
+                raise InvalidMessage(msg) from error
+            return Reading(group, None, str(error))
+        return Reading(group, entry)
+
+    def text(self, entry: Entry) -> str:
+        """A message's content as JSON, to be kept: what it came with, whatever a handler has made of it since."""
+        if isinstance(entry.ref, str):
+            return entry.ref
+        return msgspec.json.encode(self._filled(entry.ref)).decode()
+
+    def again(self, held: HeldMessage) -> Entry:
+        """A message that was held.
+
+        Raises:
+            StateError: if its content is none of the message type any more.
+        """
+        try:
+            message = self._message(msgspec.json.decode(held.content))
+        except Misfit as error:
+            msg = f"pipeline {self._pipeline.name!r}: a message that is held does not fit any more: {error}"
+            raise StateError(msg) from error
+        return Entry(held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content)
+
+    def remade(self, entry: Entry, new: dict[str, Any]) -> Entry:
+        """A held message with other content; its place, id and digest stay.
+
+        Raises:
+            InputError: if it does not fit.
+        """
+        content = {**msgspec.json.decode(self.text(entry)), **new}
+        made = remake(self._pipeline, entry, new)  # for its checks
+        try:
+            made.message, made.ref = self._message(content), msgspec.json.encode(content).decode()
+        except Misfit as error:
+            raise InputError(str(error)) from error
+        return made
+
+    def _filled(self, envelope: Envelope) -> dict[str, Any]:
+        """The fields of the body and, where it has them not, of the envelope."""
+        body: Any = envelope.body
+        try:
+            body = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            kind = "bytes" if envelope.content is Content.BYTES else "text"
+            msg = f"the body is {kind} and no JSON: {error}"
+            raise Misfit(msg) from error
+        if not isinstance(body, dict):
+            msg = f"the body is a JSON {type(body).__name__}; expected an object with the message's fields"
+            raise Misfit(msg)
+        pipeline = self._pipeline
+        given = (
+            (pipeline.group, envelope.group),
+            (self._turn, envelope.revision),
+            (pipeline.id, envelope.dedup_id),
+        )
+        for name, value in given:
+            if name is None or value is None:
+                continue
+            own = body.get(name)
+            if own is None:
+                body[name] = value
+            elif own != value and _text(own) != str(value):
+                msg = f"{name} is {own!r} in the body and {value!r} in the envelope"
+                raise Misfit(msg)
+        if pipeline.arrival is not None and body.get(pipeline.arrival) is None:
+            body[pipeline.arrival] = envelope.sequence_number
+        return body
+
+    def _entry(self, content: dict[str, Any]) -> Entry:
+        offers, invalid = read(self._pipeline, [self._message(content)])
+        if invalid:
+            raise Misfit(invalid[0][0])
+        return offers[0][2]
+
+    def _message(self, content: dict[str, Any]) -> Any:
+        """What the handler is given."""
+        if self._time is not None and isinstance(content.get(self._time), str):
+            content = {**content, self._time: _time(self._time, content[self._time])}
+        kind = self._pipeline.message
+        if kind is None:
+            return content
+        values = {self._names[name]: value for name, value in content.items() if name in self._names}
+        try:
+            return msgspec.convert(values, kind, strict=False)
+        except Exception as error:  # the type's own checks may raise anything
+            msg = f"it is no {kind.__name__}: {error}"
+            raise Misfit(msg) from error
+
+
+def _encoded_names(pipeline: Pipeline) -> dict[str, str]:
+    """The fields of the message type, and what they are called in an encoded one."""
+    if pipeline.message is not None and issubclass(pipeline.message, msgspec.Struct):
+        return {each.name: each.encode_name for each in msgspec.structs.fields(pipeline.message)}
+    return {name: name for name in pipeline.fields or ()}
+
+
+def _text(value: Any) -> str | None:
+    try:
+        return None if value is None else group_text(value)
+    except InputError:
+        return None
+
+
+def _time(name: str, text: str) -> dt.datetime:
+    """A time: JSON has none, so it is text."""
+    try:
+        return msgspec.convert(text, dt.datetime)
+    except msgspec.ValidationError as error:
+        msg = f"{name} is {text!r}: {error}"
+        raise Misfit(msg) from error

@@ -1,0 +1,81 @@
+"""Effects outside: outputs are delivered after their commit, in order within a group, until it has worked."""
+
+import asyncio
+import inspect
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.order import Retry
+from inturn.faults import reach
+from inturn.worker.desk import Sending
+from inturn.worker.pool import Pool
+
+Deliver = Callable[[Any, str], Any]
+"""Takes an output, as JSON values, and its effect id; plain or async."""
+
+
+class Sender:
+    """Delivers the outputs of claims, each in a thread of its own.
+
+    Args:
+        deliver: what delivers one.
+        retry: the pauses between its attempts; after the last of them, that one again and again.
+        concurrency: how many groups at a time.
+        over: told when a claim is over.
+    """
+
+    def __init__(self, deliver: Deliver, retry: Retry, concurrency: int, over: Callable[[Sending], None]) -> None:
+        self._deliver = deliver
+        self._pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
+        self._over = over
+        self._pool: Pool[Sending] = Pool(concurrency, self._send, "inturn-deliver")
+        self._stopping = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._mutex = threading.Lock()
+
+    def put(self, sending: Sending) -> None:
+        """Deliver these."""
+        self._pool.put(sending)
+
+    def stop(self) -> list[Sending]:
+        """Begin no other output; claims of which none was begun are given back."""
+        self._stopping.set()
+        return self._pool.stop()
+
+    def close(self) -> None:
+        """Nothing is on its way any more."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _send(self, sending: Sending) -> None:
+        try:
+            for output in sending.claim.outputs:
+                if self._stopping.is_set():
+                    break
+                reach("delivering")
+                self._one(msgspec.json.decode(output.output), output.effect_id)
+                reach("delivered")
+                sending.count += 1
+        except BaseException as error:  # noqa: BLE001 - whatever it raises, it is tried again
+            sending.error = "".join(traceback.format_exception(error))[-limits.ERROR_LENGTH :]
+            attempts = 0 if sending.count else sending.claim.attempts
+            sending.pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
+        self._over(sending)
+
+    def _one(self, output: Any, effect_id: str) -> None:
+        answer = self._deliver(output, effect_id)
+        if inspect.iscoroutine(answer):
+            asyncio.run_coroutine_threadsafe(answer, self._running_loop()).result()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop in which what is async runs, in a thread of its own."""
+        with self._mutex:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="inturn-deliver-loop", daemon=True).start()
+            return self._loop

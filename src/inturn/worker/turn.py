@@ -1,0 +1,215 @@
+"""One turn of one group: its decisions and messages go through the timeline and the handler, outside any transaction.
+
+What comes of it is plain values, which the store keeps all together or not at all.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from inturn.core.decision import Decision
+from inturn.core.envelope import Delivery
+from inturn.core.fold import Fold, Group, Journal
+from inturn.core.grades import GaplessTimeline, MonotoneTimeline
+from inturn.core.message import Entry, effect_id
+from inturn.core.pipeline import Pipeline
+from inturn.core.replay import place_of
+from inturn.core.timeline import STOPPED, Status, Timeline
+from inturn.store.kept import Decided, HeldMessage, Kept, Line, MadeOutput, RejectedMessage
+from inturn.worker import codec
+from inturn.worker.reading import Reader
+
+Fetch = Callable[[str, Sequence[int] | None, Sequence[str] | None], list[HeldMessage]]
+"""Gives what a group holds: all of it (None and None), or what has one of these turns or ids."""
+
+
+@dataclass(eq=False, slots=True)
+class Result:
+    """What a turn came to.
+
+    Attributes:
+        kept: what it leaves behind; None if its group is not known and did not become so.
+        journal: its counts.
+        rejected: messages that will not be applied.
+        verdicts: of each decision, by its name: empty if it was done, else why it is void.
+    """
+
+    kept: Kept | None
+    journal: Journal
+    rejected: list[RejectedMessage]
+    verdicts: dict[str, str]
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """Something to be done for one group, by one thread.
+
+    Attributes:
+        group: whose; None for messages of which that cannot be told.
+        deliveries: the messages, which are leased until this is kept.
+        decisions: what people decided about the group, before the messages.
+        line: the group as the store has it; None if it is new.
+        now_us: the time of the turn.
+        until_ms: when the first of its leases ends.
+        result: what it came to, once it is done.
+        error: what has ended the whole worker, if something has.
+        is_given_up: whether it was stopped before it was done.
+    """
+
+    group: str | None
+    deliveries: list[Delivery] = field(default_factory=list)
+    decisions: list[Decided] = field(default_factory=list)
+    line: Line | None = None
+    now_us: int = 0
+    until_ms: int | None = None
+    result: Result | None = None
+    error: BaseException | None = None
+    is_given_up: bool = False
+
+    def add(self, delivery: Delivery) -> None:
+        """One message more, before it has begun."""
+        self.deliveries.append(delivery)
+        self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
+
+
+class Turner:
+    """Makes turns of one pipeline; for any number of threads.
+
+    Args:
+        pipeline: whose.
+        fetch: reads what a group holds.
+        sleep: waits before a handler is tried again.
+    """
+
+    def __init__(self, pipeline: Pipeline, fetch: Fetch, sleep: Callable[[float], None]) -> None:
+        self.reader = Reader(pipeline)
+        self._pipeline = pipeline
+        self._states = codec.StateCodec(pipeline)
+        self._fetch = fetch
+        self._sleep = sleep
+
+    def run(self, turn: Turn) -> Result:
+        """Make a turn.
+
+        Raises:
+            HandlerError: if the handler returned something that is not (state, outputs).
+            InvalidMessage: if a message cannot be placed, and the pipeline says ``on_invalid="fail"``.
+            GapError: if a gap outlived its wait under ``then="fail"``.
+            StateError: if a state cannot be kept.
+        """
+        journal, rejected, verdicts = Journal(), list[RejectedMessage](), dict[str, str]()
+        entries = self._entries(turn, journal, rejected)
+        if turn.group is None or (turn.line is None and not entries):
+            for each in turn.decisions:
+                verdicts[each.name] = f"group {turn.group!r} is not known"
+            return Result(None, journal, rejected, verdicts)
+        line = codec.timeline_of(self._pipeline, turn.line)
+        is_whole = self._restore(turn, line, entries)
+        stored = {key: (entry, entry.since_us) for key, entry in line.held.items()}
+        group = Group(turn.group, line, self._fold(turn.line), journal, turn.now_us)
+        for each in turn.decisions:
+            decision = msgspec.json.decode(each.decision, type=Decision)
+            verdicts[each.name] = group.decide(decision, self.reader.remade) or ""
+        for entry in entries:
+            group.offer(entry)
+        group.finish()
+        for name, entry, reason, detail in journal.rejected:
+            rejected.append(RejectedMessage(name, reason, detail, self.reader.text(entry)))
+        now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
+        held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
+        gone = [_spot(stored[key][0]) for key in stored.keys() - now.keys()]
+        kept = Kept(self._line(turn, group, is_whole=is_whole), held, gone, self._outputs(turn.group, journal))
+        return Result(kept, journal, rejected, verdicts)
+
+    def _entries(self, turn: Turn, journal: Journal, rejected: list[RejectedMessage]) -> list[Entry]:
+        """The messages that can be placed, in the order of the queue."""
+        entries = []
+        journal.counts.received = len(turn.deliveries)
+        for delivery in sorted(turn.deliveries, key=lambda each: each.entry.sequence_number):
+            reading = self.reader.read(delivery.entry)
+            if reading.entry is not None and reading.group == turn.group:
+                entries.append(reading.entry)
+                continue
+            journal.counts.reject("invalid")
+            body = delivery.entry.body
+            text = body if isinstance(body, str) else body.decode(errors="replace")
+            why = reading.why or f"its group is {reading.group!r} in the message type"
+            rejected.append(RejectedMessage(reading.group, "invalid", why, text))
+        return entries
+
+    def _restore(self, turn: Turn, line: Timeline, entries: Sequence[Entry]) -> bool:
+        """Put back what the group holds, as far as this turn can ask for it; whether that is all."""
+        if turn.group is None or turn.line is None or not turn.line.held:
+            return True
+        is_whole = self._asks_for_all(turn, turn.line, line, entries)
+        if is_whole:
+            found = self._fetch(turn.group, None, None)
+        elif isinstance(line, GaplessTimeline | MonotoneTimeline):
+            found = self._fetch(turn.group, [entry.turn for entry in entries], None)
+        else:
+            found = self._fetch(turn.group, None, [entry.id or "" for entry in entries])
+        for held in found:
+            line.restore(self.reader.again(held))
+        return is_whole
+
+    @staticmethod
+    def _asks_for_all(turn: Turn, stored: Line, line: Timeline, entries: Sequence[Entry]) -> bool:
+        """Whether anything that is held may move: else only copies of what comes are looked up, however much it is."""
+        if turn.decisions or (stored.due_us is not None and stored.due_us <= turn.now_us):
+            return True
+        if line.parked in STOPPED:
+            return False
+        if not isinstance(line, GaplessTimeline):
+            return True
+        due = line.next()
+        return any(entry.turn == due or entry.epoch != (line.epoch or 0) for entry in entries)
+
+    def _fold(self, line: Line | None) -> Fold:
+        def restore() -> object:
+            return self._pipeline.state() if line is None else self._states.decode(line.state)
+
+        return Fold(self._pipeline, restore, self._sleep, codec.texts)
+
+    def _line(self, turn: Turn, group: Group, *, is_whole: bool) -> Line:
+        """The group as it is now."""
+        line, before = group.timeline, turn.line
+        added = len(line.held) - len(group.held_before)
+        held = (before.held if before else 0) + added
+        since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
+        if not is_whole and before is not None and before.oldest_us is not None:
+            since.append(before.oldest_us)
+        oldest_us = min(since, default=None)
+        wait_us = self._pipeline.gap_timeout_us
+        is_waiting = wait_us is not None and oldest_us is not None and line.parked is None
+        return Line(
+            group.name,
+            before.version if before else 0,
+            line.parked or (Status.WAITING if held else Status.OPEN),
+            codec.place_of(line),
+            self._states.encode(group.fold.state),
+            held,
+            oldest_us,
+            oldest_us + wait_us if is_waiting and oldest_us is not None and wait_us is not None else None,
+        )
+
+    def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
+        """The outputs with their effect ids."""
+        pipeline, made = self._pipeline, []
+        for _, entry, outputs in journal.outputs:
+            epoch = entry.epoch if pipeline.epoch else None
+            place = place_of(pipeline, entry)
+            revision = place if isinstance(place, int) else None
+            for at, text in enumerate(outputs):
+                effect = effect_id(pipeline.name, group, epoch, place, at)
+                made.append(MadeOutput(0, group, epoch, revision, entry.id, at, effect, text))
+        return made
+
+
+def _held(reader: Reader, entry: Entry) -> HeldMessage:
+    since_us = entry.since_us or 0
+    return HeldMessage(entry.epoch, entry.turn, entry.id or "", since_us, entry.digest, reader.text(entry))
+
+
+def _spot(entry: Entry) -> tuple[int, int, str]:
+    return (entry.epoch, entry.turn, entry.id or "")

@@ -1,0 +1,133 @@
+"""Workers that are killed again and again, two at a time, and what they leave behind.
+
+    python mortal.py DIRECTORY KILLS SEED
+
+Each life is a fork that dies at a named point, or after a random time, while it sends messages, out of order and more
+than once, works them off and delivers the outputs; the next one goes on with the same file. What was delivered is noted
+in ``told.log``, and a trigger notes every output that was committed. What is left at the end is worked off by a life
+that nobody kills. Prints one document of JSON for the test.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import inturn
+from inturn import faults
+from inturn.core import limits
+from inturn.queue import QueueSettings, draft
+from inturn.worker import Worker
+
+ACCOUNTS = [f"acct-{n}" for n in range(6)]
+BAD = ("acct-0", 40)
+
+
+def handler(state: Any, message: Any) -> Any:
+    state["balance"] = state.get("balance", 0) + message["amount"]
+    if message["amount"] < 0:
+        raise ValueError(message["amount"])
+    return state, [{"balance": state["balance"]}] * (message["revision"] % 3)
+
+
+LEDGER = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=handler)
+
+
+def message(account: str, revision: int) -> dict[str, Any]:
+    amount = -1 if (account, revision) == BAD else revision
+    return {"account": account, "revision": revision, "amount": amount}
+
+
+def live(directory: Path, seed: int, *, dies: bool) -> None:
+    """One life: until it is killed or, if it does not die, until nothing is left to do."""
+    chance = random.Random(seed)
+    told = os.open(directory / "told.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def deliver(output: Any, effect_id: str) -> None:
+        os.write(told, f"{json.dumps([effect_id, output])}\n".encode())
+
+    with inturn.open(directory / "shop.db", durable=False) as db:
+        queue = db.queue("q", QueueSettings(visibility_timeout_s=0.04))
+        with db.transaction() as tx:
+            tx.execute("create table if not exists made (effect_id text, output text)")
+            tx.execute(
+                "create trigger if not exists note after insert on inturn_output"
+                " begin insert into made values (new.effect_id, new.output); end"
+            )
+        if dies:
+            if chance.random() < 0.8:
+                faults.kill_at(f"{chance.choice(faults.OF_A_WORKER)}@{chance.randint(1, 12)}")
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.01, 0.2))
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process as it is
+        with Worker(LEDGER, queue, concurrency=chance.choice([1, 4]), deliver=deliver) as worker:
+            while dies:
+                send(directory, queue, chance, seed)
+                time.sleep(chance.uniform(0, 0.005))
+            worker.drain(60)
+
+
+def send(directory: Path, queue: Any, chance: random.Random, seed: int) -> None:
+    """The next messages of some accounts, which are noted as sent when that is answered."""
+    account = ACCOUNTS[seed % 2 :: 2][chance.randrange(3)]  # the two who live together send for different ones
+    log = directory / f"{account}.log"
+    first = int(log.read_text()) if log.exists() else 1
+    revisions = list(range(first, first + chance.randint(1, 4)))
+    again = [each for each in range(max(1, first - 5), first) if chance.random() < 0.2]
+    every = chance.sample([*revisions, *again], len(revisions) + len(again))
+    queue.send_many([draft(message(account, each), group=account) for each in every])
+    new = log.with_suffix(".new")
+    new.write_text(str(revisions[-1] + 1))
+    new.replace(log)
+
+
+def main(directory: Path, kills: int, seed: int) -> None:
+    """Let them live and die."""
+    limits.WORKER_LEASE_MS = 40  # type: ignore[misc] # the groups of the dead are free soon
+    limits.OUTBOX_LEASE_S = 0.04  # type: ignore[misc]
+    limits.WORKER_IDLE_S = 0.01  # type: ignore[misc]
+    killed = life = 0
+    while life < kills:
+        children = []
+        for _ in range(2):
+            life += 1
+            child = os.fork()
+            if child == 0:
+                live(directory, 2 * (seed * 1_000_000) + life, dies=True)
+                os._exit(1)  # it should have been killed
+            children.append(child)
+        for child in children:
+            _, status = os.waitpid(child, 0)
+            killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
+    live(directory, seed, dies=False)
+    with inturn.open(directory / "shop.db") as db, db.transaction() as tx:
+        print(
+            json.dumps(
+                {
+                    "killed": killed,
+                    "sent": {
+                        path.stem: int(path.read_text()) - 1
+                        for path in directory.glob("*.log")
+                        if path.stem in ACCOUNTS
+                    },
+                    "made": tx.execute("select effect_id, output from made").fetchall(),
+                    "left": tx.execute("select count(*) from inturn_output").fetchone()[0],
+                    "told": [json.loads(line) for line in (directory / "told.log").read_text().splitlines()],
+                    "counts": json.loads(tx.execute("select counts from inturn_pipeline").fetchone()[0]),
+                    "held": tx.execute("select grp, turn from inturn_held order by grp, turn").fetchall(),
+                    "states": {
+                        group: (status, state.hex())
+                        for group, status, state in tx.execute("select grp, status, state from inturn_group")
+                    },
+                    "messages": db.queue("q", tx=tx).depth(tx).messages,
+                    "sound": tx.execute("select * from pragma_integrity_check").fetchall(),
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,184 @@
+"""What the tests of the worker share: a queue over any store, messages sent and worked off, and what came of it."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from inturn import Gapless, Pipeline
+from inturn.core.envelope import QueueInfo
+from inturn.core.fold import Counts
+from inturn.core.message import canonical
+from inturn.core.replay import Replay
+from inturn.queue import Queue, QueueSettings, draft
+from inturn.store.base import PipelineKeeper
+from inturn.store.commands import Ask
+from inturn.store.kept import Decided
+from inturn.store.memory import MemoryStore
+from inturn.store.sqlite import SqliteStore
+from inturn.store.writer import Writer
+from inturn.worker import Worker
+from inturn.worker.codec import StateCodec, timeline_of
+from inturn.worker.desk import counts_of
+
+SHOPS: dict[str, Callable[[Path], PipelineKeeper]] = {
+    "memory": lambda path: MemoryStore(),
+    "sqlite": lambda path: SqliteStore(str(path), durable=False),
+}
+Row = dict[str, Any]
+
+
+def post(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    """The handler of most tests: it changes the state in place, and only then looks whether it can."""
+    state["balance"] = state.get("balance", 0) + message["amount"]
+    state.setdefault("seen", []).append(message["amount"])
+    if message["amount"] < 0:
+        msg = f"amount {message['amount']} is below zero"
+        raise ValueError(msg)
+    return state, [{"posted": message["amount"], "balance": state["balance"]}]
+
+
+def ledger(order: Any = None, handler: Any = post, **more: Any) -> Pipeline:
+    return Pipeline(name="ledger", group="account", order=order or Gapless("revision"), handler=handler, **more)
+
+
+def row(revision: int, amount: int = 1, account: str = "a", **more: Any) -> Row:
+    return {"account": account, "revision": revision, "amount": amount, **more}
+
+
+class Shop:
+    """A queue named q over a store, with a clock that goes on by itself and can be moved forth."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self.kind, self.path = kind, path
+        self.ahead_ms = 0
+        self.store = SHOPS[kind](path)
+        self.writer = Writer(self.store, self.now_ms)
+        self.queue = Queue(self.writer, "q")
+
+        def make(store: Any, now_ms: int) -> None:
+            if "q" not in store.queues:
+                store.save("q", QueueInfo(0, "q", QueueSettings(visibility_timeout_s=5), now_ms))
+
+        self.writer.run(Ask("", make))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.writer.close()
+        if isinstance(self.store, SqliteStore):
+            self.store.close()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+    def send(self, messages: Iterable[Row], group: str | None = "account") -> None:
+        self.queue.send_many([draft(each, group=each[group] if group else None) for each in messages])
+
+    def work(self, pipeline: Pipeline, *, gaps: bool = False, **more: Any) -> Worker:
+        """Work off everything that is there."""
+        with Worker(pipeline, self.queue, **more) as worker:
+            worker.drain(20)
+            while gaps and self.ask(lambda kept, number: kept.due(number, self.now_ms() * 1000, 1)):
+                time.sleep(0.001)
+        return worker
+
+    def ask(self, function: Callable[[Any, int], Any], name: str = "ledger") -> Any:
+        """Ask the store about a pipeline, which is named by its number."""
+        return self.writer.run(
+            Ask("", lambda store, _now_ms: function(store.pipelines, store.pipelines.info(name).number))  # type: ignore[attr-defined]
+        )
+
+    def decide(self, decision: Any) -> str:
+        name = f"{decision.at_us:016d}-{decision.id}"
+        text = msgspec.json.encode(decision).decode()
+        self.ask(lambda kept, number: kept.decide(number, Decided(name, decision.group, text)))
+        return name
+
+    def seen(self, pipeline: Pipeline) -> dict[str, Any]:
+        """Everything that is kept of a pipeline."""
+        codec = StateCodec(pipeline)
+        lines = self.ask(lambda kept, number: kept.listed(number, "", 100_000))
+        outputs = self.ask(lambda kept, number: kept.outputs(number, 0, 100_000))
+        rejected = self.ask(lambda kept, number: kept.rejections(number, 0, 100_000))
+        held = {line.group: self.ask(lambda kept, number, g=line.group: kept.held(number, g)) for line in lines}
+        assert {line.group: line.held for line in lines} == {group: len(each) for group, each in held.items()}
+        return {
+            "states": {line.group: codec.decode(line.state) for line in lines},
+            "outputs": sorted((each.group, each.effect_id, json.loads(each.output)) for each in outputs),
+            "rejected": sorted((each.group or "", each.reason) for _, each in rejected),
+            "held": sorted(
+                (line.group, line.status, json.loads(each.content)["amount"])
+                for line in lines
+                for each in held[line.group]
+            ),
+            "status": {line.group: line.status for line in lines},
+            "errors": {
+                line.group: (timeline_of(pipeline, line).error or "").strip().splitlines()[-1:] for line in lines
+            },
+        }
+
+    def outputs(self, group: str) -> list[Any]:
+        """What a group has put out, in order."""
+        outputs = self.ask(lambda kept, number: kept.outputs(number, 0, 100_000))
+        return [json.loads(each.output) for each in outputs if each.group == group]
+
+    def seen_lines(self, pipeline: Pipeline) -> dict[str, Any]:
+        """Of each group its state, and how many messages it holds."""
+        lines = self.ask(lambda kept, number: kept.listed(number, "", 100_000))
+        return {line.group: (StateCodec(pipeline).decode(line.state), line.held) for line in lines}
+
+    def counts(self, name: str = "ledger") -> Counts:
+        return counts_of(self.writer.run(Ask("", lambda store, _now_ms: store.pipelines.info(name))))  # type: ignore[attr-defined]
+
+
+def expected(result: Replay) -> dict[str, Any]:
+    """The same of a replay."""
+    return {
+        "states": result.states,
+        "outputs": sorted((o.group, o.effect_id, json.loads(canonical(o.output))) for o in result.outputs),
+        "rejected": sorted((each.group or "", each.reason) for each in result.rejected),
+        "held": sorted((each.group, each.status, each.message["amount"]) for each in result.held),
+        "status": {group: line.status.value for group, line in result.timelines.items()},
+        "errors": {group: (line.error or "").strip().splitlines()[-1:] for group, line in result.timelines.items()},
+    }
+
+
+def stepwise(pipeline: Pipeline, messages: Sequence[Row], **more: Any) -> Replay:
+    """The replay in the order of the list, each message a step of its own."""
+    result = Replay()
+    total = Counts()
+    for message in messages:
+        result = pipeline.replay([message], after=result, **more)
+        total.add(result.counts)
+    result.counts = total
+    return result
+
+
+class Gate:
+    """A handler that waits for some messages until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.news = threading.Condition()
+        self.open: set[Any] = set()
+
+    def wait_until(self, predicate: Callable[[], bool], timeout_s: float = 10) -> None:
+        with self.news:
+            assert self.news.wait_for(predicate, timeout_s), self.begun
+
+    def let(self, *names: Any) -> None:
+        with self.news:
+            self.open.update(names)
+            self.news.notify_all()
+
+    def __call__(self, name: Any) -> None:
+        with self.news:
+            self.begun.append(name)
+            self.news.notify_all()
+            assert self.news.wait_for(lambda: name in self.open, 20)

@@ -1,0 +1,141 @@
+"""Effects outside are delivered after the commit, at least once, in order within a group, from an outbox that stays."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+from shop import Gate, Row, Shop, ledger, row
+
+from inturn import Retry
+from inturn.core import limits
+from inturn.worker import Worker
+
+Told = list[tuple[Any, str]]
+QUICK = Retry(1, "10 milliseconds")
+
+
+def effects(line: Any, messages: list[Row]) -> Told:
+    return [(each.output, each.effect_id) for each in line.replay(messages).outputs]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_each_output_is_delivered_with_its_effect_id_and_forgotten(shop: Shop, kind: str) -> None:
+    told: Told = []
+
+    async def later(output: Any, effect_id: str) -> None:
+        await asyncio.sleep(0)
+        told.append((output, effect_id))
+
+    def at_once(output: Any, effect_id: str) -> None:
+        told.append((output, effect_id))
+
+    line = ledger()
+    messages = [row(revision, revision, account) for revision in range(1, 6) for account in "abc"]
+    shop.send(messages)
+    shop.work(line, deliver=later if kind == "async" else at_once)
+    wanted = effects(line, messages)
+    assert sorted(told, key=lambda each: each[1]) == sorted(wanted, key=lambda each: each[1])
+    for account in "abc":
+        own = effects(line, [each for each in messages if each["account"] == account])
+        assert [each for each in told if each in own] == own, "in order"
+    assert shop.seen(line)["outputs"] == []
+
+
+def test_it_is_called_after_the_commit_and_outside_of_any_transaction(shop: Shop) -> None:
+    seen: list[Any] = []
+
+    def look(output: Any, effect_id: str) -> None:
+        seen.append((shop.counts().applied, len(shop.seen(ledger())["outputs"])))
+
+    shop.send([row(1)])
+    shop.work(ledger(), deliver=look)
+    assert seen == [(1, 1)]
+
+
+def test_without_deliver_outputs_stay_and_a_later_worker_delivers_them(shop: Shop) -> None:
+    line, told = ledger(), Told()
+    messages = [row(1), row(2), row(1, account="b")]
+    shop.send(messages)
+    shop.work(line)
+    assert len(shop.seen(line)["outputs"]) == 3
+    shop.work(line, deliver=lambda *each: told.append(each))
+    assert sorted(told, key=lambda each: each[1]) == sorted(effects(line, messages), key=lambda each: each[1])
+
+
+def test_what_fails_is_tried_again_and_holds_only_its_group(shop: Shop) -> None:
+    told: list[str] = []
+    failures = {"a": 4}
+
+    def flaky(output: Any, effect_id: str) -> None:
+        group = output["group"]
+        if failures.get(group):
+            failures[group] -= 1
+            told.append("failed")
+            msg = "the bank is closed"
+            raise OSError(msg)
+        told.append(f"{group}{output['n']}")
+
+    line = ledger(handler=lambda state, m: (state, [{"group": m["account"], "n": m["revision"]}]))
+    shop.send([row(revision, 1, account) for account in "abcd" for revision in (1, 2)])
+    shop.work(line, deliver=flaky, retry=Retry(2, "60 milliseconds"), concurrency=1)
+    assert told.count("failed") == 4
+    assert [each for each in told if each[0] == "a"] == ["a1", "a2"]
+    assert told.index("d2") < told.index("a1"), "the others did not wait"
+
+
+def test_why_it_fails_is_kept(shop: Shop) -> None:
+    line, gate = ledger(), threading.Event()
+
+    def refuse(output: Any, effect_id: str) -> None:
+        if output["posted"] == 2:
+            gate.set()
+            msg = "the bank is closed"
+            raise OSError(msg)
+
+    shop.send([row(1, 1), row(2, 2), row(3, 3)])
+    with Worker(line, shop.queue, deliver=refuse, retry=Retry(1, "1 hour")):
+        assert gate.wait(10)
+        time.sleep(0.05)
+    (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
+    assert (post.group, post.attempts, post.depth) == ("a", 1, 2), "what was delivered is forgotten"
+    assert "OSError: the bank is closed" in post.error
+    assert post.until_ms > shop.now_ms() + 30_000
+
+
+def test_a_worker_that_is_gone_while_it_delivers_is_followed_after_its_claim(shop: Shop) -> None:
+    line, gate = ledger(), Gate()
+    told: list[str] = []
+
+    def hang(output: Any, effect_id: str) -> None:
+        gate(effect_id)
+
+    shop.send([row(1), row(2)])
+    worker = Worker(line, shop.queue, deliver=hang, grace_s=0)
+    with worker:
+        gate.wait_until(lambda: bool(gate.begun))
+    shop.work(line)
+    assert told == []
+    shop.ahead_ms += round(limits.OUTBOX_LEASE_S * 1000) + 1
+    shop.work(line, deliver=lambda _output, effect_id: told.append(effect_id))
+    assert told == [effect for _, effect in effects(line, [row(1), row(2)])]
+    gate.let(*gate.begun)
+
+
+def test_a_stop_lets_deliveries_that_have_begun_end_and_leaves_the_others(shop: Shop) -> None:
+    line, gate = ledger(), Gate()
+    told: list[str] = []
+
+    def slow(output: Any, effect_id: str) -> None:
+        gate("first")
+        told.append(effect_id)
+
+    shop.send([row(1), row(2)])
+    worker = Worker(line, shop.queue, deliver=slow)
+    with worker:
+        gate.wait_until(lambda: bool(gate.begun))
+        worker.stop_soon()
+        gate.let("first")
+    shop.work(line, deliver=lambda _output, effect_id: told.append(effect_id))
+    assert told == [effect for _, effect in effects(line, [row(1), row(2)])], "each once, and at once"

@@ -1,0 +1,57 @@
+"""However often workers are killed, states and outputs are those of the replay, and each output was committed once."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+PROGRAMS = Path(__file__).parent / "programs"
+KILLS = 120
+
+
+def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    """More lives by hand: python tests/worker/programs/mortal.py DIRECTORY 2000 SEED."""
+    done = subprocess.run(
+        [sys.executable, PROGRAMS / "mortal.py", tmp_path, str(KILLS), "1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    history = json.loads(done.stdout)
+    assert history["killed"] == KILLS, "lives that ended otherwise"
+    assert (history["sound"], history["messages"], history["left"]) == ([["ok"]], 0, 0)
+    sys.path.insert(0, str(PROGRAMS))
+    import mortal  # type: ignore[import-not-found]
+
+    sys.path.remove(str(PROGRAMS))
+    # What a life sent and did not live to note may be there too.
+    seen = {group: reached for group, reached in history["sent"].items()}
+    assert sum(seen.values()) > KILLS, "too little was done to say anything"
+    states = {g: (s, msgspec.msgpack.decode(bytes.fromhex(state))) for g, (s, state) in history["states"].items()}
+    for group, (status, state) in states.items():
+        if status == "open":
+            reached = next(n for n in range(10**6) if n * (n + 1) // 2 == state.get("balance", 0))
+            assert reached >= seen.get(group, 0), "lost"
+            seen[group] = reached
+        else:
+            assert (group, status, state["balance"]) == (mortal.BAD[0], "failed", 780)
+            held = [turn for name, turn in history["held"] if name == group]
+            assert held == list(range(40, 40 + len(held)))
+            seen[group] = held[-1]
+    replay = mortal.LEDGER.replay([mortal.message(g, n) for g, last in seen.items() for n in range(1, last + 1)])
+    assert {group: state for group, (_, state) in states.items()} == replay.states
+    made = {each.effect_id: each.output for each in replay.outputs}
+    assert Counter(effect for effect, _ in history["made"]) == Counter(made.keys()), "each was committed once"
+    assert {effect: json.loads(output) for effect, output in history["made"]} == made
+    assert {effect: output for effect, output in history["told"]} == made, "each was delivered"
+    for group in replay.states:
+        order = [each.effect_id for each in replay.outputs if each.group == group]
+        firsts = [effect for effect in dict.fromkeys(effect for effect, _ in history["told"]) if effect in set(order)]
+        assert firsts == order, "in order"
+    counts = history["counts"]
+    went = counts["applied"] + counts["duplicate"] + counts["stale"] + counts["held"] + sum(counts["rejected"].values())
+    assert counts["received"] + counts["released"] == went
+    assert counts["applied"] == replay.counts.applied

@@ -1,0 +1,87 @@
+"""A stop finishes what has begun, gives back what has not, and loses nothing."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shop import Gate, Row, Shop, expected, ledger, post, row
+
+import inturn
+from inturn import Retry, Retryable
+from inturn.worker import Worker
+
+PROGRAM = Path(__file__).parent / "programs" / "until_stopped.py"
+
+
+def test_what_has_begun_is_finished_and_what_has_not_is_given_back(shop: Shop) -> None:
+    gate = Gate()
+
+    def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        gate("go")
+        return post(state, message)
+
+    line = ledger(handler=wait)
+    messages = [row(1, 1, account) for account in "abcdef"]
+    shop.send(messages)
+    with Worker(line, shop.queue, concurrency=2) as worker:
+        gate.wait_until(lambda: len(gate.begun) == 2)
+        worker.stop_soon()
+        time.sleep(0.02)
+        gate.let("go")
+    assert worker.counts.applied == shop.counts().applied == 2
+    assert shop.queue.depth()[:2] == (4, 0), "nothing is leased any more"
+    shop.work(line)
+    assert shop.seen(line) == expected(line.replay(messages))
+
+
+def test_a_turn_that_waits_for_another_attempt_is_given_back(shop: Shop) -> None:
+    gate = Gate()
+    gate.let("tried")
+
+    def fail(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        gate("tried")
+        msg = "not yet"
+        raise Retryable(msg)
+
+    shop.send([row(1)])
+    with Worker(ledger(handler=fail, retry=Retry(3, "1 hour")), shop.queue):
+        gate.wait_until(lambda: bool(gate.begun))
+    assert shop.queue.depth()[:2] == (1, 0)
+    assert shop.counts().received == 0
+
+
+def test_a_stop_does_not_wait_longer_than_its_grace(shop: Shop) -> None:
+    gate = Gate()
+
+    def hang(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        gate("go")
+        return post(state, message)
+
+    shop.send([row(1)])
+    with Worker(ledger(handler=hang), shop.queue, grace_s=0.05):
+        gate.wait_until(lambda: bool(gate.begun))
+    assert shop.queue.depth()[:2] == (1, 1), "it comes again when the lease is over"
+    gate.let("go")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_stop_ends_in_good_order(tmp_path: Path, number: int) -> None:
+    with inturn.open(tmp_path / "shop.db") as db:
+        queue = db.queue("q")
+        for account in "ab":
+            queue.send({"amount": 1}, group=account, revision=1)
+        with subprocess.Popen(
+            [sys.executable, PROGRAM, tmp_path / "shop.db"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(number)
+            out, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+        applied = int(out.split()[-1])
+        assert applied >= 1
+        assert queue.depth()[:2] == (2 - applied, 0)

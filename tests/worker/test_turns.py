@@ -1,0 +1,300 @@
+"""Groups side by side, in order within each; what fails or takes long stops its own group and nobody else's."""
+
+import datetime as dt
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shop import Gate, Row, Shop, expected, ledger, post, row
+
+from inturn import Gapless, Monotone, Retry, Retryable, Wait
+from inturn.core.decision import Action, Decision
+from inturn.core.errors import GapError
+from inturn.core.order import Order
+from inturn.core.replay import Replay
+from inturn.worker import Worker
+
+
+def test_groups_are_in_their_turns_side_by_side_and_one_turn_of_a_group_at_a_time(shop: Shop) -> None:
+    gate = Gate()
+
+    def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        gate((message["account"], message["revision"]))
+        return post(state, message)
+
+    line = ledger(handler=wait)
+    messages = [row(revision, 1, account) for account in "abc" for revision in (1, 2)]
+    shop.send(messages)
+    with Worker(line, shop.queue, concurrency=2) as worker:
+        gate.wait_until(lambda: len(gate.begun) == 2)
+        assert sorted(gate.begun) == [("a", 1), ("b", 1)], "no more than two"
+        shop.send([row(3, 1, "a")])  # the handlers hold no lock
+        gate.let(("b", 1), ("b", 2), ("c", 1), ("c", 2))
+        gate.wait_until(lambda: ("c", 2) in gate.begun)
+        assert ("a", 2) not in gate.begun
+        gate.let(("a", 1), ("a", 2), ("a", 3))
+        worker.drain(10)
+    assert shop.seen(line) == expected(line.replay([*messages, row(3, 1, "a")]))
+
+
+def test_a_slow_group_delays_no_other(shop: Shop) -> None:
+    gate = Gate()
+
+    def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        if message["account"] == "slow":
+            gate("slow")
+        return post(state, message)
+
+    line = ledger(handler=wait)
+    shop.send([row(revision, 1, "slow") for revision in range(1, 200)])
+    shop.send([row(revision, 1, f"g{n}") for revision in (1, 2) for n in range(50)])
+    with Worker(line, shop.queue, concurrency=2) as worker:
+        gate.wait_until(lambda: bool(gate.begun))
+        until = time.monotonic() + 10
+        while shop.counts().applied < 100:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        gate.let("slow")
+        worker.drain(20)
+    assert shop.counts().applied == 299
+
+
+def test_a_lease_is_prolonged_while_a_handler_works(shop: Shop) -> None:
+    shop.queue.configure(visibility_timeout_s=0.2)
+    gate = Gate()
+
+    def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        gate(message["account"])
+        return post(state, message)
+
+    line = ledger(handler=wait)
+    shop.send([row(1), row(2)])
+    with Worker(line, shop.queue) as one, Worker(line, shop.queue) as other:
+        gate.wait_until(lambda: bool(gate.begun))
+        time.sleep(0.7)  # several leases
+        assert gate.begun == ["a"]
+        gate.let("a")
+        one.drain(10)
+        other.drain(10)
+    assert len(gate.begun) == 2
+    assert shop.counts().received == 2
+
+
+def test_a_worker_whose_lease_is_over_keeps_nothing(shop: Shop) -> None:
+    gate, first = Gate(), threading.get_ident()
+    slow: set[int] = {first}
+
+    def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        if not slow:
+            return post(state, message)
+        slow.clear()
+        gate("slow")
+        return post(state, message)
+
+    line = ledger(handler=wait)
+    shop.send([row(1), row(2)])
+    one = Worker(line, shop.queue)
+    one._desk.run, run = (lambda errand: run(_without_prolonging(errand))), one._desk.run  # type: ignore[method-assign]
+    with one:
+        gate.wait_until(lambda: bool(gate.begun))
+        shop.ahead_ms += 60_000
+        other = shop.work(line)
+        assert other.counts.applied == 2
+        gate.let("slow")
+        one.drain(10)
+    assert one.counts.applied == 0
+    assert shop.counts().applied == 2
+    assert shop.seen(line) == expected(line.replay([row(1), row(2)]))
+
+
+def _without_prolonging(errand: Any) -> Any:
+    errand.prolong = []
+    return errand
+
+
+def test_messages_whose_group_only_the_body_says_are_in_order_too(shop: Shop) -> None:
+    """Here the queue leases them to several workers at once, and the group's version decides who keeps what."""
+    line = ledger()
+    messages = [row(revision, revision, account) for revision in range(1, 31) for account in "ab"]
+    shop.send(messages, group=None)
+    with Worker(line, shop.queue) as one, Worker(line, shop.queue) as other:
+        one.drain(20)
+        other.drain(20)
+    assert shop.seen(line) == expected(line.replay(messages))
+    assert shop.counts().received == 60
+    assert shop.counts().balanced
+
+
+# -- failing ---------------------------------------------------------------------------------------------------
+
+
+def test_a_handler_that_raises_parks_its_group_with_the_traceback_and_no_other(shop: Shop) -> None:
+    line = ledger()
+    first = [row(1), row(2, -5), row(1, account="b")]
+    later = [row(4), row(3), row(2, account="b"), row(3)]
+    for part in (first, later):
+        shop.send(part)
+        shop.work(line)
+    assert shop.seen(line) == expected(line.replay([*first, *later]))
+    assert shop.queue.depth().messages == 0, "acknowledged, and held by the group"
+    (parked,) = shop.ask(lambda kept, number: kept.listed(number, "", 10, parked=True))
+    assert (parked.group, parked.status, parked.held) == ("a", "failed", 3)
+    assert (shop.counts().held, shop.counts().duplicate, shop.counts().balanced) == (3, 1, True)
+
+
+def test_what_waits_behind_a_parked_group_is_not_read_again_with_every_message(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ledger()
+    shop.send([row(1, -1), *(row(revision) for revision in range(2, 200))])
+    shop.work(line)
+    read: list[int] = []
+    worker = Worker(line, shop.queue)
+    held = worker._desk.held
+    monkeypatch.setattr(worker._desk, "held", lambda *a: read.append(len(found := held(*a))) or found)
+    shop.send([row(200), row(7), row(8, 5), row(201)])
+    with worker:
+        worker.drain(10)
+    assert sum(read) == 2, "of what is held only what has come again"
+    assert shop.counts().rejected == {"conflict": 1}
+    assert (shop.counts().held, shop.counts().duplicate) == (201, 1)
+    (parked,) = shop.ask(lambda kept, number: kept.listed(number, "", 10, parked=True))
+    assert parked.held == 201
+
+
+def test_an_error_that_is_retryable_is_tried_again_and_holds_only_its_group(shop: Shop) -> None:
+    tries: list[str] = []
+
+    def flaky(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        tries.append(message["account"])
+        if message["account"] == "a" and tries.count("a") < 3:
+            msg = "not yet"
+            raise Retryable(msg)
+        return post(state, message)
+
+    line = ledger(handler=flaky, retry=Retry(3, backoff="300 milliseconds"))
+    messages = [row(revision, 1, account) for account in "abcd" for revision in (1, 2)]
+    shop.send(messages)
+    shop.work(line, concurrency=1)
+    assert tries.index("d") < [at for at, each in enumerate(tries) if each == "a"][1], "the others did not wait"
+    assert shop.seen(line)["status"] == dict.fromkeys("abcd", "open")
+    assert shop.counts().applied == 8
+
+
+def test_an_error_that_stays_parks_the_group_after_its_retries(shop: Shop) -> None:
+    tries: list[int] = []
+
+    def never(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        tries.append(message["revision"])
+        msg = "not yet"
+        raise Retryable(msg)
+
+    line = ledger(handler=never, retry=Retry(2, backoff="10 milliseconds"))
+    shop.send([row(1), row(2)])
+    shop.work(line)
+    assert tries == [1, 1, 1]
+    assert shop.seen(line)["held"] == [("a", "failed", 1), ("a", "failed", 1)]
+
+
+# -- gaps ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("then", ["park", "skip"])
+def test_a_gap_that_outlives_its_wait(shop: Shop, then: Any) -> None:
+    line = ledger(on_gap=Wait("10 minutes", then=then))
+    shop.send([row(1), row(3, 3), row(4, 4), row(2, account="b")])
+    with Worker(line, shop.queue) as worker:
+        worker.drain(10)
+        assert shop.seen(line)["status"] == {"a": "waiting", "b": "waiting"}
+        shop.ahead_ms += 599_000
+        worker.drain(10)
+        assert shop.seen(line)["status"] == {"a": "waiting", "b": "waiting"}
+        shop.ahead_ms += 2_000
+        _until(lambda: "waiting" not in shop.seen(line)["status"].values())
+        shop.send([row(2, 2), row(5, 5)])
+        worker.drain(10)
+    seen = shop.seen(line)
+    if then == "park":
+        assert seen["status"] == {"a": "open", "b": "gap"}, "one goes on by itself"
+        assert seen["states"]["a"]["seen"] == [1, 2, 3, 4, 5]
+    else:
+        assert seen["states"]["a"]["seen"] == [1, 3, 4, 5]
+        assert seen["rejected"] == [("a", "skipped")]
+    assert shop.counts().balanced
+
+
+def test_a_gap_that_ends_the_worker(shop: Shop) -> None:
+    line = ledger(on_gap=Wait("10 minutes", then="fail"))
+    shop.send([row(2)])
+    shop.work(line)
+    shop.ahead_ms += 601_000
+    with pytest.raises(GapError, match="revision 1 is missing"), Worker(line, shop.queue) as worker:
+        _until(lambda: not worker._thread.is_alive())  # type: ignore[union-attr]
+
+
+def _until(predicate: Any) -> None:
+    until = time.monotonic() + 10
+    while not predicate():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+# -- decisions -------------------------------------------------------------------------------------------------
+
+HISTORY = st.lists(
+    st.tuples(
+        st.lists(st.builds(row, st.integers(1, 5), st.sampled_from([1, 1, 2, -1]), st.sampled_from("ab")), max_size=5),
+        st.lists(st.tuples(st.sampled_from(Action), st.sampled_from("ab")), max_size=2, unique_by=lambda each: each[1]),
+        st.integers(0, 8),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision")], ids=["gapless", "monotone"])
+@given(history=HISTORY)
+@settings(max_examples=40)
+def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any) -> None:
+    gaps = {"on_gap": Wait("10 minutes")} if isinstance(order, Gapless) else {}
+    line = ledger(order, **gaps)
+    with Shop("memory", Path()) as shop:
+        whole, at = Replay(), 0
+        start = dt.datetime.now(dt.UTC)
+        shop.work(line)
+        for messages, wanted, minutes in history:
+            shop.ahead_ms += minutes * 60_000
+            now = start + dt.timedelta(milliseconds=shop.ahead_ms)
+            whole = line.replay([], now=now, after=whole)
+            shop.work(line, gaps=True)
+            decisions = [_decision(whole, action, group, at := at + 1) for action, group in wanted]
+            names = {shop.decide(each): each.id for each in decisions}
+            whole = line.replay([], now=now, after=whole, decisions=decisions)
+            shop.work(line)
+            verdicts = {names[name]: shop.ask(lambda kept, number, n=name: kept.verdict(number, n)) for name in names}
+            assert {name: void or None for name, void in verdicts.items()} == whole.verdicts
+            for message in messages:
+                whole = line.replay([message], now=now, after=whole)
+            shop.send(messages)
+            shop.work(line)
+            assert shop.seen(line) == expected(whole)
+        assert shop.counts().balanced
+
+
+def _decision(before: Replay, action: Action, group: str, at: int) -> Decision:
+    """About the group as it stands, or about nothing that there is."""
+    line = before.timelines.get(group)
+    seen: dict[str, Any] = {}
+    if line is not None and line.held and action in (Action.REPLACE, Action.DROP, Action.RESUME):
+        head = line.head()
+        seen = {"turn": head.turn, "epoch": head.epoch, "digest": head.digest.hex(), "old": head.message}
+    if action is Action.REPLACE:
+        seen["new"] = {"amount": 7}
+    if action is Action.SKIP:
+        gaps = line.gaps() if line is not None and hasattr(line, "gaps") else []
+        seen = {"turn": gaps[0][0], "last": gaps[0][1]} if gaps else {"turn": 1, "last": 1}
+    return Decision(id=str(at), action=action, group=group, by="ann", at_us=at, **seen)

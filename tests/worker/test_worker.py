@@ -1,0 +1,242 @@
+"""The worker makes of a queue what the replay makes of the same messages, whatever the order in which they come."""
+
+import datetime as dt
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shop import Row, Shop, expected, ledger, post, row, stepwise
+
+from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
+from inturn.core.errors import HandlerError, InputError, InvalidMessage, NoSuchQueue, StateError, StoreMismatch
+from inturn.core.order import Order
+from inturn.queue import Queue, draft
+from inturn.worker import Worker, work
+
+
+def test_messages_are_applied_in_their_order_and_outputs_have_effect_ids(shop: Shop) -> None:
+    line = ledger()
+    messages = [row(revision, revision, account) for revision in range(1, 6) for account in "abc"]
+    shop.send(messages)
+    worker = shop.work(line)
+    assert shop.seen(line) == expected(line.replay(messages))
+    assert worker.counts == shop.counts() == line.replay(messages).counts
+    assert shop.queue.depth().messages == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_arrival_has_the_same_result(shop: Shop, seed: int) -> None:
+    line, chance = ledger(), random.Random(seed)
+    messages = [row(revision, revision, account) for revision in range(1, 9) for account in "abc"]
+    messages += chance.choices(messages, k=10)
+    chance.shuffle(messages)
+    for cut in range(0, len(messages), 7):
+        shop.send(messages[cut : cut + 7])
+        shop.work(line)
+    assert shop.seen(line) == expected(line.replay(messages))
+    counts = shop.counts()
+    assert counts.balanced
+    assert (counts.received, counts.applied, counts.duplicate) == (34, 24, 10)
+
+
+ORDERS = [
+    Gapless("revision"),
+    Gapless("revision", epoch="epoch"),
+    Monotone("revision"),
+    Monotone("revision", epoch="epoch"),
+    Arrival(),
+    Timestamp("revision", lateness=dt.timedelta(microseconds=2)),
+]
+ROWS = st.lists(
+    st.builds(
+        row,
+        st.integers(1, 7),
+        st.sampled_from([1, 1, 1, 2, -1]),
+        st.sampled_from("ab"),
+        id=st.sampled_from(["1", "2", "3", "4", "5"]),
+        epoch=st.sampled_from([0, 0, 0, 1]),
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@given(parts=st.lists(ROWS, min_size=1, max_size=3))
+@settings(max_examples=25)
+def test_every_grade_of_order_decides_as_the_timeline(order: Order, parts: list[list[Row]]) -> None:
+    ids = {"id": "id"} if isinstance(order, Arrival | Timestamp) else {}
+    line = ledger(order, **ids)
+    with Shop("memory", Path()) as shop:
+        for part in parts:
+            shop.send(part)
+            shop.work(line)
+        every = stepwise(line, [message for part in parts for message in part])
+        assert shop.seen(line) == expected(every)
+        counts = shop.counts()
+        assert counts.balanced
+        assert len(every.held) == counts.held - counts.released
+        assert (counts.applied, counts.duplicate, counts.stale, counts.rejected) == (
+            every.counts.applied,
+            every.counts.duplicate,
+            every.counts.stale,
+            every.counts.rejected,
+        )
+
+
+# -- what a message is -----------------------------------------------------------------------------------------
+
+
+def test_absent_fields_are_filled_from_the_envelope(shop: Shop) -> None:
+    line = ledger(id="tx", arrival="offset", handler=lambda state, message: (state, [message]))
+    shop.queue.send({"amount": 5}, group="a", revision=1, dedup_id="tx-1")
+    sent = shop.queue.send({"amount": 6, "revision": None}, group="a", revision=2)
+    shop.queue.send('{"amount": 7, "account": "a", "revision": 3, "tx": "tx-3"}')  # text, as SQS clients send it
+    shop.work(line)
+    first, second, third = shop.outputs("a")
+    assert {**first, "offset": 0} == {"amount": 5, "account": "a", "revision": 1, "tx": "tx-1", "offset": 0}
+    assert second == {"amount": 6, "account": "a", "revision": 2, "offset": sent.sequence_number}
+    assert third["tx"] == "tx-3"
+
+
+@pytest.mark.parametrize(
+    ("body", "envelope", "why"),
+    [
+        ({"account": "b", "amount": 1}, {"group": "a", "revision": 1}, "account is 'b' in the body and 'a' in the"),
+        ({"revision": 2, "amount": 1}, {"group": "a", "revision": 1}, "revision is 2 in the body and 1 in the"),
+        ({"tx": "2", "amount": 1}, {"group": "a", "revision": 1, "dedup_id": "1"}, "tx is '2' in the body and '1'"),
+        ({"amount": 1}, {"group": "a"}, "a message has no field 'revision'"),
+        ({"amount": 1}, {"revision": 1}, "a message has no field 'account'"),
+        ({"account": 1.5, "revision": 1}, {}, "a group must be a str, int, date or UUID"),
+        ({"revision": "1"}, {"group": "a"}, "revision is '1' of type str; expected an integer"),
+        ({"revision": 0}, {"group": "a"}, "revision 0 is below start 1"),
+        ("hello", {"group": "a", "revision": 1}, "the body is text and no JSON"),
+        (b"\xff", {"group": "a", "revision": 1}, "the body is bytes and no JSON"),
+        ([1], {"group": "a", "revision": 1}, "the body is a JSON list; expected an object"),
+    ],
+)
+def test_what_cannot_be_placed_is_rejected_as_invalid(shop: Shop, body: Any, envelope: Row, why: str) -> None:
+    line = ledger(id="tx")
+    shop.send([row(1, account="z")])
+    shop.queue.send(body, **envelope)
+    shop.send([row(2, account="z")])
+    shop.work(line)
+    ((_, rejected),) = shop.ask(lambda kept, number: kept.rejections(number, 0, 10))
+    assert (rejected.reason, why in rejected.detail) == ("invalid", True), rejected.detail
+    assert shop.seen(line)["states"]["z"]["balance"] == 2
+    assert (shop.counts().rejected, shop.counts().balanced) == ({"invalid": 1}, True)
+
+
+@pytest.mark.parametrize("group", ["a", None])
+def test_an_invalid_message_ends_the_worker_if_the_pipeline_says_so(shop: Shop, group: str | None) -> None:
+    line = ledger(on_invalid="fail")
+    shop.queue.send({"amount": 1}, group=group)
+    with pytest.raises(InvalidMessage, match="has no field"):
+        shop.work(line)
+    assert shop.queue.depth().messages == 1
+
+
+@dataclass
+class Account:
+    balance: int = 0
+    since: dt.date | None = None
+    seen: list[str] = field(default_factory=list)
+
+
+class Transaction(msgspec.Struct, rename="camel"):
+    account_id: int
+    revision: int
+    on_day: dt.date
+    amount: int = 1
+
+
+@dataclass
+class Posted:
+    day: dt.date
+    balance: int
+
+
+def typed(state: Account, message: Transaction) -> tuple[Account, list[Posted]]:
+    state.balance += message.amount
+    state.since = state.since or message.on_day
+    return state, [Posted(message.on_day, state.balance)]
+
+
+def test_messages_and_states_have_types(shop: Shop) -> None:
+    line = Pipeline(
+        name="ledger",
+        group="account_id",
+        order=Gapless("revision"),
+        message=Transaction,
+        state=Account,
+        handler=typed,
+    )
+    bodies: list[Row] = [{"revision": n, "on_day": f"2024-01-0{n}", "amount": n, "more": 1} for n in (1, 3, 2)]
+    shop.queue.send_many([draft(each, group=7) for each in bodies])
+    shop.queue.send({"revision": 4, "on_day": "someday"}, group=7)
+    shop.work(line)
+    messages = [Transaction(7, n, dt.date(2024, 1, n), n) for n in (1, 2, 3)]
+    seen, replay = shop.seen(line), expected(line.replay(messages))
+    assert seen["states"] == replay["states"] == {"7": Account(6, dt.date(2024, 1, 1))}
+    assert seen["outputs"] == replay["outputs"]
+    assert seen["rejected"] == [("7", "invalid")]
+
+
+def test_a_time_in_a_dict_is_text_in_the_queue(shop: Shop) -> None:
+    line = ledger(Timestamp("at", lateness="1 minute"), handler=lambda state, m: ({"at": str(m["at"])}, []), id="id")
+    noon = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
+    for minutes, number in ((0, "1"), (5, "2")):
+        shop.queue.send({"at": noon + dt.timedelta(minutes=minutes), "id": number}, group="a")
+    shop.queue.send({"at": "noon", "id": "3"}, group="a")
+    shop.work(line)
+    seen = shop.seen_lines(line)
+    assert seen == {"a": ({"at": "2024-01-01 12:00:00+00:00"}, 1)}
+    assert shop.counts().rejected == {"invalid": 1}
+
+
+# -- what ends the worker --------------------------------------------------------------------------------------
+
+
+def test_a_handler_that_returns_something_else_ends_the_worker_and_keeps_nothing(shop: Shop) -> None:
+    shop.send([row(1)])
+    with pytest.raises(HandlerError, match=r"must take \(state, message\) and return"):
+        shop.work(ledger(handler=lambda state, message: state))
+    assert shop.queue.depth() == shop.queue.depth()._replace(messages=1, in_flight=0)
+    line = ledger()
+    shop.work(line)
+    assert shop.seen(line) == expected(line.replay([row(1)]))
+
+
+def test_a_state_that_would_not_come_back_ends_the_worker(shop: Shop) -> None:
+    shop.send([row(1)])
+    with pytest.raises(StateError, match="would come back as"):
+        shop.work(ledger(handler=lambda state, message: ({"pair": (1, 2)}, [])))
+    with pytest.raises(StateError, match="cannot be kept"):
+        shop.work(ledger(handler=lambda state, message: ({"it": object()}, [])))
+    shop.work(ledger(handler=lambda state, message: ({"it": float("nan")}, [])))
+    assert shop.counts().applied == 1
+
+
+def test_another_pipeline_of_the_same_name_is_refused(shop: Shop) -> None:
+    Worker(ledger(), shop.queue)
+    with pytest.raises(StoreMismatch, match="has a pipeline 'ledger' with order"):
+        Worker(ledger(Monotone("revision")), shop.queue)
+
+
+def test_what_is_asked_wrongly(shop: Shop) -> None:
+    with pytest.raises(NoSuchQueue):
+        work(ledger(), Queue(shop.writer, "nothing"))
+    with pytest.raises(InputError, match="concurrency is 0"):
+        work(ledger(), shop.queue, concurrency=0)
+    with pytest.raises(InputError, match="until is 'done'"):
+        work(ledger(), shop.queue, until="done")  # type: ignore[arg-type]
+
+
+def test_work_returns_when_the_queue_is_empty(shop: Shop) -> None:
+    shop.send([row(2), row(1), row(1)])
+    counts = work(ledger(handler=post), shop.queue, until="empty")
+    assert (counts.received, counts.applied, counts.duplicate, counts.balanced) == (3, 2, 1, True)
