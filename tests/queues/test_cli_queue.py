@@ -362,6 +362,25 @@ def test_peek_by_pages(payments: Queue) -> None:
 # --- groups and redrive ---
 
 
+def test_locked_and_parked_groups(payments: Queue) -> None:
+    for group in ("a", "b"):
+        payments.send("x", group=group)
+    session = payments.session("a", lock_s=600)
+    assert session is not None
+    assert out("queue", "park", Q, "b", "no\nsuch").startswith("b is parked; to let it go on: inturn queue resume")
+    assert "group 'a' was not parked: somebody has it" in told("queue", "park", Q, "a", "x")
+    table = out("groups", Q)
+    assert "locked until" in table
+    assert 'parked: "no\\nsuch"' in table
+    why = [(each["group"], each["why"], each["note"]) for each in json.loads(out("groups", Q, "--json"))]
+    assert why == [("a", "locked", None), ("b", "parked", "no\nsuch")]
+    assert "parked b since" in out("queue", "show", Q)
+    assert [each["note"] for each in json.loads(out("queue", "show", Q, "--json"))["parked"]] == ["no\nsuch"]
+    assert out("queue", "resume", Q, "b") == "b goes on."
+    assert out("queue", "resume", Q, "b") == "b is not parked."
+    assert [message.body for message in payments.receive(10)] == ["x"]
+
+
 def test_groups(payments: Queue) -> None:
     for body, group in (("1", "b"), ("2", "a"), ("3", "b"), ("4", None)):
         payments.send(body, group=group)

@@ -177,6 +177,21 @@ def test_what_a_session_does_is_part_of_a_transaction(db: Database, queue: Queue
     assert [(each.group, each.note) for each in queue.parked()] == [("a", "y")]
 
 
+def test_a_group_that_nothing_is_known_of_takes_no_room(db: Database, queue: Queue) -> None:
+    if not isinstance(db.store, SqliteStore):
+        return
+    for at in range(20):
+        with begun(queue, at) as session:
+            session.set_state(b"x")
+            session.set_state(None)
+        queue.park(at, "x")
+        queue.resume(at)
+    with begun(queue, "kept") as session:
+        session.set_state(b"")
+    with db.transaction() as tx:
+        assert tx.execute("select grp, state from inturn_session").fetchall() == [("kept", b"")]
+
+
 def test_park_and_resume(queue: Queue, clock: Clock) -> None:
     with begun(queue) as session:
         first, _ = session.receive(2)

@@ -119,13 +119,16 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
     """A queue's settings, how much is in it, and its readers."""
     with told():
         with queue_at(at) as there:
-            info = there.info()
+            info, parked = there.info(), there.parked()
         if as_json:
-            typer.echo(json.dumps(_document(info), ensure_ascii=False))
+            held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
+            typer.echo(json.dumps(_document(info) | {"parked": held}, ensure_ascii=False))
             return
         typer.echo(f"{at}: {_many(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
         for name, value in asdict(info.settings).items():
             typer.echo(f"  {name:21} {_setting(name, value)}")
+        for group, note, parked_ms in parked:
+            typer.echo(f"  parked {printable(group)} since {clock_time(parked_ms)}: {printable(note)}")
         for reader, position in sorted(info.readers.items()):
             typer.echo(f"  reader {reader} has read up to {position}, {_many(lag(info, position), 'message')} behind")
 
@@ -153,6 +156,28 @@ def delete(at: QueueAt, yes: Yes = False) -> None:
             _confirm(f"Remove {at} with {what}, for good?{fails}", yes)
             there.delete()
         typer.echo(f"{at} was removed, with {what}.")
+
+
+@queue.command()
+def park(
+    at: QueueAt,
+    group: Annotated[str, typer.Argument(help="The group.")],
+    reason: Annotated[str, typer.Argument(help="Why; it is shown by 'groups' and 'queue show'.")],
+) -> None:
+    """Let nobody have a group until it is resumed; its messages stay in their order."""
+    with told():
+        with queue_at(at) as there:
+            there.park(group, reason)
+        typer.echo(f"{printable(group)} is parked; to let it go on: inturn queue resume {at} {printable(group)}")
+
+
+@queue.command()
+def resume(at: QueueAt, group: Annotated[str, typer.Argument(help="The group.")]) -> None:
+    """Let a group that is parked go on, in its order."""
+    with told():
+        with queue_at(at) as there:
+            was_parked = there.resume(group)
+        typer.echo(f"{printable(group)} goes on." if was_parked else f"{printable(group)} is not parked.")
 
 
 def groups(
@@ -337,7 +362,8 @@ def _document(info: QueueInfo) -> dict[str, Any]:
 
 def _why(each: GroupView) -> str:
     until = "" if each.until_ms is None else f" until {clock_time(each.until_ms)}"
-    return f"{each.why.name.lower().replace('_', ' ')}{until}"
+    because = "" if each.note is None else f": {printable(each.note)}"
+    return f"{each.why.name.lower().replace('_', ' ')}{until}{because}"
 
 
 def _group_document(each: GroupView, now_ms: int) -> dict[str, Any]:
@@ -351,4 +377,5 @@ def _group_document(each: GroupView, now_ms: int) -> dict[str, Any]:
         "until": None if each.until_ms is None else iso(each.until_ms),
         "fencing_token": each.token,
         "attempts": each.attempts,
+        "note": each.note,
     }

@@ -181,8 +181,7 @@ class MemoryStore:
         message = kept.messages.get(number)
         if message is None or not delivery.is_deferred(message.hold) or delivery.is_hidden(message.hold, now_ms):
             return []
-        group = message.entry.group
-        if not session.may_fetch(kept.gate(group), want.token, now_ms) or (want.token and group != want.group):
+        if not session.may_fetch(kept.gate(message.entry.group), want.token, now_ms):
             return []
         return self._without_exhausted(kept, [message], now_ms)
 

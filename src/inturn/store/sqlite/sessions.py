@@ -120,7 +120,7 @@ class Sessions(Deliveries):
             return []
         entry = entry_of(row)
         gate = session.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
-        if not session.may_fetch(gate, want.token, now_ms) or (want.token is not None and entry.group != want.group):
+        if not session.may_fetch(gate, want.token, now_ms):
             return []
         to = self.queues.get(queue.settings.dead_letter or "")
         if to is not None and delivery.is_exhausted(hold, queue.settings.max_receives):

@@ -1,0 +1,109 @@
+"""Sessions whose processes are killed again and again, and what is left of their groups.
+
+    python tenant.py DIRECTORY KILLS SEED
+
+Each life is a fork that dies at a named point. It sends the next messages of some groups and takes sessions, in which
+it applies messages to the state and acknowledges them in the same transaction; it parks and resumes, defers and
+fetches. What is left at the end is worked off by a life that nobody kills. Prints one line of JSON for the test: of each
+group how many messages were sent, and the state, which tells what was applied, in order.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import inturn
+from inturn import faults
+from inturn.core.errors import LeaseExpired
+
+GROUPS = [f"flight-{n}" for n in range(4)]
+POINTS = [*faults.OF_A_TRANSACTION, "received", "applied"]
+
+
+def live(directory: Path, seed: int, *, dies: bool) -> None:
+    """One life: until it is killed or, if it does not die, until nothing is left to do."""
+    chance = random.Random(seed)
+    if dies:
+        faults.kill_at(f"{chance.choice(POINTS)}@{chance.randint(1, 12)}")
+    with inturn.open(directory / "seats.db", durable=False) as db:
+        seats = db.queue("seats")
+        while dies or seats.depth().messages:
+            if dies:
+                _send(db, seats, chance)
+            for parked in seats.parked():
+                seats.resume(parked.group)
+            session = seats.session(chance.choice([None, *GROUPS]), wait_s=0 if dies else 0.05, lock_s=0.02)
+            if session is not None:
+                try:
+                    with session:
+                        _serve(db, session, chance)
+                except LeaseExpired:
+                    pass  # it was too slow, and nothing was changed
+
+
+def _send(db: Any, seats: Any, chance: random.Random) -> None:
+    with db.transaction() as tx:
+        for group in chance.sample(GROUPS, 2):
+            ((number,),) = tx.execute("update sent set number = number + 1 where grp = ? returning number", (group,))
+            seats.send(number, group=group, tx=tx)
+
+
+def _serve(db: Any, session: Any, chance: random.Random) -> None:
+    faults.reach("received")
+    for peeked in session.deferred():  # each is the first of the group that is left
+        _apply(db, session, session.fetch(peeked.sequence_number))
+    for message in session.receive(chance.randint(1, 4)):
+        what = chance.random()
+        if what < 0.1:
+            session.park("by chance")
+            return
+        if what < 0.3:
+            message.defer()
+            return
+        if what < 0.5:
+            session.renew()
+        _apply(db, session, message)
+
+
+def _apply(db: Any, session: Any, message: Any) -> None:
+    with db.transaction() as tx:
+        applied = json.loads(session.state(tx) or b"[]")
+        faults.reach("applied")
+        session.set_state(json.dumps([*applied, message.body]).encode(), tx=tx)
+        message.ack(tx)
+
+
+def main(directory: Path, kills: int, seed: int) -> None:
+    """Let them live and die."""
+    with inturn.open(directory / "seats.db", durable=False) as db:
+        db.queue("seats")
+        with db.transaction() as tx:
+            tx.execute("create table sent (grp, number)")
+            for group in GROUPS:
+                tx.execute("insert into sent values (?, 0)", (group,))
+    killed = 0
+    for life in range(1, kills + 1):
+        child = os.fork()
+        if child == 0:
+            live(directory, seed * 1_000_000 + life, dies=True)
+            os._exit(1)  # it should have been killed
+        _, status = os.waitpid(child, 0)
+        killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    live(directory, seed, dies=False)
+    states = {}
+    with inturn.open(directory / "seats.db") as db, db.transaction() as tx:
+        sent = dict(tx.execute("select * from sent").fetchall())
+    with inturn.open(directory / "seats.db") as db:
+        for group in GROUPS:
+            session = db.queue("seats").session(group, wait_s=10)
+            assert session is not None
+            states[group] = json.loads(session.state() or b"[]")
+    print(json.dumps({"killed": killed, "sent": sent, "states": states}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
