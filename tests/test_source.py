@@ -1,6 +1,7 @@
 """The log of a queue as Spark's source, without Spark: what is read, what is held, what is let go, what is refused."""
 
 import base64
+import json
 import os
 import pickle
 import random
@@ -11,11 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import inturn
 from inturn.core import limits
+from inturn.core.envelope import Draft
 from inturn.core.errors import InputError, InturnError, NoSuchQueue, StoreError, StoreMismatch
 from inturn.database import Database
 from inturn.queue import Queue, draft
@@ -114,6 +118,46 @@ def test_everything_that_is_known_of_a_message(queue: Queue, tmp_path: Path) -> 
     assert [row["group"] for row in told] == ["g", None, "7", None]
     assert (told[0]["revision"], told[0]["dedup_id"], told[0]["attributes"]) == (-7, "ü-1", '{"trace":5}')
     assert {told[1][name] for name in ("revision", "dedup_id", "attributes")} == {None}
+
+
+TEXTS = st.text(st.sampled_from("\x00\x01,aé€😀"), max_size=3)
+SOME = TEXTS.filter(bool)
+
+
+@given(
+    drafts=st.lists(
+        st.builds(
+            draft,
+            TEXTS | st.binary(max_size=2) | st.integers(),
+            group=st.none() | SOME,
+            revision=st.none() | st.integers(-limits.REVISION, limits.REVISION) | st.just(0),
+            attributes=st.none() | st.dictionaries(TEXTS, TEXTS, max_size=1),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    gaps=st.sets(st.integers(0, 7), max_size=3),
+)
+@example(drafts=[draft("\x01", group="\x01"), draft("", group=None)], gaps=set())
+def test_packed_or_row_by_row_is_the_same(
+    tmp_path_factory: pytest.TempPathFactory, drafts: list[Draft], gaps: set[int]
+) -> None:
+    at = tmp_path_factory.mktemp("log")
+    with inturn.open(at / "shop.db", durable=False) as db:
+        queue = db.queue("payments")
+        queue.send_many(drafts)
+        for gap in gaps:
+            queue.ack([each for each in queue.receive(10) if each.sequence_number % 8 == gap])
+        peeked = queue.peek(10)
+    told = rows(batch(at, partitions=1))
+    assert [row["sequence_number"] for row in told] == [each.sequence_number for each in peeked]
+    assert [row["group"] for row in told] == [each.group for each in peeked]
+    assert [row["revision"] for row in told] == [each.revision for each in peeked]
+    assert [json.loads(row["attributes"] or "{}") for row in told] == [each.attributes for each in peeked]
+    assert [row["sent_at"] for row in told] == [each.sent_at for each in peeked]
+    for row, each in zip(told, peeked, strict=True):
+        text = base64.b64encode(each.body).decode() if isinstance(each.body, bytes) else each.body
+        assert (json.loads(row["body"]) if row["content"] == "json" else row["body"]) == text
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 50])

@@ -282,7 +282,7 @@ SOURCE_ARROW_BYTES: Final = 8 * 1024 * 1024
 """How long the bodies that are handed to Spark at once get before no more are added."""
 
 SOURCE_FETCH_ROWS: Final = 64
-"""How many messages are read from a queue's log before their bodies are measured: the longest make 64 MB."""
+"""How many messages of a queue's log are fetched before their bodies are measured: the longest make 64 MB."""
 
 SOURCE_RELEASE_ROWS: Final = 1_000
 """How many messages are acknowledged for Spark in one transaction."""

@@ -8,7 +8,7 @@ from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT
 from inturn.spark.dataframe import INTEGERS, quoted
 from inturn.spark.local.files import column_kinds
-from inturn.spark.source.slices import COLUMNS
+from inturn.spark.source.arrow import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

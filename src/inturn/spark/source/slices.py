@@ -4,41 +4,25 @@ Nothing here writes. A task may be tried again, or run twice at a time: it reads
 holds in the queue until Spark has committed them.
 """
 
-import base64
 import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from inturn.core import limits
-from inturn.core.envelope import Content
 from inturn.core.errors import StoreError
 from inturn.spark.decisions import group_hash
+from inturn.spark.source.arrow import arrow
 from inturn.spark.source.options import Division, Place
-from inturn.store.sqlite.log import Log, Row
+from inturn.store.sqlite.log import Log
 
-COLUMNS: Final = {
-    "sequence_number": "bigint",
-    "group": "string",
-    "revision": "bigint",
-    "dedup_id": "string",
-    "body": "string",
-    "content": "string",
-    "attributes": "string",
-    "sent_at": "timestamp",
-}
-"""What is known of each message, by the names and types that Spark has for it."""
-
-_ARROW: Final = {"bigint": pa.int64(), "string": pa.string(), "timestamp": pa.timestamp("us", "UTC")}
-_SCHEMA: Final = pa.schema([(name, _ARROW[kind]) for name, kind in COLUMNS.items()])
-_CONTENTS: Final = pa.array([each.name.lower() for each in Content])
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _BITS: Final = 64
 
@@ -161,31 +145,23 @@ def batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with closing(Log(*part.place)) as log:
         log.info()
         after = part.after
-        while rows := log.rows(after, part.up_to):
-            after = rows[-1][0]
+        while (first := log.place(after, part.up_to, 1)) is not None:
+            end = min(first - 1 + limits.SOURCE_ARROW_ROWS, part.up_to)
+            found = arrow(log, first - 1, end)
+            after = found["sequence_number"][-1].as_py()
             if part.bucket is not None:
-                rows = _of_bucket(rows, part.bucket, part.buckets)
-            if rows:
-                yield _arrow(rows).select(columns)
+                found = found.filter(_in_bucket(found, part.bucket, part.buckets))
+            if found.num_rows:
+                yield found.select(columns)
 
 
-def _of_bucket(rows: Sequence[Row], bucket: int, buckets: int) -> list[Row]:
-    """The rows whose group's hash is in a bucket, an equal part of its range; what has no group is spread."""
-    known = {group: _bucket(group, buckets) for group in {row[1] for row in rows} if group is not None}
-    return [row for row in rows if (row[0] % buckets if row[1] is None else known[row[1]]) == bucket]
+def _in_bucket(found: pa.RecordBatch, bucket: int, buckets: int) -> pa.Array:
+    """Whether the hash of each group is in a bucket, an equal part of the range; what has no group is spread."""
+    groups = found["group"].dictionary_encode()
+    ours = pa.array([_bucket(group, buckets) == bucket for group in groups.dictionary.to_pylist()], pa.bool_())
+    spread = pa.array(found["sequence_number"].to_numpy() % buckets == bucket)
+    return pc.coalesce(ours.take(groups.indices), spread)
 
 
 def _bucket(group: str, buckets: int) -> int:
     return (group_hash(group) + (1 << _BITS - 1)) * buckets >> _BITS
-
-
-def _arrow(rows: Sequence[Row]) -> pa.RecordBatch:
-    number, group, revision, dedup_id, body, content, attributes, sent_ms = zip(*rows, strict=True)
-    texts: Sequence[Any] = body
-    if Content.BYTES in content:
-        texts = [base64.b64encode(each).decode() if isinstance(each, bytes) else each for each in body]
-    values = (number, group, revision, dedup_id, texts, None, attributes, None)
-    arrays = [None if each is None else pa.array(each, kind) for each, kind in zip(values, _SCHEMA.types, strict=True)]
-    arrays[5] = _CONTENTS.take(pa.array(content, pa.int8()))
-    arrays[7] = pc.cast(pa.array(sent_ms, pa.timestamp("ms", "UTC")), _SCHEMA.types[7])
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

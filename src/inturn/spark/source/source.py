@@ -13,8 +13,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from inturn.core.envelope import QueueInfo
 from inturn.core.errors import InputError, StoreMismatch
+from inturn.spark.source.arrow import COLUMNS
 from inturn.spark.source.options import BatchOptions, StreamOptions, batch_options, place_of, stream_options
-from inturn.spark.source.slices import COLUMNS, Slice, batches, cut
+from inturn.spark.source.slices import Slice, batches, cut
 from inturn.store.sqlite.log import Log
 
 if TYPE_CHECKING:

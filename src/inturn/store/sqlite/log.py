@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo, first_number
+from inturn.core.envelope import Content, QueueInfo, first_number
 from inturn.core.errors import NoSuchQueue
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.connection import connect_to_look
@@ -33,6 +33,44 @@ class Row(NamedTuple):
     content: int
     attributes: str | None
     sent_ms: int
+
+
+class Texts(NamedTuple):
+    """The texts of a column, one after the other with NUL between them.
+
+    Attributes:
+        known: how many are not null; one that is null is written as U+0001.
+        packed: their UTF-8.
+    """
+
+    known: int
+    packed: bytes
+
+
+class Packed(NamedTuple):
+    """Many messages, column by column: SQLite puts them together for a third of what rows cost.
+
+    Attributes:
+        rows: how many.
+        sequence_number: in decimal, with commas between them.
+        group: as texts.
+        revision: in decimal, 0 for none.
+        dedup_id: as texts.
+        body: as texts.
+        content: a digit for each: what the body is, and 4 more if there is no revision.
+        attributes: as texts.
+        sent_ms: in decimal.
+    """
+
+    rows: int
+    sequence_number: bytes
+    group: Texts
+    revision: bytes
+    dedup_id: Texts
+    body: Texts
+    content: bytes
+    attributes: Texts
+    sent_ms: bytes
 
 
 class Log(Statements):
@@ -78,6 +116,24 @@ class Log(Statements):
     def count(self, after: int, up_to: int) -> int:
         """How many messages there are after a sequence number and up to another."""
         return cast("int", self._one("log_count", after, up_to)[0])
+
+    def packed(self, after: int, up_to: int) -> Packed | None:
+        """The messages after a sequence number and up to another; None if they are too long, or not all of text."""
+        count, size, content = self._one("log_size", after, up_to)
+        if not count or size > limits.SOURCE_ARROW_BYTES or content == Content.BYTES:
+            return None
+        row = self._one("log_packed", after, up_to)
+        return Packed(
+            row[0],
+            row[1],
+            Texts(row[2], row[3]),
+            row[4],
+            Texts(row[5], row[6]),
+            Texts(row[0], row[7]),
+            row[8],
+            Texts(row[9], row[10]),
+            row[11],
+        )
 
     def rows(self, after: int, up_to: int) -> Sequence[Row]:
         """Messages after a sequence number and up to another: as many as one may hold at once, and one at least.

@@ -216,6 +216,21 @@ where sequence_number > ? and sequence_number <= ? order by sequence_number limi
 -- name: log_count
 select count(*) from inturn_message where sequence_number > ? and sequence_number <= ?;
 
+-- name: log_size
+select count(*), sum(length(cast(body as blob))), max(content)
+from inturn_message where sequence_number > ? and sequence_number <= ?;
+
+-- name: log_packed
+select count(*), cast(group_concat(sequence_number) as blob),
+       count(grp), cast(group_concat(coalesce(grp, char(1)), char(0)) as blob),
+       cast(group_concat(coalesce(revision, 0)) as blob),
+       count(dedup_id), cast(group_concat(coalesce(dedup_id, char(1)), char(0)) as blob),
+       cast(group_concat(body, char(0)) as blob),
+       cast(group_concat(content + 4 * (revision is null), '') as blob),
+       count(attributes), cast(group_concat(coalesce(attributes, char(1)), char(0)) as blob),
+       cast(group_concat(sent_ms) as blob)
+from inturn_message where sequence_number > ? and sequence_number <= ?;
+
 -- name: read_pending
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
 from inturn_message where sequence_number > ? and sequence_number <= ? and done <> 1

@@ -1,0 +1,105 @@
+"""Messages of a log as an Arrow batch: from columns that SQLite has packed, or row by row where that does not fit."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from inturn.core.envelope import Content
+from inturn.store.sqlite.log import Log, Packed, Row, Texts
+
+COLUMNS: Final = {
+    "sequence_number": "bigint",
+    "group": "string",
+    "revision": "bigint",
+    "dedup_id": "string",
+    "body": "string",
+    "content": "string",
+    "attributes": "string",
+    "sent_at": "timestamp",
+}
+"""What is known of each message, by the names and types that Spark has for it."""
+
+_KINDS: Final = {"bigint": pa.int64(), "string": pa.string(), "timestamp": pa.timestamp("us", "UTC")}
+_SCHEMA: Final = pa.schema([(name, _KINDS[kind]) for name, kind in COLUMNS.items()])
+_CONTENTS: Final = pa.array([each.name.lower() for each in Content])
+_NULL: Final = 1
+_NO_REVISION: Final = 4
+
+Ints = npt.NDArray[np.int64]
+
+
+def arrow(log: Log, after: int, up_to: int) -> pa.RecordBatch:
+    """Messages after a sequence number and up to another, of which there must be one: as many as fit.
+
+    Args:
+        log: the log.
+        after: the sequence number to begin after.
+        up_to: the last sequence number.
+    """
+    packed = log.packed(after, up_to)
+    found = None if packed is None else _of_packed(packed)
+    return _of_rows(log.rows(after, up_to)) if found is None else found
+
+
+def _of_packed(packed: Packed) -> pa.RecordBatch | None:
+    """None if a text has what stands between texts, or in place of one."""
+    count = packed.rows
+    numbers = _numbers(packed.sequence_number)
+    texts = [_texts(each, count) for each in (packed.group, packed.dedup_id, packed.body, packed.attributes)]
+    if any(each is None for each in texts) or (numbers[1:] <= numbers[:-1]).any():
+        return None
+    group, dedup_id, body, attributes = texts
+    digits = np.frombuffer(packed.content, np.uint8) - ord("0")
+    revision = pa.array(_numbers(packed.revision), mask=digits >= _NO_REVISION)
+    content = _CONTENTS.take(pa.array(digits % _NO_REVISION))
+    return _batch(numbers, group, revision, dedup_id, body, content, attributes, _numbers(packed.sent_ms))
+
+
+def _numbers(packed: bytes) -> Ints:
+    return np.fromstring(packed, np.int64, sep=",")
+
+
+def _texts(texts: Texts, count: int) -> pa.Array | None:
+    """Arrow has texts without anything between them, and where each begins."""
+    if not texts.known:
+        return pa.nulls(count, pa.string())
+    packed = texts.packed
+    between = np.flatnonzero(np.frombuffer(packed, np.uint8) == 0)
+    if len(between) != count - 1:
+        return None
+    offsets = np.zeros(count + 1, np.int32)
+    offsets[1:-1] = between - np.arange(count - 1)
+    offsets[-1] = len(packed) - len(between)
+    data = packed.replace(b"\0", b"")
+    valid, nulls = None, count - texts.known
+    if nulls:
+        is_null = np.zeros(count, np.bool_)
+        short = np.flatnonzero(np.diff(offsets) == 1)
+        is_null[short] = np.frombuffer(data, np.uint8)[offsets[short]] == _NULL
+        if is_null.sum() != nulls:
+            return None
+        valid = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
+    return pa.Array.from_buffers(pa.string(), count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)], nulls)
+
+
+def _of_rows(rows: Sequence[Row]) -> pa.RecordBatch:
+    number, group, revision, dedup_id, body, content, attributes, sent_ms = zip(*rows, strict=True)
+    texts: Sequence[Any] = body
+    if Content.BYTES in content:
+        texts = [base64.b64encode(each).decode() if isinstance(each, bytes) else each for each in body]
+    contents = _CONTENTS.take(pa.array(content, pa.int8()))
+    return _batch(number, group, revision, dedup_id, texts, contents, attributes, np.array(sent_ms, np.int64))
+
+
+def _batch(*values: Any) -> pa.RecordBatch:
+    *others, sent_ms = values
+    others.append(pa.array(sent_ms * 1000, _SCHEMA.types[-1]))
+    arrays = [
+        each if isinstance(each, pa.Array) else pa.array(each, kind)
+        for each, kind in zip(others, _SCHEMA.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
