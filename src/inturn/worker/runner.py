@@ -317,8 +317,8 @@ class Worker:
         if found.deliveries:
             reach("received")
         fresh: dict[str, Turn] = {}
-        for group in [group for group in self._behind if group not in self._busy]:
-            fresh[group] = self._behind.pop(group)
+        for name in [name for name in self._behind if name not in self._busy]:
+            fresh[name] = self._behind.pop(name)
         for group, delivery in found.deliveries:
             if group is None:
                 turn = Turn(None, now_us=found.now_ms * 1000)
