@@ -103,10 +103,7 @@ class Shop:
     def seen(self, pipeline: Pipeline) -> dict[str, Any]:
         """Everything that is kept of a pipeline."""
         codec = StateCodec(pipeline)
-        lines = self.ask(lambda kept, number: kept.listed(number, "", 100_000))
-        outputs = self.ask(lambda kept, number: kept.outputs(number, 0, 100_000))
-        rejected = self.ask(lambda kept, number: kept.rejections(number, 0, 100_000))
-        held = {line.group: self.ask(lambda kept, number, g=line.group: kept.held(number, g)) for line in lines}
+        lines, outputs, rejected, held = self.ask(_everything)
         assert {line.group: line.held for line in lines} == {group: len(each) for group, each in held.items()}
         return {
             "states": {line.group: codec.decode(line.state) for line in lines},
@@ -135,6 +132,12 @@ class Shop:
 
     def counts(self, name: str = "ledger") -> Counts:
         return counts_of(self.writer.run(Ask("", lambda store, _now_ms: store.pipelines.info(name))))  # type: ignore[attr-defined]
+
+
+def _everything(kept: Any, number: int) -> tuple[Any, ...]:
+    lines = kept.listed(number, "", 100_000)
+    held = {line.group: kept.held(number, line.group) for line in lines}
+    return lines, kept.outputs(number, 0, 100_000), kept.rejections(number, 0, 100_000), held
 
 
 def expected(result: Replay) -> dict[str, Any]:

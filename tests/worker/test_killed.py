@@ -28,7 +28,7 @@ def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twic
 
     sys.path.remove(str(PROGRAMS))
     # What a life sent and did not live to note may be there too.
-    seen = {group: reached for group, reached in history["sent"].items()}
+    seen = dict(history["sent"])
     assert sum(seen.values()) > KILLS, "too little was done to say anything"
     states = {g: (s, msgspec.msgpack.decode(bytes.fromhex(state))) for g, (s, state) in history["states"].items()}
     for group, (status, state) in states.items():
@@ -46,7 +46,7 @@ def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twic
     made = {each.effect_id: each.output for each in replay.outputs}
     assert Counter(effect for effect, _ in history["made"]) == Counter(made.keys()), "each was committed once"
     assert {effect: json.loads(output) for effect, output in history["made"]} == made
-    assert {effect: output for effect, output in history["told"]} == made, "each was delivered"
+    assert dict(history["told"]) == made, "each was delivered"
     for group in replay.states:
         order = [each.effect_id for each in replay.outputs if each.group == group]
         firsts = [effect for effect in dict.fromkeys(effect for effect, _ in history["told"]) if effect in set(order)]

@@ -314,3 +314,6 @@ OUTBOX_LEASE_S: Final = 30.0
 
 WORKER_LEASE_MS: Final = 200
 """The shortest lease of a worker, whatever its queue says: it has to have time to prolong it."""
+
+WORKER_GATHER_S: Final = 0.005
+"""For how long a worker gathers turns that are done into one transaction, while there are others that can begin."""

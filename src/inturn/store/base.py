@@ -128,6 +128,10 @@ class KeyStore(Protocol):
 class GroupStore(Protocol):
     """What pipelines keep of their groups. A pipeline is named by its number."""
 
+    def names(self) -> list[str]:
+        """The names of all pipelines."""
+        ...
+
     def info(self, name: str) -> PipelineInfo | None:
         """What is known of a pipeline; what is changed in it is kept by :meth:`save` and :meth:`keep`."""
         ...

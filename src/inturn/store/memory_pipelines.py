@@ -50,6 +50,10 @@ class MemoryPipelines:
     def _of(self, number: int) -> _Pipeline:
         return self._pipelines[number - 1]
 
+    def names(self) -> list[str]:
+        """The names of all pipelines."""
+        return sorted(each.info.name for each in self._pipelines)
+
     def info(self, name: str) -> PipelineInfo | None:
         """What is known of a pipeline."""
         return next((deepcopy(each.info) for each in self._pipelines if each.info.name == name), None)

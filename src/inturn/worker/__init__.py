@@ -1,5 +1,5 @@
 """The pipeline in this process, over a durable queue."""
 
-from inturn.worker.work import Worker, work
+from inturn.worker.runner import Worker, work
 
 __all__ = ["Worker", "work"]

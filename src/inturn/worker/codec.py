@@ -16,7 +16,7 @@ from inturn.core.timeline import Status, Timeline
 from inturn.store.kept import Line
 
 
-class _Place(msgspec.Struct, array_like=True):
+class Place(msgspec.Struct, array_like=True):
     """A group's place in its order; see :class:`inturn.core.timeline.Timeline`."""
 
     epoch: int | None
@@ -27,29 +27,34 @@ class _Place(msgspec.Struct, array_like=True):
     error: str | None
 
 
-_PLACES = msgspec.msgpack.Decoder(_Place)
+_PLACES = msgspec.msgpack.Decoder(Place)
 _ENCODER = msgspec.msgpack.Encoder()
 
 
 def place_of(line: Timeline) -> bytes:
     """A timeline without what it holds, as bytes."""
-    return _ENCODER.encode(_Place(line.epoch, line.reached, line.memory, line.skipped, line.parked, line.error))
+    return _ENCODER.encode(Place(line.epoch, line.reached, line.memory, line.skipped, line.parked, line.error))
+
+
+def place(line: Line) -> Place:
+    """Where a group is in its order."""
+    return _PLACES.decode(line.timeline)
 
 
 def timeline_of(pipeline: Pipeline, line: Line | None) -> Timeline:
     """The timeline of a group, without what it holds."""
     if line is None:
         return timeline(pipeline.order)
-    place = _PLACES.decode(line.timeline)
-    parked = None if place.parked is None else Status(place.parked)
+    at = place(line)
+    parked = None if at.parked is None else Status(at.parked)
     return timeline(
         pipeline.order,
-        epoch=place.epoch,
-        reached=place.reached,
-        memory=place.memory,
-        skipped=place.skipped,
+        epoch=at.epoch,
+        reached=at.reached,
+        memory=at.memory,
+        skipped=at.skipped,
         parked=parked,
-        error=place.error,
+        error=at.error,
     )
 
 

@@ -126,7 +126,7 @@ class Desk:
 
     Args:
         pipeline: which.
-        queue: the name of the queue.
+        queue: the name of the queue; None: decisions and waits only.
         writer: runs commands.
         reader: tells whose a message is.
 
@@ -135,9 +135,9 @@ class Desk:
         NoSuchQueue: if there is no such queue.
     """
 
-    def __init__(self, pipeline: Pipeline, queue: str, writer: Writer, reader: Reader) -> None:
+    def __init__(self, pipeline: Pipeline, queue: str | None, writer: Writer, reader: Reader) -> None:
         self._pipeline, self._queue, self._writer, self._reader = pipeline, queue, writer, reader
-        self.lease_ms: int = writer.run(Ask(queue, self._open))
+        self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
     def run(self, errand: Errand) -> Found:
         """Do it, durably.
@@ -146,7 +146,7 @@ class Desk:
             LeaseLost: if a turn cannot be kept, since somebody else may have its messages; nothing is done then.
             Overtaken: if somebody else has changed a group meanwhile; nothing is done then.
         """
-        return self._writer.run(Ask(self._queue, lambda store, now_ms: self._do(_keeper(store), now_ms, errand)))
+        return self._writer.run(Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, errand)))
 
     def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
         """What a group holds."""
@@ -162,7 +162,7 @@ class Desk:
         return self._writer.run(Ask("", lambda store, _now_ms: counts_of(self._info(_keeper(store)))))
 
     def _open(self, store: Store, _now_ms: int) -> int:
-        queue = queue_of(store, self._queue)
+        lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0
         pipelines = _keeper(store).pipelines
         info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
         mine = about(self._pipeline)
@@ -173,7 +173,7 @@ class Desk:
         if info.about != mine:
             info.about = mine
             pipelines.save(info)
-        return max(queue.settings.visibility_ms, limits.WORKER_LEASE_MS)
+        return max(lease_ms, limits.WORKER_LEASE_MS)
 
     def _info(self, store: PipelineKeeper) -> PipelineInfo:
         info = store.pipelines.info(self._pipeline.name)
@@ -194,13 +194,12 @@ class Desk:
             self._take(store, info, errand, found)
         if errand.claims:
             found.claims = store.pipelines.claim(info, errand.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
-        found.depth = queue_of(store, self._queue).depth
+        found.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
         found.is_unsent = errand.asks_unsent and bool(store.pipelines.outputs(info.number, 0, 1))
         return found
 
     def _settle(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
         """Keep what was done, and acknowledge it: all of a turn, or nothing of any."""
-        queue = queue_of(store, self._queue)
         kinds = ((errand.done, Act.ACK, 0), (errand.back, Act.NACK, 0), (errand.prolong, Act.EXTEND, self.lease_ms))
         asked = [
             (turn, act, Change(each.entry.sequence_number, each.token, act, ms))
@@ -208,8 +207,8 @@ class Desk:
             for turn in turns
             for each in turn.deliveries
         ]
-        if asked:
-            verdicts = store.settle(queue, [change for _, _, change in asked], found.now_ms)
+        if asked and self._queue is not None:
+            verdicts = store.settle(queue_of(store, self._queue), [change for _, _, change in asked], found.now_ms)
             failed = [pair for pair, verdict in zip(asked, verdicts, strict=True) if verdict is not Verdict.DONE]
             lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is Act.ACK))
             if lost:
@@ -235,7 +234,7 @@ class Desk:
         """New work, and the groups that it is about."""
         pipelines, now_us = store.pipelines, found.now_ms * 1000
         given = list(errand.adopted)
-        if errand.wants:
+        if errand.wants and self._queue is not None:
             for part in store.receive(queue_of(store, self._queue), errand.wants, found.now_ms):
                 given += part
         found.deliveries = [(self._reader.group_of(each.entry), each) for each in given]

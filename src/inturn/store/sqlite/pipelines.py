@@ -34,6 +34,10 @@ class Pipelines(Statements):
 
     # --- pipelines and their groups ---
 
+    def names(self) -> list[str]:
+        """The names of all pipelines."""
+        return [name for (name,) in self._all("pipelines")]
+
     def info(self, name: str) -> PipelineInfo | None:
         """What is known of a pipeline."""
         row = self._one("pipeline", name)

@@ -329,6 +329,9 @@ select value from inturn_meta where name = 'key_tokens';
 -- name: save_token
 insert or replace into inturn_meta (name, value) values ('key_tokens', ?);
 
+-- name: pipelines
+select name from inturn_pipeline order by name;
+
 -- name: pipeline
 select number, name, about, counts, outputs, tokens from inturn_pipeline where name = ?;
 

@@ -111,10 +111,10 @@ class Worker:
         self._done: deque[Turn] = deque()  # from the threads
         self._sent: deque[Sending] = deque()
         self._news = threading.Event()
+        self._drained = threading.Event()  # all turns have begun
         self._stopping = threading.Event()
         self._adopted: list[Delivery] = []
-        self._ahead = concurrency  # how many messages are taken at a time
-        self._asked_at = 0.0
+        self._pace = _Pace()
         self._was_full = False
         self._drains: deque[threading.Event] = deque()
         self._error: BaseException | None = None
@@ -190,6 +190,8 @@ class Worker:
         self._done.append(turn)
         if not self._news.is_set():
             self._news.set()
+        if not self._pool.backlog:
+            self._drained.set()
 
     def _fetch(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> Any:
         return self._desk.held(group, turns, ids)
@@ -205,6 +207,7 @@ class Worker:
             while not self._stopping.is_set():
                 drains = len(self._drains)
                 self._news.clear()
+                self._drained.clear()
                 found = self._do(is_taking=True)
                 self._take_up(found)
                 if drains and self._is_empty(found):
@@ -265,13 +268,14 @@ class Worker:
             self._forget(turn)
             if turn.result is not None:
                 self.counts.add(turn.result.journal.counts)
+        self._pace.done(sum(len(turn.deliveries) for turn in done))
         self._sendings.difference_update(sent)
         for turn in errand.prolong:
             turn.until_ms = None if turn in found.lost else found.until_ms
         for sending in errand.renew:
             sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
         self._adopted = []
-        self._was_full = bool(errand.wants) and len(found.deliveries) >= sum(want.limit for want in errand.wants)
+        self._was_full = bool(errand.wants) and len(found.deliveries) >= errand.wants[0].limit
         return found
 
     def _collect(self) -> tuple[list[Turn], list[Turn]]:
@@ -301,25 +305,20 @@ class Worker:
         if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
             return []
         free = self._concurrency - (len(self._busy) - over - self._pool.asleep)
-        if free <= 0 and (self._ahead <= self._concurrency or self._pool.backlog > self._ahead // 4):
+        ahead = self._pace.ahead
+        if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []
-        now = time.monotonic()
-        if self._was_full and now - self._asked_at < limits.WORKER_AHEAD_S:
-            self._ahead = min(2 * self._ahead, limits.RECEIVE_MESSAGES)
-        elif now - self._asked_at > 2 * limits.WORKER_AHEAD_S:
-            self._ahead = max(self._ahead // 2, self._concurrency)
-        self._asked_at = now
-        if self._ahead <= self._concurrency:
-            return [Want(1, self._desk.lease_ms)] * max(free, 0)
-        return [Want(self._ahead // self._concurrency, self._desk.lease_ms)] * self._concurrency
+        if ahead <= self._concurrency:
+            return [Want(1, self._desk.lease_ms)] * free
+        return [Want(ahead // self._concurrency, self._desk.lease_ms)] * self._concurrency
 
     def _take_up(self, found: Found) -> None:
         """Give what was found to the threads."""
         if found.deliveries:
             reach("received")
         fresh: dict[str, Turn] = {}
-        for group in [group for group in self._behind if group not in self._busy]:
-            fresh[group] = self._behind.pop(group)
+        for name in [name for name in self._behind if name not in self._busy]:
+            fresh[name] = self._behind.pop(name)
         for group, delivery in found.deliveries:
             if group is None:
                 turn = Turn(None, now_us=found.now_ms * 1000)
@@ -375,8 +374,10 @@ class Worker:
             return
         if self._turns or self._sendings or self._drains:
             self._news.wait(min(limits.POLL_S, self._desk.lease_ms / 4000))
+            if self._pool.backlog:  # turns are short: some more go into the same transaction
+                self._drained.wait(limits.WORKER_GATHER_S)
             return
-        want = Want(self._ahead, self._desk.lease_ms)
+        want = Want(self._concurrency, self._desk.lease_ms)
         wait: Receive[list[Delivery]] = Receive(self._queue.name, _as_it_is, want, wait_s=limits.WORKER_IDLE_S)
         self._adopted = self._queue.writer.run(wait)
 
@@ -400,6 +401,29 @@ class Worker:
             self._do(is_taking=False)
         if self._sender:
             self._sender.close()
+
+
+class _Pace:
+    """How many messages a worker gets done, and so how many it takes ahead.
+
+    Attributes:
+        ahead: about as many as are done in ``limits.WORKER_AHEAD_S``.
+    """
+
+    def __init__(self) -> None:
+        self.ahead = 0
+        self._done = 0
+        self._since = time.monotonic()
+
+    def done(self, messages: int) -> None:
+        """So many more are done: it is quick to take more, and slower to take less."""
+        self._done += messages
+        gone_s = time.monotonic() - self._since
+        if gone_s < limits.WORKER_AHEAD_S / 10:
+            return
+        now = round(self._done / gone_s * limits.WORKER_AHEAD_S)
+        self.ahead = min(now if now > self.ahead else (now + self.ahead) // 2, limits.RECEIVE_MESSAGES)
+        self._done, self._since = 0, time.monotonic()
 
 
 def _as_it_is(deliveries: list[Delivery]) -> list[Delivery]:

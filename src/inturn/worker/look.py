@@ -1,0 +1,185 @@
+"""Looks into what is kept of a pipeline in a database, without the user's code, and takes decisions with it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.decision import Decision
+from inturn.core.errors import InputError, StoreError
+from inturn.core.fold import Counts
+from inturn.core.pipeline import Pipeline
+from inturn.core.standing import Look, Standing, Waiting, counted, time_of, when
+from inturn.database import Database
+from inturn.database import open as open_database
+from inturn.store.base import PipelineKeeper, PipelineStore
+from inturn.store.commands import Ask
+from inturn.store.kept import Decided, HeldMessage, Line, PipelineInfo
+from inturn.worker.codec import place
+from inturn.worker.desk import Desk, Errand, Overtaken, counts_of
+from inturn.worker.reading import Reader
+from inturn.worker.turn import Turn, Turner
+
+T = TypeVar("T")
+
+
+def look(path: str, name: str) -> "PipelineLook":
+    """A look into ``shop.db#ledger``; the database is closed with it.
+
+    Raises:
+        StoreError: if there is no such database, or no such pipeline in it.
+    """
+    db = open_database(path, create=False)
+    try:
+        return PipelineLook(db, name, owns=True)
+    except BaseException:
+        db.close()
+        raise
+
+
+class PipelineLook(Look):
+    """A look into a pipeline of a database, as it is now.
+
+    Args:
+        db: the database.
+        name: what the pipeline is called.
+        owns: whether the database is closed with this.
+
+    Raises:
+        StoreError: if there is no such pipeline.
+    """
+
+    unit = "turn"
+    takes = "a worker takes it as soon as one runs"
+
+    def __init__(self, db: Database, name: str, *, owns: bool = False) -> None:
+        self.db, self._name, self._owns = db, name, owns
+        about = self._ask(lambda _kept, info: info.about)
+        self.order, self.policy = about["order"], about["policy"]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        if self._owns:
+            self.db.close()
+
+    def counts(self) -> Counts:
+        """Where all its messages went."""
+        return self._ask(lambda _kept, info: counts_of(info))
+
+    def parked(self) -> Iterator[Standing]:
+        """The groups that are parked, given up or waiting."""
+        after = ""
+        while lines := self._lines(after):
+            yield from map(_standing, lines)
+            after = lines[-1].group
+
+    def _lines(self, after: str) -> list[Line]:
+        return self._ask(lambda kept, info: kept.listed(info.number, after, limits.GROUPS_AT_ONCE, parked=True))
+
+    def group(self, name: str) -> Standing:
+        """Where one group stands."""
+        lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
+        if not lines:
+            msg = f"pipeline {self._name!r} has no group {name!r}"
+            raise InputError(msg)
+        return _standing(lines[0])
+
+    def held(self, name: str) -> list[Waiting]:
+        """The messages that a group holds."""
+        return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
+
+    def undecided(self, name: str) -> list[Decision]:
+        """What was decided about a group and is not taken yet."""
+        found = self._ask(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
+        return [msgspec.json.decode(each.decision, type=Decision) for each in found]
+
+    def decide(self, decision: Decision) -> str:
+        """Append a decision; returns its name."""
+        name = f"{decision.at_us:016d}-{decision.id}"
+        decided = Decided(name, decision.group, msgspec.json.encode(decision).decode())
+        self._ask(lambda kept, info: kept.decide(info.number, decided))
+        return name
+
+    def verdict(self, name: str) -> str | None:
+        """What has come of a decision."""
+        return self._ask(lambda kept, info: kept.verdict(info.number, name))
+
+    def is_followed(self) -> bool:
+        """A worker may be running anywhere on this machine."""
+        return True
+
+    def more(self, name: str) -> list[str]:
+        """What of its outputs is not delivered."""
+        found = self._ask(lambda kept, info: kept.outgoing(info.number, [name], 1))
+        if not found:
+            return []
+        (post,) = found
+        said = f"{counted(post.depth, 'output')} of it {'is' if post.depth == 1 else 'are'} not delivered."
+        if not post.attempts:
+            return [said]
+        again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
+        why = (post.error or "").strip().splitlines()[-1:]
+        return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Tried again {again}."]
+
+    def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
+        def run(store: Any, _now_ms: int) -> T:
+            kept = cast("PipelineKeeper", store).pipelines
+            info = kept.info(self._name)
+            if info is None:
+                msg = f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}"
+                raise StoreError(msg)
+            return function(kept, info)
+
+        return self.db.writer.run(Ask("", run))
+
+
+def settle(pipeline: Pipeline, at: Look) -> None:
+    """Take the decisions that nobody has taken and end waits that are over, as a worker does; messages stay.
+
+    Raises:
+        StoreMismatch: if the database has another pipeline of this name.
+    """
+    assert isinstance(at, PipelineLook)  # noqa: S101 - that is how it is called
+    desk = Desk(pipeline, None, at.db.writer, Reader(pipeline))
+    turner = Turner(pipeline, desk.held, time.sleep)
+    while True:
+        found = desk.run(Errand())
+        turns: dict[str, Turn] = {}
+        for group in (*(each.group for each in found.decisions), *found.due):
+            turns[group] = Turn(group, line=found.lines.get(group), now_us=found.now_ms * 1000)
+        if not turns:
+            return
+        for each in found.decisions:
+            turns[each.group].decisions.append(each)
+        for turn in turns.values():
+            turn.result = turner.run(turn)
+            with suppress(Overtaken):  # a worker was there first; what is still to be taken comes again
+                desk.run(Errand(done=[turn], is_taking=False))
+
+
+def _standing(line: Line) -> Standing:
+    at = place(line)
+    return Standing(
+        group=line.group,
+        status=line.status,
+        epoch=at.epoch,
+        reached=at.reached,
+        error=at.error,
+        skipped=at.skipped,
+        held=line.held,
+        oldest=None if line.oldest_us is None else time_of(line.oldest_us),
+        deadline=None if line.due_us is None else time_of(line.due_us),
+        step=line.version,
+        state=msgspec.to_builtins(msgspec.msgpack.decode(line.state)),
+    )
+
+
+def _waiting(held: HeldMessage) -> Waiting:
+    content = msgspec.json.decode(held.content)
+    return Waiting(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)

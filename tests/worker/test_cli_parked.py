@@ -1,0 +1,171 @@
+"""The commands about parked groups serve a database as they serve a store of Spark's."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shop import row
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+from inturn.core.decision import Action
+from inturn.core.errors import InputError, StoreError
+from inturn.database import Database
+from inturn.queue import Queue
+from inturn.worker import Worker
+from inturn.worker.look import PipelineLook, look
+
+AT = "shop.db#ledger"
+LEDGER = """
+from inturn import Gapless, Pipeline
+
+def post(state, message):
+    if message["amount"] < 0:
+        raise ValueError(f"amount {message['amount']} is below zero")
+    return {"balance": state.get("balance", 0) + message["amount"]}, [message["amount"]]
+
+ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), handler=post)
+"""
+
+
+def command(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "ledger.py").write_text(LEDGER)
+
+
+@pytest.fixture
+def db(_folder: None) -> Iterator[Database]:
+    """A group that failed at revision 2, one that waits for revision 1, and one that is well."""
+    with inturn.open("shop.db", durable=False) as db:
+        every = [row(1), row(2, -5), row(3), row(2, account="early"), row(1, account="well")]
+        work(db, every)
+        yield db
+
+
+def work(db: Database, messages: list[Any], **more: Any) -> Queue:
+    queue = db.queue("q")
+    for each in messages:
+        queue.send(each, group=each["account"])
+    inturn.work(definition(), queue, until="empty", **more)
+    return queue
+
+
+def definition() -> inturn.Pipeline:
+    from inturn.spark.local.files import load
+
+    return load("ledger.py:ledger")
+
+
+def test_the_commands_list_and_show(db: Database) -> None:
+    code, said = command("parked", "list", AT, "--json")
+    found = sorted((each["group"], each["status"], each["held"]) for each in json.loads(said))
+    assert (code, found) == (0, [("a", "failed", 2), ("early", "waiting", 1)])
+    code, said = command("parked", "list", AT)
+    assert "ValueError: amount -5" in said
+    assert "5 received + 0 released = 2 applied + 0 duplicate + 0 stale + 3 held" in said
+    code, said = command("parked", "show", AT, "a", "--json")
+    assert [each["content"]["revision"] for each in json.loads(said)["messages"]] == [2, 3]
+    code, said = command("explain", AT, "a")
+    assert said.startswith("Group a is parked: the handler raised on revision 2")
+    assert "It holds 2 messages: revision 2, revision 3." in said
+    assert "1 output of it is not delivered." in said
+    assert 'Its state after turn 1: {"balance": 1}' in said or 'Its state after turn 2: {"balance": 1}' in said
+    code, said = command("explain", AT, "early")
+    assert said.startswith("Group early waits for revision 1")
+    assert command("explain", AT, "well")[1].startswith(
+        "Group well is open: nothing is held; it has come to revision 1"
+    )
+    code, said = command("explain", AT, "nobody")
+    assert (code, "has no group 'nobody'" in said) == (1, True)
+
+
+def test_what_is_not_there_is_told(db: Database) -> None:
+    assert "there is no pipeline 'legder'; there are: ledger" in command("parked", "list", "shop.db#legder")[1]
+    assert "there is no database 'shup.db'" in command("parked", "list", "shup.db#ledger")[1]
+    assert not Path("shup.db").exists()
+    with pytest.raises(StoreError, match="there are: ledger"):
+        look("shop.db", "legder")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "balance", "rejected"),
+    [
+        (["replace", "a", "--content", '{"amount": 5}', "--why", "a typing error"], "open", 7, {}),
+        (["drop", "a"], "open", 2, {"dropped": 1}),
+        (["give-up", "a"], "given up", 1, {"given up": 2}),
+        (["resume", "a"], "failed", 1, {}),
+        (["skip", "early"], "failed", 1, {}),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) and each else "",
+)
+@pytest.mark.parametrize("running", [True, False], ids=["taken by a worker", "taken at once"])
+def test_a_decision_is_carried_out(
+    db: Database, arguments: list[str], status: str, balance: int, rejected: dict[str, int], running: bool
+) -> None:
+    verb, group, *options = arguments
+    if running:
+        with Worker(definition(), db.queue("q")):
+            code, said = command("parked", verb, AT, group, *options, "--by", "ann")
+    else:
+        code, said = command("parked", verb, AT, group, *options, "--by", "ann", "--pipeline", "ledger.py:ledger")
+    assert (code, f"{verb}: done." in said) == (0, True), said
+    look = PipelineLook(db, "ledger")
+    assert look.group("a").status == status
+    assert look.group("a").state == {"balance": balance}
+    assert look.counts().rejected == rejected
+    assert look.counts().balanced
+    if verb == "skip":
+        assert look.group("early").skipped == [(1, 1)]
+    if verb == "replace":
+        with db.transaction() as tx:
+            ((kept,),) = tx.execute("select decision from inturn_decision").fetchall()
+        decided = json.loads(kept)
+        assert (decided["by"], decided["old"]["amount"], decided["new"]["amount"]) == ("ann", -5, 5)
+        assert decided["why"] == "a typing error"
+
+
+def test_a_decision_waits_for_a_worker(db: Database) -> None:
+    code, said = command("parked", "drop", AT, "a", "--wait-s", "0")
+    assert (code, "a worker takes it as soon as one runs" in said) == (0, True)
+    assert "and not taken yet: drop." in command("explain", AT, "a")[1]
+    work(db, [row(4)])
+    assert PipelineLook(db, "ledger").group("a").reached == 4
+
+
+def test_a_decision_that_events_overtook_is_void(db: Database) -> None:
+    look = PipelineLook(db, "ledger")
+    with pytest.raises(InputError, match="has no gap"):
+        look.decision(Action.SKIP, "well", by="ann")
+    code, said = command("parked", "replace", AT, "a", "--content", '{"cents": 9}', "--pipeline", "ledger.py:ledger")
+    assert (code, "void" in said, "no field 'cents'" in said) == (1, True, True)
+    for _ in range(2):
+        command("parked", "skip", AT, "early", "--wait-s", "0")
+    work(db, [])
+    with db.transaction() as tx:
+        verdicts = [void for (void,) in tx.execute("select verdict from inturn_decision order by name").fetchall()]
+    assert [bool(void) for void in verdicts] == [True, False, True]
+
+
+def test_why_outputs_are_not_delivered_is_explained(db: Database) -> None:
+    tried = threading.Event()
+
+    def refuse(output: Any, effect_id: str) -> None:
+        tried.set()
+        msg = "the bank is closed"
+        raise OSError(msg)
+
+    with Worker(definition(), db.queue("q"), deliver=refuse, retry=inturn.Retry(1, "1 hour")):
+        assert tried.wait(10)
+    said = command("explain", AT, "well")[1]
+    assert "1 output of it is not delivered. deliver has failed 1 time: OSError: the bank is closed." in said
