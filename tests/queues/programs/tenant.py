@@ -4,8 +4,8 @@
 
 Each life is a fork that dies at a named point. It sends the next messages of some groups and takes sessions, in which
 it applies messages to the state and acknowledges them in the same transaction; it parks and resumes, defers and
-fetches. What is left at the end is worked off by a life that nobody kills. Prints one line of JSON for the test: of each
-group how many messages were sent, and the state, which tells what was applied, in order.
+fetches. What is left at the end is worked off by a life that nobody kills. Prints one line of JSON for the test: how
+many messages of each group were sent, and its state, which tells what was applied, in order.
 """
 
 import json
