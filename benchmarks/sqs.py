@@ -159,21 +159,33 @@ def install_fauxqs() -> None:
 
 
 class Client(asyncio.Protocol):
-    """One connection: sends a request, and the next one when the answer has come whole."""
+    """One connection: sends a request, and the next one when the answer has come whole.
 
-    def __init__(self, requests: Iterator[bytes], on_answer: Callable[["Client", bytes], None]) -> None:
+    A server that closes the connection after each answer, as moto's does, is connected to anew.
+    """
+
+    def __init__(self, port: int, requests: Iterator[bytes], on_answer: Callable[["Client", bytes], None]) -> None:
+        self._port = port
         self.requests = requests
         self._on_answer = on_answer
+        self._next: bytes | None = None
+        self._is_closed = False
         self._data = b""
         self.transport: asyncio.Transport
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.send()
+        self._is_closed = False
+        request, self._next = self._next, None
+        self.send(request)
 
     def send(self, request: bytes | None = None) -> None:
         request = request or next(self.requests, None)
+        if self._is_closed and request is not None:
+            self._next = request
+            self.transport.close()
+            return
         if request is None:
             self.transport.close()
             if not self.done.done():
@@ -196,10 +208,14 @@ class Client(asyncio.Protocol):
             self.transport.close()
             return
         body, self._data = self._data[end + 4 : end + 4 + length], b""
+        self._is_closed = b"connection: close" in head
         self._on_answer(self, body)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.done.done():
+        if self._next is not None:
+            loop = asyncio.get_running_loop()
+            self._connecting = loop.create_task(loop.create_connection(lambda: self, "127.0.0.1", self._port))
+        elif not self.done.done():
             self.done.set_exception(error or ConnectionError("the server hung up"))
 
 
@@ -226,8 +242,10 @@ class Load:
             "Host": f"127.0.0.1:{self._server.port}",
             "Content-Type": "application/x-amz-json-1.0",
             "X-Amz-Target": f"AmazonSQS.{action}",
+            "Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/sqs/aws4_request",  # moto looks here
         }
         if isinstance(self._server, InturnSigned):
+            del headers["Authorization"]
             signed = AWSRequest("POST", f"http://127.0.0.1:{self._server.port}/", headers=headers, data=data)
             SigV4Auth(Credentials(*KEYS), "sqs", "us-east-1").add_auth(signed)
             headers = dict(signed.headers)
@@ -288,7 +306,9 @@ class Load:
     ) -> None:
         loop = asyncio.get_running_loop()
         made = [
-            await loop.create_connection(lambda: Client(requests, on_answer), "127.0.0.1", self._server.port)
+            await loop.create_connection(
+                lambda: Client(self._server.port, requests, on_answer), "127.0.0.1", self._server.port
+            )
             for _ in range(connections)
         ]
         await asyncio.gather(*(client.done for _, client in made))
