@@ -37,6 +37,8 @@ def queue_messages(
         InputError: if the pipeline does not say which fields the bodies have.
     """
     register(spark)
+    path, _, queue = source.partition("#")
+    source = f"{Path(path).absolute()}#{queue}"  # Spark may look from another folder
     try:
         if streaming:
             reader = spark.readStream.format("inturn").option("reader", pipeline.name)

@@ -87,6 +87,7 @@ class Log(Statements):
 
     def __init__(self, path: str, queue: str) -> None:
         super().__init__(connect_to_look(path))
+        self.connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")  # what is measured is then packed
         self._queue = queue
         self._catalog = Catalog(self.connection)
 
