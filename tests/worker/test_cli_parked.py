@@ -1,6 +1,7 @@
 """The commands about parked groups serve a database as they serve a store of Spark's."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_the_commands_list_and_show(db: Database) -> None:
     assert said.startswith("Group a is parked: the handler raised on revision 2")
     assert "It holds 2 messages: revision 2, revision 3." in said
     assert "1 output of it is not delivered." in said
-    assert 'Its state after turn 1: {"balance": 1}' in said or 'Its state after turn 2: {"balance": 1}' in said
+    assert re.search(r'Its state after turn \d: {"balance": 1}', said)
     code, said = command("explain", AT, "early")
     assert said.startswith("Group early waits for revision 1")
     assert command("explain", AT, "well")[1].startswith(

@@ -12,16 +12,14 @@ PROGRAMS = Path(__file__).parent / "programs"
 KILLS = 120
 
 
-def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
-    tmp_path: Path,
-) -> None:
+def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     """More lives by hand: python tests/worker/programs/mortal.py DIRECTORY 2000 SEED."""
     done = subprocess.run(
         [sys.executable, PROGRAMS / "mortal.py", tmp_path, str(KILLS), "1"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     history = json.loads(done.stdout)
-    assert history["killed"] == KILLS, "lives that ended otherwise"
+    assert history["killed"] == KILLS, f"lives that ended otherwise: {done.stderr}"
     assert (history["sound"], history["messages"], history["left"]) == ([["ok"]], 0, 0)
     sys.path.insert(0, str(PROGRAMS))
     import mortal  # type: ignore[import-not-found]

@@ -18,7 +18,7 @@ from inturn.database import Database
 from inturn.database import open as open_database
 from inturn.store.base import PipelineKeeper, PipelineStore
 from inturn.store.commands import Ask
-from inturn.store.kept import Decided, HeldMessage, Line, PipelineInfo
+from inturn.store.kept import Decided, HeldMessage, Line, MadeOutput, PipelineInfo, RejectedMessage
 from inturn.worker.codec import place
 from inturn.worker.desk import Desk, Errand, Overtaken, counts_of
 from inturn.worker.reading import Reader
@@ -79,8 +79,35 @@ class PipelineLook(Look):
             yield from map(_standing, lines)
             after = lines[-1].group
 
-    def _lines(self, after: str) -> list[Line]:
-        return self._ask(lambda kept, info: kept.listed(info.number, after, limits.GROUPS_AT_ONCE, parked=True))
+    def groups(self) -> Iterator[Standing]:
+        """All groups."""
+        after = ""
+        while lines := self._lines(after, parked=False):
+            yield from map(_standing, lines)
+            after = lines[-1].group
+
+    def outputs(self) -> Iterator[MadeOutput]:
+        """The outputs that are not delivered, in the order in which they were made."""
+        after = 0
+        while found := self._outputs(after):
+            yield from found
+            after = found[-1].number
+
+    def rejected(self) -> Iterator[RejectedMessage]:
+        """The messages that will not be applied."""
+        after = 0
+        while found := self._rejected(after):
+            yield from (each for _, each in found)
+            after = found[-1][0]
+
+    def _outputs(self, after: int) -> list[MadeOutput]:
+        return self._ask(lambda kept, info: kept.outputs(info.number, after, limits.READ_MESSAGES))
+
+    def _rejected(self, after: int) -> list[tuple[int, RejectedMessage]]:
+        return self._ask(lambda kept, info: kept.rejections(info.number, after, limits.READ_MESSAGES))
+
+    def _lines(self, after: str, *, parked: bool = True) -> list[Line]:
+        return self._ask(lambda kept, info: kept.listed(info.number, after, limits.READ_MESSAGES, parked=parked))
 
     def group(self, name: str) -> Standing:
         """Where one group stands."""

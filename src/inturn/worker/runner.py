@@ -164,13 +164,22 @@ class Worker:
         self._news.set()
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while not empty.wait(limits.POLL_S):
-            if self._thread is None or not self._thread.is_alive():
-                self._tell()
-                msg = "the worker does not run"
-                raise InputError(msg)
+            self.check()
             if until is not None and time.monotonic() > until:
                 msg = f"after {timeout_s} s there is still something to do"
                 raise TimeoutError(msg)
+
+    def check(self) -> None:
+        """See that it still works.
+
+        Raises:
+            Exception: what has ended it.
+            InputError: if it was not begun, or was stopped.
+        """
+        if self._thread is None or not self._thread.is_alive():
+            self._tell()
+            msg = "the worker does not run: it was not begun, or it was stopped"
+            raise InputError(msg)
 
     def _tell(self) -> None:
         if self._error is not None:

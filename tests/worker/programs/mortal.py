@@ -67,6 +67,7 @@ def live(directory: Path, seed: int, *, dies: bool) -> None:
             while dies:
                 send(directory, queue, chance, seed)
                 time.sleep(chance.uniform(0, 0.005))
+                worker.check()
             worker.drain(60)
 
 

@@ -1,0 +1,83 @@
+"""The differential test that users get: it passes where engines agree, and names what differs where they do not."""
+
+import datetime as dt
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from shop import Row, ledger, post, row
+
+from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
+from inturn.core.errors import InputError
+from inturn.core.order import Order
+from inturn.testing import Different, same
+
+ORDERS = [Gapless("revision"), Monotone("revision", epoch="epoch"), Arrival(), Timestamp("revision")]
+
+
+def history(seed: int) -> list[Row]:
+    """Every kind of disorder: shuffled, repeated, contradicted, failing, with holes."""
+    chance = random.Random(seed)
+    messages = [
+        row(revision, chance.choice([1, 2, 2, -1] if revision > 20 else [1, 2]), account, id=f"{account}{revision}")
+        | {"epoch": chance.choice([0, 0, 1])}
+        for account in "abcdef"
+        for revision in range(1, 30)
+        if chance.random() > 0.02
+    ]
+    messages += [each | {"amount": 9} for each in chance.sample(messages, 5)] + chance.sample(messages, 20)
+    return sorted(messages, key=lambda each: each["revision"] + chance.uniform(0, 8))
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_history_of_every_disorder_has_one_answer(order: Order, seed: int) -> None:
+    ids = {"id": "id"} if isinstance(order, Arrival | Timestamp) else {}
+    story = same(ledger(order, **ids), history(seed), seed=seed)
+    assert "failed" in story.statuses.values()
+    assert story.outputs
+
+
+@dataclass
+class Paid:
+    account: int
+    revision: int
+    day: dt.date
+    amount: float
+
+
+@dataclass
+class Account:
+    last: dt.date | None = None
+    balance: float = 0
+
+
+def pay(state: Account, message: Paid) -> tuple[Account, list[Any]]:
+    return Account(message.day, state.balance + message.amount), [message]
+
+
+def test_typed_messages_and_states() -> None:
+    line = Pipeline(name="p", group="account", order=Gapless("revision"), message=Paid, state=Account, handler=pay)
+    messages = [Paid(7, n, dt.date(2024, 1, n), n / 3) for n in (2, 1, 3)]
+    assert same(line, messages).states == {"7": {"last": "2024-01-03", "balance": 2.0}}
+
+
+def test_a_handler_that_is_not_deterministic_is_named() -> None:
+    chance = random.Random(1)
+
+    def dice(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        return ({"dice": chance.random()} if message["revision"] == 2 else state), []
+
+    with pytest.raises(Different, match=r"not deterministic: after the message .*'revision': 2.* of group 'a' one run"):
+        same(ledger(handler=dice), [row(1), row(2), row(3)])
+
+
+def test_an_engine_that_makes_something_else_is_named() -> None:
+    def types(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        return {"type": type(message["day"]).__name__}, []
+
+    with pytest.raises(Different, match=r"group 'a' has different states: replay has .*'date'.*, worker has .*'str'"):
+        same(ledger(handler=types), [row(1, day=dt.date(2024, 1, 1))])
+    with pytest.raises(InputError, match="there are replay, worker"):
+        same(ledger(handler=post), [], engines=["flink"])
