@@ -154,7 +154,7 @@ def run(options: argparse.Namespace, console: Console) -> Json:
                 Goal(f"the log beside Parquet, {what}", found["read range"] / found["read parquet"], 3, at_least=False)
             )
     for goal in goals:
-        console.print(goal)
+        console.print(str(goal))
     return {"cpu_s": cpu, "wall_s": wall, "goals": [goal.shown() for goal in goals]}
 
 

@@ -166,6 +166,7 @@ def test_parts_of_the_log_hold_each_message_once_and_in_order(queue: Queue, tmp_
     found = parts(batch(tmp_path, partitions=partitions))
     assert [row["sequence_number"] for part in found for row in part] == sent
     assert len(found) == min(partitions, 40)
+    assert min(map(len, found)) == 40 // min(partitions, 40)
     assert max(map(len, found)) == -(-40 // partitions)
 
 

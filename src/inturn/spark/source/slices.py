@@ -9,6 +9,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -115,23 +116,18 @@ def cut(log: Log, place: Place, division: Division, after: int, up_to: int) -> l
         after: the sequence number to begin after.
         up_to: the last sequence number.
     """
-    rows = log.count(after, up_to)
-    if not rows:
+    first = log.place(after, up_to, 1)
+    if first is None:
         return []
-    seen = identity_of(place.path)
+    after, seen = first - 1, identity_of(place.path)
     cores = os.cpu_count() or 1  # of this machine, since no other can read it
     if division.by_group:
         buckets = division.partitions or cores
         return [Slice(place, seen, after, up_to, bucket, buckets) for bucket in range(buckets)]
-    parts = division.partitions or min(cores, -(-rows // limits.SOURCE_TASK_ROWS))
-    share = -(-rows // parts)
-    slices = []
-    while (end := log.place(after, up_to, share)) is not None:
-        slices.append(Slice(place, seen, after, end))
-        after = end
-    if after < up_to and log.place(after, up_to, 1) is not None:
-        slices.append(Slice(place, seen, after, up_to))
-    return slices
+    rows = up_to - after  # as nearly always: a reader holds them all
+    parts = min(division.partitions or min(cores, -(-rows // limits.SOURCE_TASK_ROWS)), rows)
+    ends = [after + rows * part // parts for part in range(parts + 1)]
+    return [Slice(place, seen, begin, end) for begin, end in pairwise(ends)]
 
 
 def batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -114,10 +114,6 @@ class Log(Statements):
         row = self._one("log_place", after, up_to, count - 1)
         return cast("int", row[0]) if row else None
 
-    def count(self, after: int, up_to: int) -> int:
-        """How many messages there are after a sequence number and up to another."""
-        return cast("int", self._one("log_count", after, up_to)[0])
-
     def packed(self, after: int, up_to: int) -> Packed | None:
         """The messages after a sequence number and up to another; None if they are too long, or not all of text."""
         count, size, content = self._one("log_size", after, up_to)

@@ -1,6 +1,6 @@
 -- What the store asks, by name. None of it looks at more rows than it returns, whatever lies in the queue,
 -- but for `groups`, which is asked by people, `next_group`, which looks past ready messages without a group, and
--- `log_place` and `log_count`, which pass over what is then read.
+-- `log_place`, which passes over what is then read.
 
 -- name: queues
 select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.depth + count(m.sequence_number),
@@ -212,9 +212,6 @@ from inturn_message where sequence_number > ? and sequence_number <= ? order by 
 -- name: log_place
 select sequence_number from inturn_message
 where sequence_number > ? and sequence_number <= ? order by sequence_number limit 1 offset ?;
-
--- name: log_count
-select count(*) from inturn_message where sequence_number > ? and sequence_number <= ?;
 
 -- name: log_size
 select count(*), sum(length(cast(body as blob))), max(content)
