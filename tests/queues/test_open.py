@@ -1,6 +1,8 @@
 """Opening what is there and nothing else, and settling by receipt from another place than the receive."""
 
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -55,3 +57,16 @@ def test_a_receipt_names_a_lease(tmp_path: Path) -> None:
         assert [each.body for each in queue.receive(2)] == ["b"]
         with pytest.raises(LeaseExpired):
             there.ack(receipts[1:])
+
+
+def test_those_who_make_a_file_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    for round_ in range(20):
+        start = threading.Barrier(8)
+
+        def make(path: Path = tmp_path / f"{round_}.db", start: threading.Barrier = start) -> None:
+            start.wait()
+            inturn.open(path, durable=False).close()
+
+        with ThreadPoolExecutor(8) as pool:
+            for each in [pool.submit(make) for _ in range(8)]:
+                each.result()

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import time
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -48,7 +49,7 @@ def connect(path: str, *, durable: bool) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise said(error, path) from error
     try:
-        connection.execute("pragma journal_mode = wal")
+        _write_ahead(connection)
         connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")
         connection.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
         _migrate(connection, path)
@@ -59,6 +60,20 @@ def connect(path: str, *, durable: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Have a write-ahead log. SQLite does not wait, as it does elsewhere, while another makes the same file so."""
+    until = time.monotonic() + limits.BUSY_S
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+        else:
+            return
 
 
 def check_there(path: str) -> None:
