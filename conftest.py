@@ -1,9 +1,11 @@
 """What the tests and the documents share: the Spark session, and that documents are run as they are read."""
 
+import logging
 import os
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
 
 
+@contextmanager
+def logging_as_before() -> Iterator[None]:
+    """``inturn serve`` sets up the logs of its whole process, which here is that of all tests."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    with logging_as_before():
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """A local session with 2 cores and, following from them, 4 shuffle partitions."""
@@ -60,7 +80,8 @@ def _commands(example: Example) -> str | None:
         command, _, expected = block.partition("\n")
         words = shlex.split(command)
         assert words[0] == "inturn", f"only inturn is run here, not {command!r}"
-        ran = CliRunner().invoke(app, words[1:])
+        with logging_as_before():
+            ran = CliRunner().invoke(app, words[1:])
         pattern = re.escape(expected.strip()).replace("…", ".*?")
         printed = "\n".join(line.rstrip() for line in (ran.stdout + ran.stderr).strip().splitlines())
         if not re.fullmatch(pattern, printed, re.DOTALL):
