@@ -1,6 +1,7 @@
 """Receiving, as boto3 sees it: order, visibility, system attributes, attempts, dead letters."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 import pytest
@@ -180,6 +181,15 @@ def test_an_attempt_gets_the_same_messages_and_handles_again(sqs: Endpoint) -> N
     assert sqs.bodies(url, 2) == ["b1"]
     delete(sqs, url, *first)
     assert sqs.bodies(url, 1) == ["a3"]
+
+
+def test_an_attempts_handles_are_the_same_though_time_never_stands_still(sqs_json: Endpoint) -> None:
+    url = sqs_json.queue("q.fifo")
+    send(sqs_json, url, "a1")
+    ticks = count(sqs_json.clock())
+    sqs_json.db.writer.clock = lambda: next(ticks)
+    first = sqs_json.receive(url, 1, ReceiveRequestAttemptId="once")
+    assert sqs_json.receive(url, 1, ReceiveRequestAttemptId="once") == first
 
 
 def test_an_attempt_is_void_once_a_message_was_deleted(sqs: Endpoint) -> None:

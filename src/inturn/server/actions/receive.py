@@ -62,10 +62,13 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
 def _received(
     context: Context, queue: QueueInfo, wanted: Wanted, deliveries: Sequence[Delivery]
 ) -> ReceiveMessageAnswer:
-    if not deliveries:
-        return _NOTHING
-    now_ms = context.now_ms()
-    return ReceiveMessageAnswer([_message(context, queue, wanted, each, now_ms) for each in deliveries])
+    return _answer(context, queue, wanted, deliveries, context.now_ms()) if deliveries else _NOTHING
+
+
+def _answer(
+    context: Context, queue: QueueInfo, wanted: Wanted, deliveries: Sequence[Delivery], received_ms: int
+) -> ReceiveMessageAnswer:
+    return ReceiveMessageAnswer([_message(context, queue, wanted, each, received_ms) for each in deliveries])
 
 
 # --- the same once more ---
@@ -74,9 +77,11 @@ def _received(
 def _received_by_attempt(
     context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, deliveries: Sequence[Delivery]
 ) -> ReceiveMessageAnswer:
-    if deliveries:
-        context.attempts.remember(queue.number, attempt_id, deliveries, context.now_ms())
-    return _received(context, queue, wanted, deliveries)
+    if not deliveries:
+        return _NOTHING
+    now_ms = context.now_ms()  # one time for both, since it is in the receipt handles
+    context.attempts.remember(queue.number, attempt_id, deliveries, now_ms)
+    return _answer(context, queue, wanted, deliveries, now_ms)
 
 
 def _once_more(
