@@ -4,9 +4,9 @@ A standard queue takes a receipt handle whose visibility timeout has passed, as 
 what is asked for is then done once more without the lease. A FIFO queue refuses it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from inturn.core import limits
 from inturn.core.delivery import Act, Change, Verdict
@@ -31,6 +31,7 @@ from inturn.server.model import (
 from inturn.store.commands import Command, Settle
 
 _EMPTY: Final = Empty()
+E = TypeVar("E")
 
 # --- deleting ---
 
@@ -68,14 +69,23 @@ def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Comman
     """Be done with messages, each for itself."""
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "DeleteMessageBatchRequestEntry")
-    outcomes: list[tuple[DeleteMessageBatchRequestEntry, Change | SqsError]] = []
-    for entry in params.entries:
+    outcomes = _each(params.entries, lambda entry: _deleting(queue, entry.receipt_handle))
+    return Settle(queue.name, partial(_batch_deleted, context, queue, outcomes), _changes(outcomes))
+
+
+def _each(entries: Sequence[E], change_of: Callable[[E], Change]) -> list[tuple[E, Change | SqsError]]:
+    """What is to be done for each entry of a batch, or what is wrong with it."""
+    outcomes: list[tuple[E, Change | SqsError]] = []
+    for entry in entries:
         try:
-            outcomes.append((entry, _deleting(queue, entry.receipt_handle)))
+            outcomes.append((entry, change_of(entry)))
         except SqsError as error:
             outcomes.append((entry, error))
-    changes = [change for _, change in outcomes if isinstance(change, Change)]
-    return Settle(queue.name, partial(_batch_deleted, context, queue, outcomes), changes)
+    return outcomes
+
+
+def _changes(outcomes: Sequence[tuple[E, Change | SqsError]]) -> list[Change]:
+    return [change for _, change in outcomes if isinstance(change, Change)]
 
 
 def _batch_deleted(
@@ -161,14 +171,10 @@ def change_message_visibility_batch(
     """Keep messages for longer or shorter, each for itself."""
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "ChangeMessageVisibilityBatchRequestEntry")
-    outcomes: list[tuple[ChangeMessageVisibilityBatchRequestEntry, Change | SqsError]] = []
-    for entry in params.entries:
-        try:
-            outcomes.append((entry, _keeping(context, queue, entry.receipt_handle, entry.visibility_timeout)))
-        except SqsError as error:
-            outcomes.append((entry, error))
-    changes = [change for _, change in outcomes if isinstance(change, Change)]
-    return Settle(queue.name, partial(_batch_kept, context, queue, outcomes), changes)
+    outcomes = _each(
+        params.entries, lambda entry: _keeping(context, queue, entry.receipt_handle, entry.visibility_timeout)
+    )
+    return Settle(queue.name, partial(_batch_kept, context, queue, outcomes), _changes(outcomes))
 
 
 def _batch_kept(
@@ -177,7 +183,7 @@ def _batch_kept(
     outcomes: Sequence[tuple[ChangeMessageVisibilityBatchRequestEntry, Change | SqsError]],
     verdicts: Sequence[Verdict],
 ) -> Any:
-    changes = [change for _, change in outcomes if isinstance(change, Change)]
+    changes = _changes(outcomes)
     for change in changes:
         context.attempts.void(change.sequence_number)
     late = [change for change, verdict in zip(changes, verdicts, strict=True) if verdict is Verdict.EXPIRED]

@@ -3,6 +3,8 @@
 import re
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -48,18 +50,25 @@ def connect(path: str, *, durable: bool) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=limits.BUSY_S, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise said(error, path) from error
-    try:
+    with _closed_if_not(connection, path):
         _write_ahead(connection)
         connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")
         connection.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
         _migrate(connection, path)
+    return connection
+
+
+@contextmanager
+def _closed_if_not(connection: sqlite3.Connection, path: str) -> Iterator[None]:
+    """A connection that cannot be used is closed, and the reason told."""
+    try:
+        yield
     except sqlite3.Error as error:
         connection.close()
         raise said(error, path) from error
     except BaseException:
         connection.close()
         raise
-    return connection
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
@@ -101,14 +110,8 @@ def connect_to_look(path: str) -> sqlite3.Connection:
         )
     except sqlite3.Error as error:
         raise said(error, path) from error
-    try:
+    with _closed_if_not(connection, path):
         _check_version(connection, path)
-    except sqlite3.Error as error:
-        connection.close()
-        raise said(error, path) from error
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 

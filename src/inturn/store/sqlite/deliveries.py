@@ -10,14 +10,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from inturn.core import delivery, limits, session
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import Content, Delivery, Entry, QueueInfo, Want, first_number
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.gates import Gates
-from inturn.store.sqlite.statements import Statements
+from inturn.store.sqlite.statements import Statements, as_list
 
 _ENTRY: Final = len(Entry._fields)
 _ATTEMPTS: Final = _ENTRY + Hold._fields.index("attempts")
@@ -105,7 +103,7 @@ class Deliveries(Statements):
                 again.append((number, queue.number, group, *hold))
             given.append(Delivery(entry, queue.tokens, until_ms, hold.attempts, hold.first_ms))
         for group, each in numbers.items():
-            self._do("add_holds", _json(each), queue.number, group, *fresh)
+            self._do("add_holds", as_list(each), queue.number, group, *fresh)
         self._do_each("set_hold", again)
         return given
 
@@ -118,7 +116,7 @@ class Deliveries(Statements):
         at, end = first_number(queue.number), first_number(queue.number + 1)
         while rows := self._all("next_ready", at, end, min(number, limits.HEADS_AT_ONCE)):
             singles = [head for head, group in rows if group is None]
-            known = {row[0]: row for row in self._all("messages", _json(singles))} if singles else {}
+            known = {row[0]: row for row in self._all("messages", as_list(singles))} if singles else {}
             for at, group in rows:
                 self._used.append((at,))
                 yield at, group, known.get(at)
@@ -275,7 +273,7 @@ class Deliveries(Statements):
         """What is known of messages that were received, and their groups, by their numbers."""
         if len(changes) == 1:
             return {}
-        rows = self._all("holds", _json([change.sequence_number for change in changes]))
+        rows = self._all("holds", as_list([change.sequence_number for change in changes]))
         return {row[0]: _held(row) for row in rows}
 
     def _change(
@@ -322,9 +320,9 @@ class Deliveries(Statements):
         read_to = queue.read_to
         kept = [number for number in numbers if number > read_to]
         if kept:
-            self._do("acknowledge", _json(kept))
-        self._do("remove_messages", _json([number for number in numbers if number <= read_to] if kept else numbers))
-        self._do("remove_holds", _json(numbers))
+            self._do("acknowledge", as_list(kept))
+        self._do("remove_messages", as_list([number for number in numbers if number <= read_to] if kept else numbers))
+        self._do("remove_holds", as_list(numbers))
         queue.depth -= len(numbers)
         self.catalog.counted(queue)
 
@@ -362,7 +360,3 @@ def _held(row: Sequence[Any] | None) -> tuple[Hold | None, str | None]:
 def hold_of(row: Sequence[Any]) -> Hold | None:
     """The hold in a row, behind the message."""
     return None if row[_ATTEMPTS] is None else Hold._make(row[_ENTRY:])
-
-
-def _json(numbers: Sequence[int]) -> str:
-    return msgspec.json.encode(numbers).decode()

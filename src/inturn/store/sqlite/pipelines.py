@@ -19,7 +19,7 @@ from inturn.store.kept import (
     PipelineInfo,
     RejectedMessage,
 )
-from inturn.store.sqlite.statements import Statements
+from inturn.store.sqlite.statements import Statements, as_list
 
 
 class Pipelines(Statements):
@@ -57,7 +57,7 @@ class Pipelines(Statements):
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
         """Those of the groups that are known."""
-        return [Line._make(row) for row in self._all("lines", pipeline, _json(groups))]
+        return [Line._make(row) for row in self._all("lines", pipeline, as_list(groups))]
 
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
         """Groups in the order of their names."""
@@ -75,8 +75,8 @@ class Pipelines(Statements):
         """What a group holds."""
         if turns is None and ids is None:
             return [HeldMessage._make(row) for row in self._all("held_of", pipeline, group)]
-        rows = self._all("held_turns", pipeline, group, _json(turns)) if turns else []
-        rows += self._all("held_ids", pipeline, group, _json(ids)) if ids else []
+        rows = self._all("held_turns", pipeline, group, as_list(turns)) if turns else []
+        rows += self._all("held_ids", pipeline, group, as_list(ids)) if ids else []
         return [HeldMessage._make(row) for row in sorted(set(rows))]
 
     def keep(
@@ -84,7 +84,7 @@ class Pipelines(Statements):
     ) -> list[str]:
         """Keep what turns have left behind."""
         number = info.number
-        known = dict(self._all("versions", number, _json(each.line.group for each in kept))) if kept else {}
+        known = dict(self._all("versions", number, as_list(each.line.group for each in kept))) if kept else {}
         overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
         if overtaken:
             return overtaken
@@ -151,7 +151,7 @@ class Pipelines(Statements):
         rows = (
             self._all("failing", pipeline, limit)
             if groups is None
-            else self._all("outgoing", pipeline, _json(groups), limit)
+            else self._all("outgoing", pipeline, as_list(groups), limit)
         )
         return [Outgoing._make(row) for row in rows]
 
@@ -179,7 +179,3 @@ class Pipelines(Statements):
         verdict: str | None
         (verdict,) = self._one("verdict", pipeline, name) or (None,)
         return verdict
-
-
-def _json(values: Iterable[object]) -> str:
-    return msgspec.json.encode(list(values)).decode()

@@ -1,8 +1,10 @@
 """The statements of queries.sql, run by their names."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from inturn.store.sqlite.connection import queries
 
@@ -36,3 +38,8 @@ class Statements:
             self.connection.execute(_SQL[name], rows[0])
         elif rows:
             self.connection.executemany(_SQL[name], rows)
+
+
+def as_list(values: Iterable[object]) -> str:
+    """Values as one of a statement, which has them by ``json_each``."""
+    return msgspec.json.encode(list(values)).decode()
