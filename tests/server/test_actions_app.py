@@ -65,15 +65,6 @@ def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
     assert senders == ["000000000000", "AKIDEXAMPLE"]
 
 
-def test_pages_beside_the_api(tmp_path: Path) -> None:
-    page = Response(200, b"well", "text/plain")
-    with inturn.open(tmp_path / "q.db") as db:
-        app = App(db, PLACE, pages={b"/health": lambda: page})
-        assert ask(app, Request("GET", b"/health?x=1", {}, b"", "")) is page
-        assert ask(app, Request("POST", b"/health", {}, b"", "")).status == 404
-        assert ask(app, Request("GET", b"/other", {}, b"", "")).status == 404
-
-
 def test_what_is_counted(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "q.db") as db:
         app = App(db, PLACE)

@@ -83,6 +83,14 @@ def got(url: str, headers: dict[str, str] | None = None, body: bytes | None = No
 FREE = Server(port=0)
 
 
+def test_pages_beside_the_api(tmp_path: Path) -> None:
+    def use(url: str) -> list[int]:
+        return [got(f"{url}/health?x=1")[0], got(f"{url}/health", body=b"")[0], got(f"{url}/other")[0]]
+
+    with inturn.open(tmp_path / "q.db") as db:
+        assert during(db, Config(server=FREE), use) == [200, 404, 404]
+
+
 # --- in this process ---
 
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -19,7 +19,7 @@ from inturn.server.actions import DONE_BY
 from inturn.server.actions.moves import Mover
 from inturn.server.context import Context, Place, again
 from inturn.server.errors import SqsError
-from inturn.server.http import Reply, Request, Response
+from inturn.server.http import Reply, Request
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
 
@@ -27,9 +27,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 Check = Callable[[Request, Call], str]
 """Who may do this: raises :class:`SqsError` if nobody of that signature may, else says who asks: a key's id, or ""."""
-
-Page = Callable[[], Response]
-"""What answers a GET of a path of its own, such as /health."""
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper ends of the classes in which latencies are counted, in seconds; one more class is beyond the last."""
@@ -71,16 +68,12 @@ class App:
         db: the queues.
         place: account, region and base URL.
         check: who may do what; None: everybody may everything.
-        pages: what answers a GET of these paths.
     """
 
-    def __init__(
-        self, db: Database, place: Place, *, check: Check | None = None, pages: Mapping[bytes, Page] | None = None
-    ) -> None:
+    def __init__(self, db: Database, place: Place, *, check: Check | None = None) -> None:
         self.counts = Counts()
         self._db = db
         self._check = check
-        self._pages = dict(pages or {})
         self._mover = Mover(db.writer)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)
         self._senders: dict[str, Context] = {"": self._context}  # as many as there are keys
@@ -102,9 +95,6 @@ class App:
 
     def handle(self, request: Request, reply: Reply) -> None:
         """Answer a request; called in the event loop, and so is the reply."""
-        if request.method == "GET" and (page := self._pages.get(request.target.partition(b"?")[0])) is not None:
-            reply(page())
-            return
         began = time.perf_counter()
         try:
             call = wire.parse(request)
