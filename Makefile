@@ -43,7 +43,7 @@ clean:  ## remove the virtual environment, caches and builds; what runs have wri
 $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -c '' 2>/dev/null || { $(FIND_PYTHON) "$$python" -m venv --clear $(VENV); }
 	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1' # the first with --group
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,connect,objects,delta,server]' --group dev
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,connect,objects,delta,server,postgres]' --group dev
 	@touch $(READY)
 
 # Sets $python to the first Python that is new enough and can make a virtual environment (Debian packs that apart).
