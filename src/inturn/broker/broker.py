@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import contextvars
 import math
-from collections.abc import Awaitable, Callable, Generator, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from time import monotonic
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from inturn.broker.deadlines import Deadlines
-from inturn.broker.task import HeldTask, Posted, Task, Waiter
+from inturn.broker.task import HeldTask, Place, Posted, Task, Waiter
+from inturn.broker.turn import Turn
 from inturn.core import limits
 from inturn.core.errors import BrokerStopped, TurnTimeout
 from inturn.core.turns import Turns
@@ -21,64 +22,6 @@ from inturn.core.turns import Turns
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 STOPPED = "the broker was stopped"
-_RUN = (Task, Posted)  # what workers run; a caller is only told
-
-
-class Turn:
-    """A slot, held from when it is entered or awaited until it is left, acknowledged or garbage; used once.
-
-    ```
-    async with broker.turn("acct-1"):          # until the end of the block
-        …
-    turn = await broker.turn("acct-1")         # until turn.ack()
-    ```
-    """
-
-    __slots__ = ("_broker", "_group", "_holds", "_timeout_s", "_used")
-
-    def __init__(self, broker: "QueueBroker", group: Hashable, timeout_s: float | None) -> None:
-        self._broker = broker
-        self._group = group
-        self._timeout_s = timeout_s
-        self._used = self._holds = False
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self.__aenter__().__await__()
-
-    async def __aenter__(self) -> Self:
-        if self._used:
-            raise RuntimeError("a turn is used once: ask the broker for another")
-        self._used = True
-        broker = self._broker
-        loop = broker._open()
-        if not broker._turns.take(self._group):
-            waiter: Waiter[None] = Waiter(loop=loop)
-            waiter._broker, waiter.group, waiter.place, waiter.deadline = broker, self._group, None, None
-            broker._wait(waiter, self._timeout_s)
-            try:
-                await waiter
-            except BaseException:
-                if not waiter.cancel() and not waiter.cancelled() and waiter.exception() is None:
-                    broker._release(self._group)  # it came, but to a caller that was cancelled at the same time
-                raise
-        self._holds = True
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is GeneratorExit:  # the block is garbage, and so this may be any moment in any thread
-            self.__del__()
-        self.ack()
-
-    def ack(self) -> None:
-        """Free the slot; again does nothing."""
-        if self._holds:
-            self._holds = False
-            self._broker._release(self._group)
-
-    def __del__(self) -> None:
-        if self._holds:
-            self._holds = False
-            self._broker._release_later(self._group)
 
 
 class QueueBroker:
@@ -104,9 +47,9 @@ class QueueBroker:
             raise ValueError(f"max_active={max_active} and max_queued={max_queued} must be at least 1")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
-        self._turns: Turns[Waiter[Any] | Posted] = Turns(max_active, max_queued)
+        self._turns: Turns[Place | Posted] = Turns(max_active, max_queued)
         self._deadlines: Deadlines[Waiter[Any]] = Deadlines(self._refuse)
-        self._workers: dict[asyncio.Task[None], Task[Any] | Posted | None] = {}  # each with the task that has its slot
+        self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
         self._drainers: set[asyncio.Future[None]] = set()
 
     @property
@@ -160,7 +103,7 @@ class QueueBroker:
         """
         task = self._task(function, args, group, hold=hold)
         if self._turns.take(group):
-            self._grant(task)
+            self._grant([group, task, None])
         else:
             self._wait(task, timeout_s)
         return task
@@ -182,11 +125,9 @@ class QueueBroker:
         """
         if self._stopped or self._loop is None:
             self._open()
-        posted = Posted(function, args, group)
-        if self._turns.take(group):
+        posted = (group, function, args)
+        if self._turns.enter(posted):
             self._grant(posted)
-        else:
-            self._turns.wait(posted)
 
     async def put(
         self,
@@ -206,7 +147,7 @@ class QueueBroker:
         """
         task = self._task(function, args, group, hold=hold)
         if self._turns.take(group):
-            self._grant(task)
+            self._grant([group, task, None])
             return task
         room = asyncio.Event()
         if self._wait(task, timeout_s, let_in=room.set):
@@ -243,9 +184,10 @@ class QueueBroker:
         """
         self._refuse_within("stop")
         self._stopped = True
-        for waiter in self._turns.waiting():
-            self._withdraw(waiter)
-            waiter._fail(BrokerStopped(STOPPED))
+        for _, waiter, args in self._turns.clear():
+            if args is None:
+                waiter.place = None
+                waiter._fail(BrokerStopped(STOPPED))
         self._deadlines.close()
         if cancel:
             for worker in list(self._workers):
@@ -291,15 +233,19 @@ class QueueBroker:
         """Let it wait; whether it is outside, to be let in."""
         if timeout_s is not None and math.isnan(timeout_s):
             raise ValueError("timeout_s is not a number")
-        outside = self._turns.wait(waiter, let_in)
+        place: Place = [waiter.group, waiter, None]
+        outside = self._turns.wait(place, let_in)
+        waiter.place = place
         if timeout_s is not None:
             loop = waiter.get_loop()
             waiter.deadline = loop.time() + timeout_s
             self._deadlines.add(loop, waiter, waiter.deadline)
         return outside
 
-    def _withdraw(self, waiter: Waiter[Any] | Posted) -> None:
-        self._turns.withdraw(waiter)
+    def _withdraw(self, waiter: Waiter[Any]) -> None:
+        place, waiter.place = waiter.place, None
+        assert place is not None  # noqa: S101 - for mypy; callers have looked
+        self._turns.withdraw(place)
         if waiter.deadline is not None:
             self._deadlines.left()
 
@@ -307,16 +253,20 @@ class QueueBroker:
         self._withdraw(waiter)
         waiter._fail(_late())
 
-    def _next(self, group: Hashable) -> Waiter[Any] | Posted | None:
-        """Free the group's slot; who has it now, if anybody."""
-        while (waiter := self._turns.next(group)) is not None:
+    def _look_at(self, one: Place | Posted | None) -> Place | Posted | None:
+        """Who has the slot indeed, after ``Turns.next``: who is late does not. If nobody does, the drained are told."""
+        while one is not None:
+            if one[2] is not None:
+                return one
+            waiter: Waiter[Any] = one[1]
+            waiter.place = None
             if waiter.deadline is None:
-                return waiter
+                return one
             self._deadlines.left()
             if waiter.deadline > waiter.get_loop().time():
-                return waiter
+                return one
             waiter._fail(_late())  # the timer is late itself; the slot goes on to the next
-            group = waiter.group
+            one = self._turns.next(waiter.group)
         if not self._turns.active:
             for idle in self._drainers:
                 if not idle.done():
@@ -324,8 +274,10 @@ class QueueBroker:
         return None
 
     def _release(self, group: Hashable) -> None:
-        if self._loop is not None and not self._loop.is_closed() and (waiter := self._next(group)) is not None:
-            self._grant(waiter)
+        if self._loop is not None and not self._loop.is_closed():
+            one = self._look_at(self._turns.next(group))
+            if one is not None:
+                self._grant(one)
 
     def _release_later(self, group: Hashable) -> None:
         """The same from a finalizer, which may run at any moment and in any thread."""
@@ -333,15 +285,15 @@ class QueueBroker:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._release, group)
 
-    def _grant(self, waiter: Waiter[Any] | Posted) -> None:
+    def _grant(self, one: Place | Posted) -> None:
         """Let one who has its slot begin: a caller goes on, a task gets a worker."""
-        if not isinstance(waiter, _RUN):
-            waiter.set_result(None)
+        if not _to_be_run(one):
+            one[1].set_result(None)
             return
         nobodys = contextvars.Context()  # else it would keep the context of its first task for as long as it lasts
         # Not by create_task: a task factory could begin it here and now.
         worker = asyncio.Task(self._work(), loop=self._loop, context=nobodys)
-        self._workers[worker] = waiter
+        self._workers[worker] = one
         worker.add_done_callback(self._worker_ended, context=nobodys)
 
     async def _work(self) -> None:
@@ -349,42 +301,59 @@ class QueueBroker:
         worker = asyncio.current_task()
         if worker is None:
             return
-        task, waiter = self._workers[worker], None
+        turns, one, run, args = self._turns, self._workers[worker], None, None
+        self._workers[worker] = None  # it keeps nothing that it has done with
+        left = pace = 1  # tasks until the clock is looked at: after 1, 2, 4 … of a burst
         until = monotonic() + limits.BROKER_BURST_S
         try:
-            while task is not None:
-                if isinstance(task, Posted):
+            while one is not None:
+                group, run, args = one
+                if args is not None:
                     try:
-                        await task.function(*task.args)
+                        await run(*args)
                     except Exception as error:  # noqa: BLE001 - it is told
                         _complain(worker.get_loop(), error)
-                    waiter = self._next(task.group)
+                    one = turns.next(group)
                 else:
-                    if not task.done() and (rest := task._begin(worker)) is not None:  # done: cancelled meanwhile
+                    if not run.done() and (rest := run._begin(worker)) is not None:  # done: cancelled meanwhile
                         await rest
-                    waiter = None if task._holds else self._next(task.group)
-                task = None
-                if waiter is not None:
-                    # A cancellation is its task's own: what of it is still pending must not reach another task.
-                    if worker.cancelling() or not isinstance(waiter, _RUN):
-                        self._grant(waiter)
-                    else:
-                        task = waiter
-                if monotonic() > until:
-                    self._workers[worker] = task
-                    await asyncio.sleep(0)
-                    until = monotonic() + limits.BROKER_BURST_S
+                    one = None if run._holds else turns.next(group)
+                if one is None or one[2] is None or worker.cancelling():
+                    one = self._hand_on(worker, one)
+                left -= 1
+                if not left:
+                    if monotonic() > until:
+                        await asyncio.sleep(0)
+                        until, pace = monotonic() + limits.BROKER_BURST_S, 1
+                    elif pace < limits.BROKER_BURST_TASKS:
+                        pace *= 2
+                    left = pace
         finally:
-            self._workers[worker] = task
-            del task, waiter  # who keeps an error keeps this frame, and is not to keep others' tasks with it
+            self._workers[worker] = one
+            del one, run, args  # who keeps an error keeps this frame, and is not to keep others' tasks with it
+
+    def _hand_on(self, worker: asyncio.Task[None], one: Place | Posted | None) -> Place | Posted | None:
+        """What the worker itself is to run of that which has its slot now."""
+        one = self._look_at(one)
+        # A cancellation is its task's own: what of it is still pending must not reach another task.
+        if one is not None and (worker.cancelling() or not _to_be_run(one)):
+            self._grant(one)
+            return None
+        return one
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        task = self._workers.pop(worker)
-        if task is not None:  # cancelled before it began, by ``stop`` or by the end of the loop; or it ended the loop
-            task.cancel()
-            self._release(task.group)
+        one = self._workers.pop(worker)
+        if one is not None:  # cancelled before it began, by ``stop`` or by the end of the loop; or it ended the loop
+            if one[2] is None:
+                one[1].cancel()
+            self._release(one[0])
         if not worker.cancelled():
             worker.exception()  # told: who awaits the task gets it
+
+
+def _to_be_run(one: Place | Posted) -> bool:
+    """Whether it needs a worker; a caller is only told."""
+    return one[2] is not None or isinstance(one[1], Task)
 
 
 def _complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:

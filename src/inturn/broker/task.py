@@ -8,12 +8,15 @@ import asyncio
 import contextvars
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from collections import OrderedDict
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
+
+Posted: TypeAlias = tuple[Hashable, Any, tuple[Any, ...]]
+"""What is posted is no object of its own, which would cost as much again: its group, the function, the arguments."""
+
+Place: TypeAlias = list[Any]
+"""Where a :class:`Waiter` stands while it waits, in the same form: its group, the waiter, None."""
 
 
 class Slots(Protocol):
@@ -27,18 +30,20 @@ class Slots(Protocol):
 
 
 class Waiter(asyncio.Future[T]):
-    """One who waits for a slot; :class:`inturn.core.turns.Waiter` says what of.
+    """One who waits for a slot.
 
     There is no ``__init__``, which would make it half as dear again: its broker fills in the attributes.
 
     Attributes:
+        group: of its group it is the only one active; None is no group.
+        place: where it stands while it waits; None before and after.
         deadline: when its wait is over, in seconds of the loop's time; None is never.
     """
 
     __slots__ = ("_broker", "deadline", "group", "place")
     _broker: Slots
     group: Hashable
-    place: "OrderedDict[Any, None] | None"
+    place: Place | None
     deadline: float | None
 
     def cancel(self, msg: object = None) -> bool:
@@ -140,25 +145,6 @@ class Task(Waiter[T]):
             self._fail(error)
             if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
                 raise error
-
-
-class Posted:
-    """Something to be run of which nothing is kept: no result, no deadline, no context."""
-
-    __slots__ = ("args", "function", "group", "place")
-    deadline = None
-
-    def __init__(self, function: Callable[..., Awaitable[object]], args: tuple[Any, ...], group: Hashable) -> None:
-        self.function = function
-        self.args = args
-        self.group = group
-        self.place: OrderedDict[Any, None] | None = None
-
-    def _fail(self, error: BaseException) -> None:
-        """Nobody waits to be told."""
-
-    def cancel(self) -> None:
-        """Its worker has seen to it."""
 
 
 class HeldTask(Task[T]):

@@ -1,54 +1,51 @@
 """Who is next: one per group, so many at once, the oldest who may; for a broker that has tasks to run.
 
-What makes the next one cheap to find, whatever the backlog: those who wait stand in one queue in the order in which
+What makes the next one cheap to find, whatever the backlog: those who wait stand in one line in the order in which
 they came. Whoever comes to its front while its group is busy is set aside behind the group, once. When the group's
-slot is freed, the first set aside is older than everybody still in the queue, so the slot is its; if nobody is, the
-queue moves on. So each is touched twice at most.
+slot is freed, the first set aside is older than everybody still in the line, so the slot is its; if nobody is, the
+line moves on. So each is touched twice at most. Who waits no more is emptied where it stands, and passed over when it
+comes to the front; once there are more such than others, all are thrown out together.
 
-Two things are always true. While a slot is free the queue is empty: all who wait stand behind a group. And so one slot
+Two things are always true. While a slot is free the line is empty: all who wait stand behind a group. And so one slot
 that is freed lets one go at most.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, Protocol, TypeVar
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
 from inturn.core.errors import QueueFull
 
-
-class Waiter(Protocol):
-    """One who waits for a slot.
-
-    Attributes:
-        group: of its group it is the only one active; None is no group.
-        place: where it stands while it waits; None before and after.
-    """
-
-    group: Hashable
-    place: "OrderedDict[Any, None] | None"
-
-    def __hash__(self) -> int: ...
-
-
-W = TypeVar("W", bound=Waiter)
+W = TypeVar("W", bound=Sequence[Any])
+_SPARE = 32  # so many empty ones are never worth a clean-up
 
 
 class Turns(Generic[W]):
     """Slots, and those who wait for one.
 
+    One who waits is a sequence with its group first, of which it is the only one active; None is no group. The rest is
+    its owner's. A tuple waits until its turn comes, a list can be withdrawn.
+
     Attributes:
         active: how many slots are held, at most ``max_active``.
-        queued: how many wait, at most ``max_queued``; those who wait for room are not among them.
     """
 
-    __slots__ = ("_arrivals", "_busy", "_max_active", "_max_queued", "_outside", "active", "queued")
+    __slots__ = ("_arrivals", "_busy", "_gone", "_max_active", "_max_queued", "_outside", "_reach", "active")
 
     def __init__(self, max_active: int, max_queued: int) -> None:
-        self.active = self.queued = 0
+        self.active = 0
         self._max_active, self._max_queued = max_active, max_queued
-        self._arrivals: OrderedDict[W, None] = OrderedDict()
-        self._busy: dict[Hashable, OrderedDict[W, None] | None] = {}  # groups with a slot: who is set aside behind each
-        self._outside: OrderedDict[W, Callable[[], object]] = OrderedDict()  # who waits for room, and how to tell it
+        self._arrivals: deque[W] = deque()
+        self._busy: dict[Hashable, deque[W] | None] = {}  # groups with a slot: who is set aside behind each
+        self._gone = 0  # how many stand somewhere who were withdrawn
+        self._outside: OrderedDict[int, Callable[[], object]] = OrderedDict()  # by id, who waits for room; how to tell
+        # How long the line may be: less by those set aside, more by those in it who do not count.
+        self._reach = max_queued
+
+    @property
+    def queued(self) -> int:
+        """How many wait, at most ``max_queued``; those who wait for room are not among them."""
+        return len(self._arrivals) + self._max_queued - self._reach
 
     def take(self, group: Hashable) -> bool:
         """Take a slot, if one can be had at once; nobody who waits could use it."""
@@ -62,11 +59,11 @@ class Turns(Generic[W]):
         self.active += 1
         return True
 
-    def wait(self, waiter: W, let_in: Callable[[], object] | None = None) -> bool:
+    def wait(self, one: W, let_in: Callable[[], object] | None = None) -> bool:
         """Let it wait for a slot, after ``take`` has said no.
 
         Args:
-            waiter: who waits.
+            one: who waits.
             let_in: if there is no room for it, it gets a place all the same; this is called when there is room, or
                 when it does not wait any more.
 
@@ -76,72 +73,118 @@ class Turns(Generic[W]):
         Raises:
             QueueFull: There is no room, and no ``let_in``.
         """
-        outside = self.queued >= self._max_queued
-        if not outside:
-            self.queued += 1
-        elif let_in is None:
-            raise QueueFull(f"{self.queued} tasks wait already, and max_queued={self._max_queued}")
-        else:
-            self._outside[waiter] = let_in
+        outside = len(self._arrivals) >= self._reach
+        if outside:
+            if let_in is None:
+                raise QueueFull(f"{self.queued} tasks wait already, and max_queued={self._max_queued}")
+            self._outside[id(one)] = let_in
+            self._reach += 1
         if self.active >= self._max_active:
-            waiter.place = place = self._arrivals
-            place[waiter] = None
+            self._arrivals.append(one)
         else:
-            self._set_aside(waiter)
+            self._set_aside(one)
         return outside
+
+    def enter(self, one: W) -> bool:
+        """Take a slot, or else wait for one: ``take`` and ``wait`` in one call, for whom two would be dear.
+
+        Returns:
+            Whether it has a slot.
+
+        Raises:
+            QueueFull: It would have to wait, and there is no room.
+        """
+        if self.active < self._max_active or len(self._arrivals) >= self._reach:
+            if self.take(one[0]):
+                return True
+            self.wait(one)
+        else:
+            hash(one[0])  # raises here if it has none, not when its turn comes
+            self._arrivals.append(one)
+        return False
 
     def next(self, group: Hashable) -> W | None:
         """Free the group's slot; who has it now, if anybody."""
+        busy = self._busy
         if group is not None:
-            if behind := self._busy[group]:
-                waiter, _ = behind.popitem(last=False)
-                self._count_out(waiter)
-                return waiter
-            del self._busy[group]
-        arrivals, busy = self._arrivals, self._busy
+            if (behind := busy[group]) and (one := self._first(behind)):
+                return one
+            del busy[group]
+        arrivals = self._arrivals
         while arrivals:
-            waiter, _ = arrivals.popitem(last=False)
-            group = waiter.group
+            one = arrivals.popleft()
+            if not one:
+                self._gone -= 1
+                self._reach -= 1
+                continue
+            group = one[0]
             if group is not None:
                 if group in busy:
-                    self._set_aside(waiter)
+                    self._set_aside(one)
                     continue
                 busy[group] = None
             if self._outside:
-                self._count_out(waiter)
-            else:  # the same, without a call
-                waiter.place = None
-                self.queued -= 1
-            return waiter
+                self._let_in(one)
+            return one
         self.active -= 1
         return None
 
-    def withdraw(self, waiter: W) -> None:
-        """Let it wait no more."""
-        assert waiter.place is not None  # noqa: S101 - for mypy; callers have looked
-        del waiter.place[waiter]
-        self._count_out(waiter)
+    def withdraw(self, one: list[Any]) -> None:
+        """Let it wait no more. It is empty then."""
+        if self._outside:
+            self._let_in(one)
+        one.clear()
+        self._gone += 1
+        self._reach += 1
+        if self._gone > _SPARE + self.active + self.queued + len(self._outside):
+            self._clean_up()
 
-    def waiting(self) -> list[W]:
-        """All who wait, those who wait for room first."""
-        places = [self._arrivals, *self._busy.values()]
-        inside = [waiter for place in places for waiter in place or () if waiter not in self._outside]
-        return [*self._outside, *inside]
+    def clear(self) -> list[W]:
+        """Let nobody wait any more; all who did."""
+        waited = [one for line in (self._arrivals, *self._busy.values()) for one in line or () if one]
+        self._arrivals.clear()
+        for behind in self._busy.values():
+            if behind:
+                behind.clear()
+        self._gone, self._reach = 0, self._max_queued
+        while self._outside:
+            _, let_in = self._outside.popitem(last=False)
+            let_in()
+        return waited
 
-    def _set_aside(self, waiter: W) -> None:
-        behind = self._busy[waiter.group]
+    def _set_aside(self, one: W) -> None:
+        behind = self._busy[one[0]]
         if behind is None:
-            behind = self._busy[waiter.group] = OrderedDict()
-        behind[waiter] = None
-        waiter.place = behind
+            behind = self._busy[one[0]] = deque()
+        behind.append(one)
+        self._reach -= 1
 
-    def _count_out(self, waiter: W) -> None:
-        """It has left its place; if it was inside, the first from outside comes in."""
-        waiter.place = None
-        if not self._outside:
-            self.queued -= 1
-            return
-        let_in = self._outside.pop(waiter, None)
+    def _first(self, behind: deque[W]) -> W | None:
+        """The first of those set aside behind a group, who has its slot now."""
+        while behind:
+            one = behind.popleft()
+            if one:
+                self._reach += 1
+                if self._outside:
+                    self._let_in(one)
+                return one
+            self._gone -= 1
+        return None
+
+    def _let_in(self, left: Sequence[Any]) -> None:
+        """One who waited has left; if it was inside, the first from outside comes in."""
+        let_in = self._outside.pop(id(left), None)
         if let_in is None:
             _, let_in = self._outside.popitem(last=False)
+        self._reach -= 1
         let_in()
+
+    def _clean_up(self) -> None:
+        """Throw out those who were withdrawn."""
+        standing = len(self._arrivals)
+        self._arrivals = deque(one for one in self._arrivals if one)
+        self._reach -= standing - len(self._arrivals)
+        for group, behind in self._busy.items():
+            if behind:
+                self._busy[group] = deque(one for one in behind if one)
+        self._gone = 0
