@@ -728,6 +728,34 @@ async def test_a_task_that_is_cancelled_in_the_queue_never_runs() -> None:
 
 
 @in_loop
+async def test_who_has_left_the_queue_is_garbage_at_once_and_its_place_soon() -> None:
+    broker = QueueBroker(max_active=2)
+    turn = await broker.turn("a")
+    waiting = broker.submit(nothing, 1, group="a")
+    gc.disable()
+    try:
+        for n in range(1000):
+            if n == 500:
+                turn_of_none = await broker.turn()  # from here on they stand in line, not behind the group
+            task = broker.submit(nothing, n, group="a", timeout_s=1e6 if n % 2 else None)
+            reference = weakref.ref(task)
+            task.cancel()
+            del task
+            await asyncio.sleep(0)
+            assert reference() is None
+            behind = broker._turns._busy["a"]
+            assert behind is not None
+            assert len(behind) + len(broker._turns._arrivals) < 100
+            assert broker.queued == 1
+    finally:
+        gc.enable()
+    turn.ack()
+    turn_of_none.ack()
+    assert await waiting == 1
+    await broker.stop()
+
+
+@in_loop
 async def test_a_task_that_is_cancelled_while_running_may_clean_up() -> None:
     broker, steps = QueueBroker(), []
 
@@ -1295,6 +1323,7 @@ async def test_nothing_is_left_running_when_there_is_no_work() -> None:
     await settle()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert not broker._workers
+    assert broker._latest is None
     assert not broker._turns._busy
     reference = weakref.ref(broker)
     del broker
@@ -1405,6 +1434,56 @@ async def test_one_that_is_posted_and_cancels_itself_harms_no_other() -> None:
     async def cancelled() -> None:
         raise asyncio.CancelledError
 
+    async def cancels() -> None:  # and ends before it is told
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+
+    work = Work()
     async with QueueBroker(max_active=1) as broker:
-        broker.post(cancelled, group="a")
-        assert await broker.submit(nothing, 7, group="a") == 7
+        for function in (cancelled, cancels):
+            broker.post(function, group="a")
+            assert await broker.submit(nothing, 7, group="a") == 7
+            broker.post(function, group="a")
+            broker.post(work, function, group="a")
+            await settle()
+            assert work.running == {function}
+            await work.end(function)
+
+
+@in_loop
+async def test_what_was_posted_is_garbage_when_it_has_ended() -> None:
+    class Thing:
+        """Something with a weak reference."""
+
+    async def take(thing: Thing) -> None:
+        pass
+
+    broker, work = QueueBroker(max_active=1), Work()
+    things = [Thing() for _ in range(4)]
+    references = [weakref.ref(thing) for thing in things]
+    broker.post(lambda _: work(0), things.pop())
+    broker.post(take, things.pop())
+    broker.post(take, things.pop())
+    broker.post(work, things.pop())
+    broker.post(work, 1)
+    await settle()
+    assert all(reference() is not None for reference in references)
+    await work.end(0)
+    assert [reference() is None for reference in references] == [False, True, True, True]
+    await broker.stop(cancel=True)
+
+
+@in_loop
+async def test_what_is_posted_and_never_waits_leaves_the_loop_time_for_others() -> None:
+    broker, begun = QueueBroker(max_active=1, max_queued=100_000), []
+
+    async def begin(number: int) -> None:
+        begun.append(number)
+
+    for number in range(50_000):
+        broker.post(begin, number)
+    await settle()
+    assert len(begun) < 50_000  # more than the ten rounds of the loop were needed
+    await broker.drain()
+    assert begun == [*range(50_000)]

@@ -50,6 +50,7 @@ class QueueBroker:
         self._turns: Turns[Place | Posted] = Turns(max_active, max_queued)
         self._deadlines: Deadlines[Waiter[Any]] = Deadlines(self._refuse)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
+        self._latest: asyncio.Task[None] | None = None  # the worker that ran last
         self._drainers: set[asyncio.Future[None]] = set()
 
     @property
@@ -303,8 +304,7 @@ class QueueBroker:
             return
         turns, one, run, args = self._turns, self._workers[worker], None, None
         self._workers[worker] = None  # it keeps nothing that it has done with
-        left = pace = 1  # tasks until the clock is looked at: after 1, 2, 4 … of a burst
-        until = monotonic() + limits.BROKER_BURST_S
+        until = 0.0
         try:
             while one is not None:
                 group, run, args = one
@@ -320,14 +320,13 @@ class QueueBroker:
                     one = None if run._holds else turns.next(group)
                 if one is None or one[2] is None or worker.cancelling():
                     one = self._hand_on(worker, one)
-                left -= 1
-                if not left:
-                    if monotonic() > until:
-                        await asyncio.sleep(0)
-                        until, pace = monotonic() + limits.BROKER_BURST_S, 1
-                    elif pace < limits.BROKER_BURST_TASKS:
-                        pace *= 2
-                    left = pace
+                if self._latest is not worker:  # others ran meanwhile, so the loop has gone round
+                    self._latest, until = worker, 0.0
+                elif not until:
+                    until = monotonic() + limits.BROKER_BURST_S
+                elif monotonic() > until:
+                    await asyncio.sleep(0)
+                    until = 0.0
         finally:
             self._workers[worker] = one
             del one, run, args  # who keeps an error keeps this frame, and is not to keep others' tasks with it
@@ -343,6 +342,8 @@ class QueueBroker:
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
         one = self._workers.pop(worker)
+        if self._latest is worker:
+            self._latest = None
         if one is not None:  # cancelled before it began, by ``stop`` or by the end of the loop; or it ended the loop
             if one[2] is None:
                 one[1].cancel()

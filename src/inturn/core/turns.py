@@ -107,8 +107,15 @@ class Turns(Generic[W]):
         """Free the group's slot; who has it now, if anybody."""
         busy = self._busy
         if group is not None:
-            if (behind := busy[group]) and (one := self._first(behind)):
-                return one
+            behind = busy[group]
+            while behind:
+                one = behind.popleft()
+                if one:
+                    self._reach += 1
+                    if self._outside:
+                        self._let_in(one)
+                    return one
+                self._gone -= 1
             del busy[group]
         arrivals = self._arrivals
         while arrivals:
@@ -159,18 +166,6 @@ class Turns(Generic[W]):
         behind.append(one)
         self._reach -= 1
 
-    def _first(self, behind: deque[W]) -> W | None:
-        """The first of those set aside behind a group, who has its slot now."""
-        while behind:
-            one = behind.popleft()
-            if one:
-                self._reach += 1
-                if self._outside:
-                    self._let_in(one)
-                return one
-            self._gone -= 1
-        return None
-
     def _let_in(self, left: Sequence[Any]) -> None:
         """One who waited has left; if it was inside, the first from outside comes in."""
         let_in = self._outside.pop(id(left), None)
@@ -182,9 +177,10 @@ class Turns(Generic[W]):
     def _clean_up(self) -> None:
         """Throw out those who were withdrawn."""
         standing = len(self._arrivals)
-        self._arrivals = deque(one for one in self._arrivals if one)
+        for line in (self._arrivals, *self._busy.values()):
+            if line:
+                waiting = [one for one in line if one]
+                line.clear()
+                line.extend(waiting)
         self._reach -= standing - len(self._arrivals)
-        for group, behind in self._busy.items():
-            if behind:
-                self._busy[group] = deque(one for one in behind if one)
         self._gone = 0

@@ -1,0 +1,133 @@
+"""``Turns`` does what a list does that is searched from its beginning, however many are withdrawn."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inturn.core.errors import QueueFull
+from inturn.core.turns import Turns
+
+GROUPS = [None, "a", "a", "b", "c"]
+
+
+class Model:
+    """Everything is looked for from the beginning."""
+
+    def __init__(self, max_active: int, max_queued: int) -> None:
+        self.max_active, self.max_queued = max_active, max_queued
+        self.waiting: list[int] = []  # in the order of arrival
+        self.outside: list[int] = []
+        self.holds: dict[int, Hashable] = {}
+        self.groups: dict[int, Hashable] = {}
+
+    @property
+    def queued(self) -> int:
+        return len(self.waiting) - len(self.outside)
+
+    def may_go(self, number: int) -> bool:
+        group = self.groups[number]
+        return len(self.holds) < self.max_active and (group is None or group not in self.holds.values())
+
+    def leave(self, number: int) -> None:
+        self.waiting.remove(number)
+        if number in self.outside:
+            self.outside.remove(number)
+        elif self.outside:
+            del self.outside[0]
+
+    def next(self) -> int | None:
+        number = next(filter(self.may_go, self.waiting), None)
+        if number is not None:
+            self.leave(number)
+            self.holds[number] = self.groups[number]
+        return number
+
+
+arrivals = st.tuples(
+    st.sampled_from(["arrive"]),
+    st.sampled_from(GROUPS),
+    st.sampled_from(["enter", "wait", "put"]),
+    st.sampled_from([1, 3, 50]),
+)
+departures = st.tuples(
+    st.sampled_from(["withdraw", "withdraw", "next", "next", "clear"]),
+    st.none(),
+    st.integers(0, 1000),
+    st.sampled_from([1, 2, 100]),
+)
+
+
+@given(st.integers(1, 3), st.sampled_from([2, 5, 200]), st.lists(arrivals | departures, max_size=40))
+@settings(max_examples=300, deadline=None)
+def test_it_does_what_a_search_does(max_active: int, max_queued: int, steps: list[tuple[str, Any, Any, int]]) -> None:
+    turns, model = Turns[Any](max_active, max_queued), Model(max_active, max_queued)
+    places: dict[int, Any] = {}
+    told: list[int] = []
+    for what, group, how, times in steps:
+        for _ in range(times):
+            before = list(model.outside)
+            told.clear()
+            if what == "arrive":
+                _arrive(turns, model, places, told, group, how)
+            elif what == "withdraw" and (lists := [each for each in model.waiting if isinstance(places[each], list)]):
+                number = lists[how % len(lists)]
+                turns.withdraw(places[number])
+                model.leave(number)
+                assert places.pop(number) == []  # it keeps nothing alive
+            elif what == "next" and model.holds:
+                number = sorted(model.holds)[how % len(model.holds)]
+                one = turns.next(model.holds.pop(number))
+                assert (None if one is None else one[1]) == model.next()
+            elif what == "clear":
+                assert sorted(one[1] for one in turns.clear()) == sorted(model.waiting)
+                model.waiting.clear()
+                model.outside.clear()
+            assert (turns.active, turns.queued) == (len(model.holds), model.queued)
+            assert told == [each for each in before if each not in model.outside]
+            standing = [one for line in (turns._arrivals, *turns._busy.values()) for one in line or ()]
+            assert len(standing) <= 2 * len(model.waiting) + max_active + 33
+            assert turns._gone == standing.count([])
+
+
+def _arrive(
+    turns: Turns[Any], model: Model, places: dict[int, Any], told: list[int], group: Hashable, how: str
+) -> None:
+    number = len(model.groups)
+    model.groups[number] = group
+    one: Any = (group, number) if how == "enter" else [group, number]
+    places[number] = one
+    goes = model.may_go(number)
+    refused = not goes and model.queued >= model.max_queued
+    if goes:
+        assert not any(map(model.may_go, model.waiting))
+        model.holds[number] = group
+    elif not refused or how == "put":
+        model.waiting.append(number)
+        if refused:
+            model.outside.append(number)
+    if how == "enter":
+        if refused:
+            with pytest.raises(QueueFull):
+                turns.enter(one)
+        else:
+            assert turns.enter(one) is goes
+    elif turns.take(group):
+        assert goes
+    elif refused and how == "wait":
+        with pytest.raises(QueueFull):
+            turns.wait(one)
+    else:
+        assert not goes
+        assert turns.wait(one, (lambda: told.append(number)) if how == "put" else None) is refused
+
+
+@pytest.mark.parametrize("max_active", [1, 2])
+def test_a_group_without_a_hash_is_refused_at_once(max_active: int) -> None:
+    turns = Turns[Any](max_active, 10)
+    turns.take("a")
+    with pytest.raises(TypeError, match="unhashable"):
+        turns.enter(([], 1))
+    assert (turns.active, turns.queued) == (1, 0)
