@@ -110,7 +110,7 @@ BROKER_QUEUED: Final = 10_000
 
 BROKER_BURST_S: Final = 0.001
 """For how long a worker of a ``QueueBroker`` runs one task after the other before it lets the event loop see to
-others; tasks that wait for something do so by themselves."""
+others; tasks that wait for something do so by themselves. The first two of a burst do not count."""
 
 KEY_LOCK_S: Final = 60
 """How long an idempotency key is in progress, if the user does not say: after a crash nobody runs it for so long."""
