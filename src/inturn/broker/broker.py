@@ -110,7 +110,7 @@ class QueueBroker:
         return task
 
     def post(self, function: Callable[[*Args], Awaitable[object]], *args: *Args, group: Hashable = None) -> None:
-        """Run ``await function(*args)`` when it is its turn, and keep nothing of it: a third of the cost of ``submit``.
+        """Run ``await function(*args)`` when it is its turn, and keep nothing of it: less than half the cost of ``submit``.
 
         For many small tasks whose results nobody asks for. It has no deadline and cannot be cancelled but by ``stop``.
 
