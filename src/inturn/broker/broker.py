@@ -110,9 +110,10 @@ class QueueBroker:
         return task
 
     def post(self, function: Callable[[*Args], Awaitable[object]], *args: *Args, group: Hashable = None) -> None:
-        """Run ``await function(*args)`` when it is its turn, and keep nothing of it: less than half the cost of ``submit``.
+        """Run ``await function(*args)`` when it is its turn, and keep nothing of it.
 
-        For many small tasks whose results nobody asks for. It has no deadline and cannot be cancelled but by ``stop``.
+        For many small tasks whose results nobody asks for, at less than half the cost of ``submit``. It has no deadline
+        and cannot be cancelled but by ``stop``.
 
         Args:
             function: is called in an empty context.
