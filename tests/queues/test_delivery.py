@@ -1,10 +1,13 @@
 """The delivery rules, for every store."""
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import pytest
 from desk import Desk
 
 from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Want, Why
+from inturn.core.envelope import Draft, Want, Why
 
 DONE, EXPIRED, GONE = Verdict.DONE, Verdict.EXPIRED, Verdict.GONE
 
@@ -195,6 +198,63 @@ def test_a_message_moved_back_waits_for_what_is_in_flight(desk: Desk) -> None:
     assert desk.take() == []
     desk.ack(two)
     assert desk.take() == ["a1"]
+
+
+def _cancelled(desk: Desk) -> None:
+    desk.purge()
+    (sent,) = desk.send("a1", delay_ms=1_000)
+    desk.cancel(sent.sequence_number)
+
+
+def _removed(desk: Desk) -> None:
+    desk.remove()
+    desk.make("q")
+
+
+def _moved_by_a_receive(desk: Desk) -> None:
+    desk.make("q", dead_letter="dead", max_receives=1)
+    desk.purge()
+    desk.send("a1")
+    desk.receive(visibility_s=1)
+    desk.wait(1)
+    assert desk.take() == []
+
+
+def _retired(desk: Desk) -> None:
+    desk.make("q", retention_s=60)
+    desk.purge()
+    desk.send("a1")
+    desk.wait(60)
+    assert desk.take() == []
+
+
+def _rolled_back(desk: Desk) -> None:
+    desk.ack(*desk.receive())
+    with suppress(ZeroDivisionError), desk.store.transaction():
+        desk.store.send(desk.store.queues["q"], [Draft("a", group="a")], desk.now)
+        _ = 1 / 0
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        lambda desk: desk.ack(*desk.receive()),
+        lambda desk: desk.move("dead", *desk.read()),
+        lambda desk: desk.defer(*desk.receive()),
+        lambda desk: desk.purge(),
+        _cancelled,
+        _moved_by_a_receive,
+        _retired,
+        _removed,
+        _rolled_back,
+    ],
+)
+def test_a_group_that_was_emptied_in_any_way_goes_on(desk: Desk, empty: Callable[[Desk], object]) -> None:
+    desk.make("dead")
+    desk.send("a1")
+    empty(desk)
+    desk.send("a2", "a3")
+    assert desk.take(10) == ["a2", "a3"]
 
 
 def test_a_purge_takes_everything_and_gives_no_number_twice(desk: Desk) -> None:

@@ -34,9 +34,20 @@ class Stores(RuleBasedStateMachine):
         self.both("make", "q", dead_letter="dead", max_receives=2, visibility_timeout_s=3, dedup_window_s=7)
 
     def teardown(self) -> None:
-        for desk in self.desks:
-            desk.close()
-        self._directory.cleanup()
+        try:
+            self.all_comes_out()
+        finally:
+            for desk in self.desks:
+                desk.close()
+            self._directory.cleanup()
+
+    def all_comes_out(self) -> None:
+        """Whatever was done before, nothing is forgotten."""
+        for group in ("a", "b", "d"):
+            self.both("ask", group, Verb.RESUME)
+        self.both("wait", 20)
+        for queue in ("q", "dead"):
+            self.both("drain", queue=queue)
 
     def both(self, verb: str, *args: Any, **more: Any) -> Any:
         expected, found = (getattr(desk, verb)(*args, **more) for desk in self.desks)
@@ -71,6 +82,10 @@ class Stores(RuleBasedStateMachine):
     @rule(each=deliveries)
     def ack(self, each: tuple[str, Delivery]) -> None:
         self.both("ack", each[1], queue=each[0])
+
+    @rule(queue=QUEUES)
+    def drain(self, queue: str) -> None:
+        self.both("drain", queue=queue)
 
     @rule(each=deliveries, s=st.sampled_from([0, 0, 2]))
     def nack(self, each: tuple[str, Delivery], s: float) -> None:

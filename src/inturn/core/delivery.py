@@ -20,7 +20,7 @@ Who has a whole group for itself is in session.py.
 
 from collections.abc import Iterable
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from inturn.core.envelope import Why
 
@@ -98,6 +98,9 @@ class Verdict(Enum):
     """It is not scheduled any more: its time has come."""
 
 
+_DONE: Final = Verdict.DONE  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+
+
 def is_hidden(hold: Hold | None, now_ms: int) -> bool:
     """Whether a message is leased or delayed."""
     return hold is not None and hold.until_ms is not None and hold.until_ms > now_ms
@@ -161,7 +164,7 @@ def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
         is_late = change.act is Act.CANCEL and not is_scheduled(hold, now_ms)
         return Verdict.LATE if is_late else Verdict.DONE
     mine = held and hold is not None and hold.token == change.token
-    return Verdict.DONE if mine else Verdict.EXPIRED
+    return _DONE if mine else Verdict.EXPIRED
 
 
 def extended(hold: Hold | None, ms: int, now_ms: int) -> Hold:

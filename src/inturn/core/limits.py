@@ -77,6 +77,9 @@ EXPIRE_AT_ONCE: Final = 1_000
 HEADS_AT_ONCE: Final = 64
 """How many groups are looked up together by receives."""
 
+KNOWN_GROUPS: Final = 100_000
+"""How many groups a process remembers to have messages."""
+
 UNCOUNTED_MESSAGES: Final = 256
 """How many messages are sent at most before the row of their queue counts them."""
 

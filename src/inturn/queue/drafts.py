@@ -11,6 +11,9 @@ from inturn.core.envelope import Content, Draft
 from inturn.core.errors import InputError
 from inturn.core.message import group_text
 
+# Until Python 3.12 each look at a member of an enumeration takes 0.15 µs, a tenth of a draft.
+_TEXT, _BYTES, _JSON = Content.TEXT, Content.BYTES, Content.JSON
+
 
 def draft(
     body: Any,
@@ -52,7 +55,7 @@ def draft(
         msg = f"revision is {revision!r}; it is a whole number of at most 64 bits"
         raise InputError(msg)
     return Draft(
-        data if content is Content.BYTES else data.decode(),
+        data if content is _BYTES else data.decode(),
         content,
         None if group is None else _short("group", group_text(group)),
         revision,
@@ -64,10 +67,10 @@ def draft(
 
 def _encoded(body: Any) -> tuple[Content, bytes]:
     if isinstance(body, str):
-        return Content.TEXT, _utf8("body", body)
+        return _TEXT, _utf8("body", body)
     if isinstance(body, (bytes, bytearray, memoryview)):
-        return Content.BYTES, bytes(body)
-    return Content.JSON, _json(body, "body")
+        return _BYTES, bytes(body)
+    return _JSON, _json(body, "body")
 
 
 def _json(value: Any, what: str) -> bytes:

@@ -28,8 +28,11 @@ class Caller:
 
     def __init__(self, command: Command[Any] | None) -> None:
         self.command = command
-        if command is not None and command.wait_s:
-            self.until = time.monotonic() + command.wait_s
+
+    def come(self) -> None:
+        """From now on it waits."""
+        if self.command is not None and self.command.wait_s:
+            self.until = time.monotonic() + self.command.wait_s
 
     def value(self) -> Any:
         """The raw answer; or raise the error."""
@@ -72,7 +75,7 @@ class TaskCaller(LoopCaller):
     """A task, which awaits a future."""
 
     def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(command, loop)
+        self.command, self.loop = command, loop  # calls of super() would cost twice as much as all of it
         self.future: asyncio.Future[None] = loop.create_future()
 
     def told(self) -> None:
@@ -87,7 +90,7 @@ class PostedCaller(LoopCaller):
     def __init__(
         self, command: Command[Any], loop: asyncio.AbstractEventLoop, done: Callable[[Any, BaseException | None], None]
     ) -> None:
-        super().__init__(command, loop)
+        self.command, self.loop = command, loop
         self._answer = command.answer
         self._done = done
 

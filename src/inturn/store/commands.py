@@ -76,7 +76,8 @@ class Send(Command[T]):
     __slots__ = ("drafts",)
 
     def __init__(self, queue: str, answer: Callable[[list[Sent]], T], drafts: Sequence[Draft]) -> None:
-        super().__init__(queue, answer)
+        # As Command has it; a call of super() for each message would cost as much as the rest.
+        self.queue, self.answer, self.tx = queue, answer, None
         self.drafts: Final = drafts
 
     def run(self, store: Store, now_ms: int) -> list[Sent]:
@@ -90,7 +91,8 @@ class Settle(Command[T]):
     __slots__ = ("changes",)
 
     def __init__(self, queue: str, answer: Callable[[list[Verdict]], T], changes: Sequence[Change]) -> None:
-        super().__init__(queue, answer)
+        # As Command has it; a call of super() for each message would cost as much as the rest.
+        self.queue, self.answer, self.tx = queue, answer, None
         self.changes: Final = changes
 
     def run(self, store: Store, now_ms: int) -> list[Verdict]:

@@ -209,6 +209,7 @@ class Writer:
 
         Until then nobody leads for them, so if the loop ends before, whoever comes next does.
         """
+        caller.come()
         with self._mutex:
             if self._is_closed:
                 raise _closed()
@@ -228,6 +229,7 @@ class Writer:
 
     def _enter(self, caller: Caller) -> bool:
         """Come in; whether nobody leads, so that the caller does, or the helper for it."""
+        caller.come()
         with self._mutex:
             if self._is_closed:
                 raise _closed()

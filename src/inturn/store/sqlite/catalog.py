@@ -30,14 +30,19 @@ class Catalog(Statements):
         self._counted: dict[str, QueueInfo] = {}
         self._written: dict[int, int] = {}  # the last sequence number that is in a queue's row
 
-    def look(self) -> None:
-        """A transaction has begun: see whether another connection has written since the last one."""
+    def look(self) -> bool:
+        """A transaction has begun: whether what is known is of no use, and was read again.
+
+        It is not if another connection has written since the last transaction, or if that was rolled back.
+        """
         (version,) = self.connection.execute("pragma data_version").fetchone()
-        if version != self._version:
-            self._version = version
-            rows = self._all("queues", limits.SEQUENCE_BITS)
-            self.queues = {row[1]: _info(*row) for row in rows}
-            self._written = {number: last for number, *_, last, _, _ in rows}
+        if version == self._version:
+            return False
+        self._version = version
+        rows = self._all("queues", limits.SEQUENCE_BITS)
+        self.queues = {row[1]: _info(*row) for row in rows}
+        self._written = {number: last for number, *_, last, _, _ in rows}
+        return True
 
     def sent(self, info: QueueInfo) -> None:
         """Messages have been put at the end of a queue."""

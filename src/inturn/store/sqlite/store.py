@@ -4,8 +4,9 @@ import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from inturn.core import dedup, limits, session
 from inturn.core.delivery import Hold
@@ -26,6 +27,8 @@ from inturn.store.sqlite.deliveries import entry_of, hold_of
 from inturn.store.sqlite.keys import Keys
 from inturn.store.sqlite.pipelines import Pipelines
 from inturn.store.sqlite.sessions import Sessions
+
+_IS_NO_DUPLICATE: Final = False
 
 
 class SqliteStore(Sessions):
@@ -56,7 +59,8 @@ class SqliteStore(Sessions):
         try:
             self.connection.execute("begin immediate")
             reach("in transaction")
-            self.catalog.look()
+            if self.catalog.look():
+                self.nonempty.clear()
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -89,6 +93,7 @@ class SqliteStore(Sessions):
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Make, change or remove a queue."""
+        self.nonempty.clear()
         self.catalog.save(name, info, purge=purge)
 
     # --- sending ---
@@ -125,12 +130,25 @@ class SqliteStore(Sessions):
         self._do_each("add_message", messages)
         self._do_each("set_hold", holds)
         self._do_each("ready", singles)
-        self._do_each("ready_if_first", [(head, number, group) for group, head in heads.items() if head])
+        self._do_each("ready_if_first", self._firsts(number, heads))
         added = len(messages) + len(plain) + len(known)
         queue.last += added
         queue.depth += added
         self.catalog.sent(queue)
         return sent
+
+    def _firsts(self, queue: int, heads: dict[str, int]) -> list[tuple[int, int, str]]:
+        """Of what was sent to each group the first, if it may be the group's head; 0 is one that is delayed."""
+        nonempty = self.nonempty
+        if len(nonempty) > limits.KNOWN_GROUPS:
+            nonempty.clear()
+        firsts = []
+        for group, head in heads.items():
+            if (queue, group) not in nonempty:
+                nonempty.add((queue, group))
+                if head:
+                    firsts.append((head, queue, group))
+        return firsts
 
     # --- deduplication ---
 
@@ -143,7 +161,7 @@ class SqliteStore(Sessions):
         ]
         wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
         if self._are_new(queue, wanted, now_ms):
-            return [Sent(number, duplicate=False) for number in range(last + 1, last + 1 + len(drafts))]
+            return list(map(Sent._make, zip(range(last + 1, last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE))))
         sent: list[Sent] = []
         known: dict[tuple[str, str], dedup.Remembered] = {}
         for key in keys:
