@@ -3,19 +3,26 @@
 import datetime as dt
 import json
 import re
+import signal
+import time
 from collections import Counter
 from dataclasses import replace
 
+import msgspec
 import pytest
+
+import inturn
 
 pytest.importorskip("pyarrow", reason="the demo's data are read with pyarrow, from the extra [demo]")
 pytest.importorskip("matplotlib", reason="the demo's picture is drawn with matplotlib, from the extra [demo]")
 
-from inturn.core.errors import SetupError
+from inturn.core.errors import InturnError, SetupError
 from inturn.core.fold import Counts
-from inturn.demo import delivery, flights, naive, page, picture, run
+from inturn.demo import crash, delivery, flights, naive, page, picture, producer, run
+from inturn.demo.course import course
+from inturn.demo.engines import Differences, Engine, differences
 from inturn.demo.pipeline import aircraft
-from inturn.demo.result import DISTINCT, INTURN, NAIVE, Example, Knot, Result, choose_knot
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, Example, Kill, Knot, Result, choose_knot
 
 WHEN = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 RIGHT = naive.Answer("LAX", 1, 300, 0)
@@ -31,16 +38,38 @@ def sent(legs):
     return delivery.deliver(flights.events(legs), flights.strays(legs))
 
 
+@pytest.fixture(scope="module")
+def rows(sent):
+    """All messages as they are due, with their places."""
+    posts = sorted((post for posts in sent.producers.values() for post in posts), key=lambda post: post.due_s)
+    return [post.body | {"offset": offset} for offset, post in enumerate(posts)]
+
+
 def result(**changes):
     steps = [
         Counts(received=5, applied=2, duplicate=1, held=1, rejected={"invalid": 1}),
         Counts(received=1, released=1, applied=2),
     ]
-    wrong = {name: naive.Wrong(0, 0, 0, 0, 0) for name in (NAIVE, DISTINCT, INTURN)}
+    wrong = {name: naive.Wrong(0, 0, 0, 0, 0) for name in (NAIVE, DISTINCT, SPARK, PROCESS)}
     truth = flights.Truth("LAX", 1, 300)
-    example = Example("N1", truth, dict.fromkeys(wrong, RIGHT))
-    knot = Knot("N1", ["left JFK for LAX, 1 Jan", "landed LAX, 1 Jan"], [2, 1, 2])
-    made = Result(6, 1, 1, 1, 1, "N1", 1, steps, 1, 1, wrong, knot, [example])
+    made = Result(
+        messages=6,
+        aircraft=1,
+        producers={"UA": 4, "others": 2},
+        late=1,
+        twice=1,
+        contradicted="N1",
+        kill=Kill(2, 1, 1),
+        steps=steps,
+        process=Counts(received=6, applied=4, duplicate=1, rejected={"invalid": 1}),
+        differences=Differences(0, 0, 0, 0),
+        outputs=1,
+        landings=1,
+        wrong=wrong,
+        course=course(1.0, {"UA": [dt.datetime.fromtimestamp(2, dt.UTC)]}, [2.1], [("1970-01-01T00:00:04Z", 1.0)], 3.5),
+        knot=Knot("N1", ["left JFK for LAX, 1 Jan", "landed LAX, 1 Jan"], [2, 1, 2]),
+        examples=[Example("N1", truth, dict.fromkeys(wrong, RIGHT))],
+    )
     return replace(made, **changes)
 
 
@@ -77,37 +106,85 @@ def test_revisions_have_no_holes_and_a_landing_follows_its_departure(legs):
 def test_a_delivery_is_the_same_every_time_and_another_with_another_seed(legs, sent):
     events, strays = flights.events(legs), flights.strays(legs)
     assert delivery.deliver(events, strays) == sent
-    assert delivery.deliver(events, strays, seed=1).rows != sent.rows
+    assert delivery.deliver(events, strays, seed=1).producers != sent.producers
 
 
-def test_the_network_loses_nothing_and_contradicts_itself_once(legs, sent):
-    assert [row["offset"] for row in sent.rows] == list(range(len(sent.rows)))
-    bodies = Counter(tuple(value for name, value in row.items() if name != "offset") for row in sent.rows)
+def test_the_network_loses_nothing_and_contradicts_itself_once(legs, sent, rows):
+    bodies = Counter(tuple(value for name, value in row.items() if name != "offset") for row in rows)
     events = len(flights.events(legs)) + len(flights.strays(legs))
     assert len(bodies) == events + 1
     assert sum(bodies.values()) == events + 1 + sent.twice
+    twofold = [row for row in rows if (row["tail"], row["dest"]) == (sent.contradicted, "BOS")]
     places = Counter((body[0], body[1]) for body in bodies if body[0] is not None)
-    assert [place for place, contents in places.items() if contents > 1] == [(sent.contradicted, places_of(sent))]
+    assert [place for place, contents in places.items() if contents > 1] == [
+        (sent.contradicted, twofold[0]["revision"])
+    ]
 
 
-def places_of(sent):
-    return next(row["revision"] for row in sent.second if (row["tail"], row["dest"]) == (sent.contradicted, "BOS"))
+def test_all_messages_of_an_aircraft_come_from_one_producer_in_the_order_of_their_times(sent):
+    senders = {}
+    for name, posts in sent.producers.items():
+        times = [post.due_s for post in posts]
+        assert times == sorted(times)
+        assert 0 <= times[0] <= times[-1] <= delivery.SENDING_S
+        for post in posts:
+            senders.setdefault(post.body["tail"], set()).add(name)
+    senders.pop(None)
+    assert all(len(names) == 1 for names in senders.values())
+    assert min(Counter(name for (name,) in senders.values()).values()) > 100
 
 
-def test_the_pure_timeline_over_the_delivery_is_the_truth(legs, sent):
-    first = aircraft.replay(sent.first)
-    second = aircraft.replay(sent.second, after=first)
+def test_the_pure_timeline_over_the_delivery_is_the_truth(legs, sent, rows):
+    half = len(rows) // 2
+    first = aircraft.replay(rows[:half])
+    second = aircraft.replay(rows[half:], after=first)
     truth = flights.truth(legs)
     answers = {
         tail: naive.Answer(state.location, state.legs, state.minutes, state.phantoms)
         for tail, state in second.states.items()
     }
     assert naive.compare(truth, answers) == naive.Wrong(0, 0, 0, 0, 0)
-    assert first.counts.held == second.counts.released > sent.missing
-    assert second.counts.rejected["conflict"] == 1
+    assert first.counts.held == second.counts.released > 0
+    assert first.counts.rejected.get("conflict", 0) + second.counts.rejected.get("conflict", 0) == 1
     assert first.counts.rejected["invalid"] + second.counts.rejected["invalid"] >= 24
     assert second.counts.held == 0
     assert len(second.outputs) == sum(true.legs for true in truth.values())
+
+
+def test_a_producer_sends_each_message_once_in_its_order_and_not_before_it_is_due(sent, tmp_path):
+    posts = [producer.Post(post.due_s / 30, post.body) for post in sent.producers["DL"][:500]]
+    delivery.write(posts, tmp_path / "DL.jsonl")
+    began = time.time()
+    with inturn.open(tmp_path / "f.db") as db:
+        queue = db.queue("flights")
+        producer.send(f"{tmp_path}/f.db#flights", tmp_path / "DL.jsonl", began)
+        messages = queue.peek(1_000)
+    assert [msgspec.convert(each.body, flights.FlightEvent) for each in messages] == [
+        msgspec.convert(post.body, flights.FlightEvent) for post in posts
+    ]
+    assert {(each.group, each.revision) for each in messages} == {
+        (post.body["tail"], post.body["revision"]) for post in posts
+    }
+    assert {each.attributes["airline"] for each in messages} == {"DL"}
+    for message, post in zip(messages, posts, strict=True):
+        assert message.sent_at.timestamp() - began > post.due_s - 0.002, "the queue's clock has milliseconds"
+
+
+def test_a_process_that_ends_otherwise_than_it_should_is_told_with_what_it_said(tmp_path):
+    with crash.Processes(tmp_path / "log") as processes:
+        lost = processes.producer(f"{tmp_path}/no.db#flights", tmp_path / "DL.jsonl", 0)
+        with pytest.raises(InturnError, match=r"ended with 1, not with 0(.|\n)*DL\.jsonl"):
+            processes.wait_for_end(lost)
+
+
+def test_no_process_outlives_the_block(sent, tmp_path):
+    delivery.write(sent.producers["DL"], tmp_path / "DL.jsonl")
+    with inturn.open(tmp_path / "f.db") as db:
+        db.queue("flights")
+    with crash.Processes(tmp_path / "log") as processes:
+        slow = processes.producer(f"{tmp_path}/f.db#flights", tmp_path / "DL.jsonl", time.time() + 3600)
+        assert slow.poll() is None
+    assert slow.returncode == -signal.SIGKILL
 
 
 def test_the_handler_sees_a_phantom_if_it_is_fed_out_of_turn():
@@ -135,19 +212,46 @@ def test_an_aircraft_is_wrong_once_however_many_of_its_answers_are(answers, wron
     assert naive.compare({"N1": flights.Truth("LAX", 1, 300)}, answers) == wrong
 
 
-def test_the_most_tangled_aircraft_is_chosen(legs, sent):
-    chosen = choose_knot(sent.rows, list(flights.truth(legs)))
+def test_the_most_tangled_aircraft_is_chosen(legs, rows):
+    events = [msgspec.convert(row, flights.FlightEvent) for row in rows if row["tail"]]
+    chosen = choose_knot(events, list(flights.truth(legs)))
     first = list(dict.fromkeys(chosen.arrivals))
     assert first != sorted(first)
     assert len(chosen.arrivals) > len(chosen.labels)
     assert sorted(first) == list(range(1, len(chosen.labels) + 1))
 
 
-def test_a_result_is_good_only_if_everything_is_right():
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outputs": 2},
+        {"messages": 7},
+        {"steps": [Counts(received=1)]},
+        {"steps": [Counts(received=6, applied=5, held=1)]},
+        {"process": Counts(received=6, applied=5)},
+        {"differences": Differences(0, 0, 0, 1)},
+        {"wrong": result().wrong | {SPARK: naive.Wrong(1, 1, 0, 0, 0)}},
+        {"wrong": result().wrong | {PROCESS: naive.Wrong(1, 0, 0, 0, 1)}},
+    ],
+)
+def test_a_result_is_good_only_if_everything_is_right(changes):
     assert result().good
-    assert not result(outputs=2).good
-    assert not result(steps=[Counts(received=1)]).good
-    assert not result(wrong={INTURN: naive.Wrong(1, 1, 0, 0, 0)}).good
+    assert not result(**changes).good
+
+
+def test_what_differs_between_engines_is_counted():
+    counts = Counts(received=3, applied=1, duplicate=1, rejected={"invalid": 1})
+    one = Engine({"N1": ("open", 1), "N2": ("open", 2)}, {"e1": 1, "e2": 2}, Counter([(None, "invalid")]), counts)
+    same = replace(one, counts=Counts(received=3, released=2, applied=1, stale=1, held=2, rejected={"invalid": 1}))
+    assert differences(one, same) == Differences(0, 0, 0, 0)
+    other = Engine({"N1": ("open", 2)}, {"e1": 2, "e3": 2}, Counter({("N1", "conflict"): 2}), Counts(received=4))
+    assert differences(one, other) == Differences(2, 3, 3, 3)
+
+
+def test_the_course_counts_from_the_beginning():
+    found = result().course
+    assert (found.producers, found.process) == ({"UA": [0, 0, 1]}, [0, 0, 1])
+    assert (found.steps, found.killed_s) == ([(2.0, 3.0)], 2.5)
 
 
 def test_the_page_carries_its_picture_and_needs_no_network(tmp_path):
@@ -164,10 +268,10 @@ def test_the_page_carries_its_picture_and_needs_no_network(tmp_path):
 def test_a_second_run_deletes_what_the_first_made_and_nothing_else(tmp_path):
     run.prepare(tmp_path)
     (tmp_path / run.STORE).mkdir()
-    (tmp_path / run.FIRST).touch()
+    (tmp_path / run.DATABASE).touch()
     (tmp_path / "mine.txt").touch()
     run.prepare(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [run.MARK, "mine.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [run.MARK, "mine.txt", run.PRODUCERS]
 
 
 def test_files_that_no_demo_made_are_left_alone(tmp_path):

@@ -6,38 +6,30 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the demo's picture is drawn with matplotlib, from the extra [demo]")
 
-from inturn.demo import run
-from inturn.demo.result import DISTINCT, INTURN, NAIVE
+from inturn.demo import crash, run
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK
 
 pytestmark = pytest.mark.spark
 
 
-def test_the_demo_puts_every_aircraft_right_where_the_last_write_does_not(spark, tmp_path, capsys):
+def test_every_aircraft_is_right_on_spark_which_is_killed_and_in_process(spark, tmp_path, capsys):
     run.main(tmp_path / "demo", json=True, spark=spark)
     shown = json.loads(capsys.readouterr().out)
     assert shown["good"]
     wrong = {name: counts["aircraft"] for name, counts in shown["wrong"].items()}
-    assert wrong[NAIVE] > wrong[DISTINCT] > wrong[INTURN] == 0
-    first, second = shown["steps"]
-    assert first["held"] == second["released"] > 0 == second["held"]
-    assert shown["waiting"] > 0
-    assert second["rejected"]["conflict"] == 1
-    received = first["received"] + second["received"]
-    assert received == shown["messages"]
-    for step in (first, second):
-        went = step["applied"] + step["duplicate"] + step["stale"] + step["held"] + sum(step["rejected"].values())
-        assert step["received"] + step["released"] == went
-    assert shown["outputs"] == shown["landings"]
-    for name in (run.PICTURE, run.PAGE, run.FIRST, run.SECOND, run.STORE):
+    assert wrong == {NAIVE: 949, DISTINCT: 487, SPARK: 0, PROCESS: 0}, "the docs say so"
+    assert sum(shown["producers"].values()) == shown["messages"] == 25_533
+    assert shown["outputs"] == shown["landings"] == 12_118
+    assert shown["differences"] == {"states": 0, "outputs": 0, "rejected": 0, "counts": 0}
+    steps = shown["steps"]
+    assert shown["kill"]["step"] == crash.KILLED_STEP <= len(steps)
+    assert shown["kill"]["again"] == steps[crash.KILLED_STEP - 1]["received"] > 0
+    died, ends = shown["course"]["killed_s"], [end for _, end in shown["course"]["steps"]]
+    assert ends[crash.KILLED_STEP - 2] < died < ends[crash.KILLED_STEP - 1]
+    for each in (*steps, shown["process"]):
+        went = each["applied"] + each["duplicate"] + each["stale"] + each["held"] + sum(each["rejected"].values())
+        assert each["received"] + each["released"] == went
+    assert shown["process"]["rejected"] == {"invalid": 24, "conflict": 1}
+    for name in (run.PICTURE, run.PAGE, run.DATABASE, run.STORE):
         assert (tmp_path / "demo" / name).exists()
     assert spark.range(1).count() == 1, "the caller's session is left running"
-
-
-def test_a_demo_that_is_killed_in_the_middle_comes_to_the_same(spark, tmp_path, capsys):
-    run.main(tmp_path / "demo", json=True, spark=spark, crash=True)
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["good"]
-    assert shown["wrong"][INTURN]["aircraft"] == 0
-    assert len(shown["steps"]) == 6
-    assert sum(step["received"] for step in shown["steps"]) == shown["messages"]
-    assert shown["outputs"] == shown["landings"]

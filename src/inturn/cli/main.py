@@ -56,17 +56,14 @@ def _main(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the messages, the store and the pictures go.")] = Path("demo"),
-    crash: Annotated[
-        bool, typer.Option("--crash", help="As a stream whose process is really killed in the middle.")
-    ] = False,
+    out: Annotated[Path, typer.Option(help="Where the queue, the store and the pictures go.")] = Path("demo"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
-    """Two weeks of real flights, delivered as a real network would, put in order on Spark."""
+    """Two weeks of real flights, sent badly to a queue, put in order by a Spark that is killed, and in process."""
     with told():
         from inturn.demo.run import main
 
-        if not main(out, json=as_json, crash=crash).good:
+        if not main(out, json=as_json).good:
             raise typer.Exit(1)
 
 

@@ -1,67 +1,115 @@
-"""``inturn demo --crash``: the deliveries as a stream whose process is killed in the middle, and started again.
+"""The processes of the demo: producers that send, and a Spark that streams from the queue until it is killed.
 
-The kill is real: SIGKILL to the driver between writing a step's files and committing it, the worst moment there is.
+The kill is real: SIGKILL to the driver between writing a step's files and committing it, the worst moment there is,
+and to all that it has started.
 """
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
 from inturn.core.errors import InturnError
-from inturn.core.fold import Counts
-from inturn.demo.delivery import Delivery, Row, write
+from inturn.demo.pipeline import aircraft
 
 if TYPE_CHECKING:
-    from inturn.demo.run import Part
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-STREAM, CHECKPOINT = "stream", "checkpoint"
-FILES = 3
-"""Into how many files each delivery is cut; a file is a micro-batch."""
-KILLED_AT = "before commit@4"
-"""The fourth step, the first of the second delivery."""
+Process = subprocess.Popen[bytes]
+
+KILLED_STEP: Final = 3
+STEP_ROWS: Final = 4_000
+BUCKETS: Final = 4  # few messages: more tasks would cost more than they win
+LIMIT_S: Final = 300  # for whatever is waited for
+
+# Only the driver, not the process beside it that asks the queue: its transactions have points of this name too.
+_DYING: Final = (
+    "import sys; from inturn.faults import kill_at; from inturn.cli import app; "
+    f"kill_at('before commit@{KILLED_STEP}'); app()"
+)
 
 
-def stream(sent: Delivery, out: Path, store: str, buckets: int, part: "Part") -> list[Counts]:
-    """Stream the deliveries, kill the driver in the middle, and start it again on what it left.
+class Processes:
+    """Processes that end with the ``with`` block, however it ends.
 
-    Returns:
-        Where the messages of each step went.
-
-    Raises:
-        InturnError: if the stream ended otherwise than it should.
+    Args:
+        log: the file for what they say.
     """
-    from inturn.spark.tables.manifest import Store
 
-    folder = out / STREAM
-    folder.mkdir()
-    for number, rows in enumerate([*_cut(sent.first), *_cut(sent.second)], start=1):
-        path = folder / f"{number:02d}.parquet"
-        write(rows, path)
-        os.utime(path, (number, number))  # Spark takes the oldest first
-    command = [sys.executable, "-m", "inturn.cli", "run", "inturn.demo.pipeline:aircraft", "--stream", "--json"]
-    command += ["--from", str(folder), "--files", "1", "--trigger", "available now", "--buckets", str(buckets)]
-    command += ["--store", store, "--checkpoint", str(out / CHECKPOINT), "--master", "local[2]"]
-    with part("inturn, a stream: killed in its fourth step (kill -9), before the commit"):
-        _run(command, -signal.SIGKILL, INTURN_KILL_AT=KILLED_AT)
-    with part("inturn, the same command again: it goes on where it was"):
-        _run(command, 0)
-    opened = Store(store)
-    return [Counts(**opened.manifest(step).counts) for step in opened.steps()]
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._running: list[Process] = []
+        self._scratch = tempfile.TemporaryDirectory(prefix="inturn-demo-", ignore_cleanup_errors=True)
+
+    def __enter__(self) -> Self:
+        """As it is."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill what still runs."""
+        for process in self._running:
+            _kill(process)
+            process.wait()
+        self._scratch.cleanup()
+
+    def stream(self, source: str, store: Path, checkpoint: Path) -> Process:
+        """``inturn run --stream``: the pipeline on Spark over a queue, until it is killed in its third step."""
+        command = ["-c", _DYING, "run", "inturn.demo.pipeline:aircraft", "--stream", "--from", source]
+        command += ["--store", str(store), "--checkpoint", str(checkpoint), "--master", "local[2]"]
+        return self._start(*command, "--rows", str(STEP_ROWS), "--buckets", str(BUCKETS))
+
+    def producer(self, source: str, file: Path, began: float) -> Process:
+        """A producer; see :mod:`inturn.demo.producer`."""
+        return self._start("-m", "inturn.demo.producer", source, str(file), str(began))
+
+    def _start(self, *arguments: str) -> Process:
+        # What is killed cannot tidy up, so its temporary files are where we can; Spark has a variable of its own.
+        scratch = dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), self._scratch.name)
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own commands
+                [sys.executable, *arguments],
+                stdout=log,
+                stderr=log,
+                env=os.environ | scratch,
+                start_new_session=True,  # a group of its own, which is ended with all that it has started
+            )
+        self._running.append(process)
+        return process
+
+    def wait_for_end(self, process: Process, expected: int = 0) -> None:
+        """Wait for the end of a process, and end all that it has started.
+
+        Raises:
+            InturnError: if it ended otherwise than it should.
+        """
+        try:
+            found = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            found = None
+        if found != expected:
+            said = self._log.read_text(errors="replace")[-2000:]
+            msg = f"{process.args!r} ended with {found}, not with {expected}; the end of {self._log}: {said}"
+            raise InturnError(msg)
+        _kill(process)
 
 
-def _cut(rows: Sequence[Row]) -> list[Sequence[Row]]:
-    size = -(-len(rows) // FILES)
-    return [rows[at : at + size] for at in range(0, len(rows), size)]
+def _kill(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
-def _run(command: list[str], expected: int, **variables: str) -> None:
-    done = subprocess.run(  # noqa: S603 - our own command
-        command, env={**os.environ, **variables}, capture_output=True, text=True, check=False
-    )
-    if done.returncode != expected:
-        msg = f"the stream ended with {done.returncode}, not {expected}: {done.stderr[-2000:]}"
-        raise InturnError(msg)
+def go_on(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> "StreamingQuery":
+    """The same stream again, on what the killed one has left."""
+    import inturn.spark
+    from inturn.spark.source.command import queue_messages
+
+    df = queue_messages(spark, aircraft, source, streaming=True, rows=STEP_ROWS)
+    return inturn.spark.stream(aircraft, df, store=store, checkpoint=checkpoint, buckets=BUCKETS)

@@ -1,18 +1,20 @@
 """What a network does to messages on their way: the same flights, out of order, twice, late and one with other content.
 
-Everything is drawn from one seed, so a demo that is run again shows the same.
+An aircraft numbers its messages, and its airline passes them on. What each airline sends, and when, is drawn from one
+seed, so that every run has the same messages of an aircraft in the same order; how the airlines mix is left to chance.
 """
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from inturn.demo.flights import FlightEvent
+from inturn.demo.producer import Post
 
 Row = dict[str, Any]
 
@@ -20,35 +22,28 @@ SEED = 2013
 JITTER_MINUTES = 90  # every message is under way for up to so long, so neighbours change places
 LATE_SHARE, LATE_HOURS = 0.05, (1, 24)
 TWICE_SHARE, TWICE_HOURS = 0.05, 36
-FIRST_SHARE = 0.8  # of the messages that get through come with the first delivery
-MISSING = 40  # messages that were sent before the first delivery was cut and came after it
+AIRLINES, OTHERS = ("UA", "B6", "EV", "DL"), "others"  # half of the flights are of four airlines
 ELSEWHERE = "BOS"  # where the contradicting copy says that its flight landed
+SENDING_S = 15  # the two weeks pass in so many seconds
+
+_Due = tuple[datetime, Row]
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """The messages as they come in, in two batches; ``offset`` is the place of each in the delivery.
+    """What the producers have to send.
 
     Attributes:
-        first: rows up to the cut.
-        second: rows after it, the missing ones among them.
-        late: how many messages were held up for hours.
-        twice: how many were delivered twice.
-        missing: how many should have been in the first batch and came in the second.
-        contradicted: the tail number of which one revision came twice with different content.
+        producers: of each airline its messages, in the order in which they are due.
+        late: how many messages are held up for hours.
+        twice: how many are sent twice.
+        contradicted: the tail number of which one revision is sent twice with different content.
     """
 
-    first: list[Row]
-    second: list[Row]
+    producers: dict[str, list[Post]]
     late: int
     twice: int
-    missing: int
     contradicted: str
-
-    @property
-    def rows(self) -> list[Row]:
-        """Every message in the order of arrival."""
-        return self.first + self.second
 
 
 def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: int = SEED) -> Delivery:
@@ -63,68 +58,41 @@ def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: 
     rows = [*map(msgspec.structs.asdict, events), *strays]
     rows.sort(key=lambda row: (row["at"], row["flight"], row["type"]))
     late = twice = 0
-    sent = []
+    due: list[_Due] = []
     for row in rows:
         minutes = chance.uniform(0, JITTER_MINUTES)
         if chance.random() < LATE_SHARE:
             late += 1
             minutes += chance.uniform(*LATE_HOURS) * 60
-        sent.append((row["at"] + timedelta(minutes=minutes), row))
+        due.append((row["at"] + timedelta(minutes=minutes), row))
         if chance.random() < TWICE_SHARE:
             twice += 1
             again = minutes + chance.uniform(0, TWICE_HOURS * 60)
-            sent.append((row["at"] + timedelta(minutes=again), row))
-    arrived = [row for _, row in sorted(sent, key=lambda each: each[0])]
-    cut = int(len(arrived) * FIRST_SHARE)
-    first, second, missing = _lose(arrived[:cut], arrived[cut:], chance)
-    contradicted = _contradict(first, second, chance)
-    everything = [row | {"offset": offset} for offset, row in enumerate(first + second)]
-    return Delivery(everything[: len(first)], everything[len(first) :], late, twice, missing, contradicted)
+            due.append((row["at"] + timedelta(minutes=again), row))
+    contradicted = _contradict(due, chance)
+    due.sort(key=lambda each: each[0])
+    return Delivery(_by_airline(due), late, twice, contradicted)
 
 
-def _lose(first: list[Row], second: list[Row], chance: random.Random) -> tuple[list[Row], list[Row], int]:
-    """Move some messages, every copy of them, from the first batch to places in the second."""
-    lost = chance.sample([row for row in first if row["tail"] is not None], min(MISSING, len(first) // 10))
-    names = {_place(row) for row in lost}
-    moved = [row for row in first if _place(row) in names]
-    kept = [row for row in first if _place(row) not in names]
-    joined = list(second)
-    for row in moved:
-        joined.insert(chance.randint(0, len(joined)), row)
-    return kept, joined, len(names)
+def _contradict(due: list[_Due], chance: random.Random) -> str:
+    """Let one landing be told again a day later, with another airport: a conflict, of which the first is taken."""
+    first, row = chance.choice([each for each in due if each[1]["type"] == "landed" and each[1]["dest"] != ELSEWHERE])
+    due.append((first + timedelta(days=1), row | {"dest": ELSEWHERE, "minutes": 45}))
+    return str(row["tail"])
 
 
-def _contradict(first: list[Row], second: list[Row], chance: random.Random) -> str:
-    """Put one landing of the first batch into the second again, with another airport: a conflict."""
-    landings = [row for row in first if row["type"] == "landed" and row["dest"] != ELSEWHERE]
-    copied = {_place(row) for row in second}
-    original = chance.choice([row for row in landings if _place(row) not in copied])
-    second.insert(chance.randint(0, len(second)), original | {"dest": ELSEWHERE, "minutes": 45})
-    return str(original["tail"])
+def _by_airline(due: Sequence[_Due]) -> dict[str, list[Post]]:
+    """Each airline's own messages; an aircraft that has flown for two belongs to the first."""
+    first, last = due[0][0], due[-1][0]
+    airlines: dict[str, str] = {}
+    producers: dict[str, list[Post]] = {name: [] for name in (*AIRLINES, OTHERS)}
+    for at, row in due:
+        flies_for = row["flight"][:2] if row["flight"][:2] in AIRLINES else OTHERS
+        airline = flies_for if row["tail"] is None else airlines.setdefault(row["tail"], flies_for)
+        producers[airline].append(Post((at - first) / (last - first) * SENDING_S, row))
+    return producers
 
 
-def _place(row: Row) -> tuple[Any, Any]:
-    return row["tail"], row["revision"]
-
-
-def write(rows: Sequence[Row], path: Path) -> None:
-    """Write messages as a Parquet file, with their types as columns."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    instant = pa.timestamp("us", tz="UTC")
-    schema = pa.schema(
-        {
-            "offset": pa.int64(),
-            "tail": pa.string(),
-            "revision": pa.int64(),
-            "type": pa.string(),
-            "flight": pa.string(),
-            "origin": pa.string(),
-            "dest": pa.string(),
-            "scheduled": instant,
-            "at": instant,
-            "minutes": pa.int64(),
-        }
-    )
-    parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), path)
+def write(posts: Sequence[Post], path: Path) -> None:
+    """Write down what a producer has to send, a line of JSON for each message."""
+    path.write_bytes(msgspec.json.Encoder().encode_lines(posts))

@@ -98,7 +98,7 @@ def without_copies(messages: "DataFrame") -> "DataFrame":
     return messages.groupBy(*content).agg(F.min("offset").alias("offset"))
 
 
-def answers(states: "DataFrame", group: str = "tail") -> dict[str, Answer]:
-    """Collect a table of states, one row per aircraft."""
-    rows = states.select(group, "location", "legs", "minutes", "phantoms").collect()
+def answers(states: "DataFrame") -> dict[str, Answer]:
+    """Collect a table with one row per aircraft."""
+    rows = states.select("tail", "location", "legs", "minutes", "phantoms").collect()
     return {tail: Answer(*values) for tail, *values in rows}

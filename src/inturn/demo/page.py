@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inturn.demo.naive import LAST_WRITE, WITHOUT_COPIES
-from inturn.demo.result import DISTINCT, INTURN, NAIVE, REASONS, Result
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, Result
 
 
 def render(result: Result, picture: bytes, hints: Sequence[str]) -> str:
@@ -25,7 +25,8 @@ def render(result: Result, picture: bytes, hints: Sequence[str]) -> str:
         result=result,
         naive=result.wrong[NAIVE],
         distinct=result.wrong[DISTINCT],
-        inturn=result.wrong[INTURN],
+        inturn=result.wrong[SPARK],
+        engines={SPARK: result.spark, PROCESS: result.process},
         reasons=REASONS,
         last_write=LAST_WRITE,
         without_copies=WITHOUT_COPIES,

@@ -1,11 +1,11 @@
-"""The demo in one picture: what the network did to one aircraft's messages, and what that does to the answers."""
+"""The demo in one picture: one aircraft's messages in a knot, the answers, and what happened when."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.fold import Counts
-from inturn.demo.result import DISTINCT, INTURN, NAIVE, REASONS, Knot, Result
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, Knot, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,27 +14,28 @@ if TYPE_CHECKING:
 INK, GREY, FAINT = "#1c2530", "#5f6975", "#c9d0d8"
 WRONG, HALF, RIGHT, HELD = "#c8374d", "#dd8452", "#157a73", "#a86a08"
 RAMP, RAMP_END = "viridis", 0.82  # the colour of a message is its place in the timeline; the ramp's end is too pale
-SIZE_INCHES, DPI = (14.0, 8.6), 150
+SIZE_INCHES, DPI = (14.0, 11.2), 150
 
 
 def draw(result: Result, path: Path) -> None:
-    """Write the picture as a PNG of 2100 x 1290 points."""
+    """Write the picture as a PNG of 2100 x 1680 points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE_INCHES, dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    _title(figure.add_axes((0.03, 0.87, 0.94, 0.1)), result)
-    _knot(figure.add_axes((0.03, 0.26, 0.55, 0.49)), result.knot)
-    _bars(figure.add_axes((0.65, 0.26, 0.32, 0.49)), result)
-    _counts(figure.add_axes((0.03, 0.03, 0.94, 0.14)), result.steps)
+    _title(figure.add_axes((0.03, 0.9, 0.94, 0.08)), result)
+    _knot(figure.add_axes((0.03, 0.44, 0.55, 0.38)), result.knot)
+    _bars(figure.add_axes((0.65, 0.44, 0.32, 0.38)), result)
+    _course(figure.add_axes((0.03, 0.2, 0.94, 0.16)), result)
+    _counts(figure.add_axes((0.03, 0.025, 0.94, 0.105)), {SPARK: result.spark, PROCESS: result.process})
     figure.savefig(path)
 
 
 def _title(axes: "Axes", result: Result) -> None:
     """The answer in one line, the matter in two."""
     axes.set_axis_off()
-    wrong, right = result.wrong[NAIVE].aircraft, result.wrong[INTURN].aircraft
+    wrong, right = result.wrong[NAIVE].aircraft, result.wrong[SPARK].aircraft
     style: dict[str, Any] = {"fontsize": 23, "fontweight": "bold"}
     text = axes.text(0, 0.62, f"Taken as they come: {wrong:,} aircraft wrong.", color=WRONG, **style)
     _beside(axes, text, f"Taken in turn: {right:,}.", (16, 0), color=RIGHT, **style)
@@ -42,8 +43,8 @@ def _title(axes: "Axes", result: Result) -> None:
         0,
         0.38,
         f"{result.messages:,} messages about {result.aircraft:,} aircraft leaving New York, 1 to 14 January 2013, "
-        f"as a bad network delivers them:\n{result.late:,} are hours late, {result.twice:,} come twice, "
-        f"{result.missing} stay away until the second delivery, 1 comes again and says something else.",
+        f"sent to one queue by {len(result.producers)} processes at once:\n{result.late:,} are hours late, "
+        f"{result.twice:,} come twice, 1 comes again and says something else. Spark is killed in the middle.",
         fontsize=12.5,
         linespacing=1.5,
         color=GREY,
@@ -85,7 +86,7 @@ def _knot(axes: "Axes", knot: Knot) -> None:
         axes.plot([left, right], [turn, turn], "o", ms=8, mfc=colour, mec=colour, zorder=3)
         axes.text(left - 0.025, turn, label, ha="right", va="center", fontsize=11, color=INK)
         axes.text(right + 0.025, turn, str(revision), ha="left", va="center", fontsize=11, color=INK)
-    for x, name in ((left, "as it happened"), (middle, "as delivered"), (right, "as inturn applies")):
+    for x, name in ((left, "as it happened"), (middle, "as it came"), (right, "as inturn applies")):
         axes.text(x, 1.08, name, ha="center", fontsize=11.5, color=GREY)
     axes.set(xlim=(0, 1), ylim=(-0.03, 1.06))
 
@@ -106,7 +107,7 @@ def _line(
 def _bars(axes: "Axes", result: Result) -> None:
     _bare(axes, f"Aircraft with a wrong answer, of {result.aircraft:,}", 26)
     named = ((NAIVE, "last write wins", WRONG), (DISTINCT, "last write wins, after dropDuplicates", HALF))
-    bars = (*named, (INTURN, "inturn", RIGHT))
+    bars = (*named, (SPARK, "inturn, on Spark and in process", RIGHT))
     longest = max(result.wrong[key].aircraft for key, _, _ in bars) or 1
     for at, (key, name, colour) in enumerate(bars):
         wrong, base = result.wrong[key], 2 - at
@@ -127,23 +128,56 @@ def _bars(axes: "Axes", result: Result) -> None:
     axes.set(xlim=(0, 1.35), ylim=(-0.25, 2.5))
 
 
-def _counts(axes: "Axes", steps: Sequence[Counts]) -> None:
-    """One line per delivery: what came in on the left of the equals sign, where it went on the right."""
-    _bare(axes, "Every message is in exactly one place", 12)
-    places = (0.16, 0.28, 0.40, 0.52, 0.61, 0.70, 0.81)
+def _course(axes: "Axes", result: Result) -> None:
+    """A lane for each process: what the airlines sent, the steps of Spark, what the worker put out."""
+    course, kill = result.course, result.kill
+    _bare(axes, "Who did what, in seconds", 12)
+    lanes = [(f"{name} send", counts, GREY) for name, counts in course.producers.items()]
+    lanes.append((PROCESS, course.process, RIGHT))
+    end = max(course.steps[-1][1], course.killed_s, *(len(counts) * course.width_s for _, counts, _ in lanes))
+    for lane, (name, counts, colour) in enumerate(lanes):
+        _lane(axes, -lane, name, counts, colour, course.width_s)
+    base = -len(lanes)
+    axes.text(-0.01 * end, base + 0.3, "inturn on Spark", ha="right", va="center", fontsize=11, color=INK)
+    for number, (begin, until) in enumerate(course.steps, start=1):
+        axes.barh(base + 0.3, until - begin, left=begin, height=0.62, color=RIGHT, ec="white", lw=1)
+        again = number == kill.step
+        said = f"{number}, again" if again else str(number)
+        axes.text((begin + until) / 2, base + 0.3, said, ha="center", va="center", fontsize=9, color="white")
+    died = course.killed_s
+    axes.plot([died, died], [base - 0.1, base + 0.7], color=WRONG, lw=2.5)
+    said = f"kill -9 in step {kill.step}, before its commit"
+    axes.text(died + 0.005 * end, base + 0.3, said, va="center", fontsize=10, color=WRONG)
+    axes.set(xlim=(-0.13 * end, end), ylim=(base - 0.75, 1))
+    for second in range(0, int(end) + 1, 5):
+        axes.text(second, base - 0.25, str(second), ha="center", va="top", fontsize=9.5, color=GREY)
+
+
+def _lane(axes: "Axes", base: float, name: str, counts: Sequence[int], colour: str, width_s: float) -> None:
+    """A lane of small bars, one for each interval."""
+    highest = max(counts, default=0) or 1
+    places = [at * width_s for at in range(len(counts))]
+    axes.bar(places, [0.8 * count / highest for count in counts], width_s, bottom=base, align="edge", color=colour)
+    axes.annotate(name, (0, base + 0.3), (-8, 0), textcoords="offset points", ha="right", va="center", fontsize=11)
+
+
+def _counts(axes: "Axes", engines: Mapping[str, Counts]) -> None:
+    """A line for each engine: what came in on the left of the equals sign, where it went on the right."""
+    _bare(axes, "Every message is in exactly one place, and both engines say so", 12)
+    places = (0.22, 0.33, 0.44, 0.55, 0.63, 0.71, 0.81)
     columns = dict(zip(("received", "released", "applied", "duplicate", "stale", "held"), places, strict=False))
     columns["rejected"] = places[-1]
     for name, x in columns.items():
         axes.text(x, 0.97, name, ha="right", va="center", fontsize=11.5, color=GREY)
-    for line, counts in enumerate(steps):
+    for line, (engine, counts) in enumerate(engines.items()):
         y = 0.6 - 0.46 * line
-        axes.text(0, y, f"delivery {line + 1}", va="center", fontsize=12, color=GREY)
+        axes.text(0, y, engine, va="center", fontsize=12, color=GREY)
         for name, x in columns.items():
             number = sum(counts.rejected.values()) if name == "rejected" else getattr(counts, name)
             colour = HELD if name in ("held", "released") and number else INK
             axes.text(x, y, f"{number:,}", ha="right", va="center", fontsize=17, color=colour)
         for x, sign in zip(places, "+=++++", strict=False):
-            axes.text(x + 0.02, y, sign, ha="left", va="center", fontsize=14, color=GREY)
+            axes.text(x + 0.015, y, sign, ha="left", va="center", fontsize=14, color=GREY)
         reasons = ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in counts.rejected.items())
         axes.text(places[-1] + 0.015, y, reasons, ha="left", va="center", fontsize=10.5, color=GREY)
     axes.set(xlim=(0, 1), ylim=(0, 1.1))

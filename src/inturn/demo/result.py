@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 
 from inturn.core.fold import Counts
-from inturn.demo.delivery import Row
-from inturn.demo.flights import Truth
+from inturn.demo.course import Course
+from inturn.demo.engines import Differences
+from inturn.demo.flights import FlightEvent, Truth
 from inturn.demo.naive import Answer, Wrong, faults
 
-NAIVE, DISTINCT, INTURN = "last write wins", "after dropDuplicates", "inturn"
+NAIVE, DISTINCT = "last write wins", "after dropDuplicates"
+SPARK, PROCESS = "inturn on Spark", "inturn in process"
 REASONS = {"invalid": "without a tail number"}  # in the demo there is one way to be invalid
 
 
@@ -52,44 +54,76 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Kill:
+    """How Spark was killed.
+
+    Attributes:
+        step: in which step, before its commit.
+        again: how many messages of that step were done again.
+        waiting: how many aircraft lacked a message at that time, for all that was committed.
+    """
+
+    step: int
+    again: int
+    waiting: int
+
+
+@dataclass(frozen=True)
 class Result:
     """Everything that the demo shows.
 
     Attributes:
-        messages: how many were delivered, copies counted.
+        messages: how many were sent, copies counted.
         aircraft: of how many aircraft.
+        producers: how many messages each airline sent.
         late: how many messages were held up for hours.
-        twice: how many were delivered twice.
-        missing: how many came only with the second delivery although they were sent before its first.
+        twice: how many were sent twice.
         contradicted: the aircraft of which one message came again with other content.
-        waiting: how many aircraft waited for a missing message after the first delivery.
-        steps: where the messages of each delivery went.
-        outputs: how many outputs were stored; each landing makes one.
+        kill: how Spark was killed.
+        steps: where the messages of each step of Spark went.
+        process: where the messages went in process.
+        differences: in how much Spark and the process differ.
+        outputs: how many outputs Spark stored; each landing makes one.
         landings: how many flights landed in truth.
         wrong: of how many aircraft each pipeline's answer is wrong.
+        course: what happened when.
         knot: the messages of one aircraft.
         examples: some aircraft that the first pipeline got wrong.
     """
 
     messages: int
     aircraft: int
+    producers: dict[str, int]
     late: int
     twice: int
-    missing: int
     contradicted: str
-    waiting: int
+    kill: Kill
     steps: list[Counts]
+    process: Counts
+    differences: Differences
     outputs: int
     landings: int
     wrong: dict[str, Wrong]
+    course: Course
     knot: Knot
     examples: list[Example]
 
     @property
+    def spark(self) -> Counts:
+        """Where the messages of all steps went."""
+        return total(self.steps)
+
+    @property
     def good(self) -> bool:
-        """Whether every step balances, every answer of inturn is right and every landing made one output."""
-        balanced = all(step.balanced for step in self.steps)
-        return balanced and self.wrong[INTURN].aircraft == 0 and self.outputs == self.landings
+        """Whether all is right: every sum, every answer of inturn, an output for every landing, both engines equal."""
+        return (
+            all(counts.balanced for counts in (*self.steps, self.process))
+            and self.spark.received == self.process.received == self.messages
+            and self.spark.held == self.spark.released
+            and self.wrong[SPARK].aircraft == self.wrong[PROCESS].aircraft == 0
+            and self.outputs == self.landings
+            and self.differences == Differences(0, 0, 0, 0)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The result in types that JSON has."""
@@ -97,29 +131,37 @@ class Result:
         return values | {"good": self.good}
 
 
-def knot_of(tail: str, own: Sequence[Row]) -> Knot:
-    """The messages of one aircraft, from its rows in the order of arrival."""
-    first = {row["revision"]: row for row in reversed(own)}
-    return Knot(tail, [_label(first[at]) for at in sorted(first)], [row["revision"] for row in own])
+def total(steps: Sequence[Counts]) -> Counts:
+    """The sum of all steps."""
+    found = Counts()
+    for counts in steps:
+        found.add(counts)
+    return found
 
 
-def _label(row: Row) -> str:
-    match row["type"]:
+def knot_of(tail: str, own: Sequence[FlightEvent]) -> Knot:
+    """The messages of one aircraft, from its messages in the order of arrival."""
+    first = {event.revision: event for event in reversed(own)}
+    return Knot(tail, [_label(first[at]) for at in sorted(first)], [event.revision for event in own])
+
+
+def _label(event: FlightEvent) -> str:
+    match event.type:
         case "departed":
-            says = f"left {row['origin']} for {row['dest']}"
+            says = f"left {event.origin} for {event.dest}"
         case "landed":
-            says = f"landed {row['dest']}"
+            says = f"landed {event.dest}"
         case _:
-            says = f"cancelled {row['origin']} to {row['dest']}"
-    return f"{says}, {row['at'].day} {row['at']:%b}"
+            says = f"cancelled {event.origin} to {event.dest}"
+    return f"{says}, {event.at.day} {event.at:%b}"
 
 
-def choose_knot(rows: Sequence[Row], tails: Sequence[str]) -> Knot:
+def choose_knot(events: Sequence[FlightEvent], tails: Sequence[str]) -> Knot:
     """Of these aircraft the one whose messages make the best picture: few, tangled, at least one of them twice."""
-    own: dict[str, list[Row]] = {tail: [] for tail in tails}
-    for row in rows:
-        if row["tail"] in own:
-            own[row["tail"]].append(row)
+    own: dict[str, list[FlightEvent]] = {tail: [] for tail in tails}
+    for event in events:
+        if event.tail in own:
+            own[event.tail].append(event)
     knots = [knot_of(tail, its) for tail, its in own.items()]
     fitting = [knot for knot in knots if 9 <= len(knot.labels) <= 14 and len(knot.arrivals) > len(knot.labels)]
     return max(fitting or knots, key=lambda knot: (knot.tangle, knot.tail))

@@ -1,64 +1,66 @@
-"""``inturn demo``: deliver real flights badly, put them in order on Spark, and show who got the answers wrong."""
+"""``inturn demo``: real flights are sent to a queue, Spark is killed in the middle, and two engines say the same."""
 
 import json as json_text
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich import box
+import msgspec
 from rich.console import Console
-from rich.table import Table
 
+from inturn.core import limits
 from inturn.core.errors import SetupError
-from inturn.demo import delivery, flights, naive, page, picture
+from inturn.core.fold import Counts
+from inturn.demo import crash, delivery, engines, flights, naive, page, picture, show
 from inturn.demo import result as results
-from inturn.demo.crash import CHECKPOINT, FILES, STREAM, stream
-from inturn.demo.result import DISTINCT, INTURN, NAIVE, REASONS, Result
+from inturn.demo.course import course
+from inturn.demo.pipeline import aircraft
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, Kill, Result
+from inturn.queue import Peeked, Queue
+from inturn.worker import Worker
+from inturn.worker.look import PipelineLook
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import datetime as dt
 
-    from inturn.core.fold import Counts
+    from pyspark.sql import SparkSession
 
     Part = Callable[[str], AbstractContextManager[None]]
 
 NEEDED = (flights.PACKAGE, "jinja2", "matplotlib", "pyarrow", "pyspark")
 MARK = ".inturn-demo"  # a folder with this file in it is the demo's own
-FIRST, SECOND = "delivery-1.parquet", "delivery-2.parquet"
-BUCKETS = 4  # few messages: more tasks would cost more than they win
-STORE, PICTURE, PAGE = "store", "demo.png", "demo.html"
+PRODUCERS, DATABASE, QUEUE, LOG = "producers", "flights.db", "flights", "processes.log"
+STORE, CHECKPOINT, PICTURE, PAGE = "store", "checkpoint", "demo.png", "demo.html"
+_COLUMNS = (*flights.FlightEvent.__struct_fields__, "offset")
+START_S = 1  # from when on the processes send: until then all of them are there
+KEPT = "kept"  # a reader that never moves on, so that all messages can be read afterwards
+MADE = (PRODUCERS, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOG, STORE, CHECKPOINT, PICTURE, PAGE)
 
 
-def main(
-    out: Path = Path("demo"),
-    *,
-    json: bool = False,
-    crash: bool = False,
-    cores: str | int = "*",
-    spark: "SparkSession | None" = None,
-) -> Result:
+def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession | None" = None) -> Result:
     """Run the demo and show what came out.
 
     Args:
         out: the folder to write to; what an earlier demo made there is made anew.
         json: write one JSON document to standard output in place of the tables.
-        crash: deliver as a stream whose driver is killed in the middle and started again.
-        cores: how many tasks Spark runs at once; ``"*"`` is one for each core.
-        spark: the session to work in, which is left running; without it one is started, and stopped at the end.
+        spark: the session in which the stream goes on after the kill, which is left running; without it one is
+            started, and stopped at the end.
 
     Returns:
         What the demo found out; its ``good`` says whether everything was as it should be.
 
     Raises:
         SetupError: Spark, Java, the data or a library is missing, or the folder holds files that are not the demo's.
+        InturnError: a process of the demo ended otherwise than it should.
     """
     progress = Console(stderr=True)
     seconds: dict[str, float] = {}
@@ -69,33 +71,22 @@ def main(
         with progress.status(f"{name} …"):
             yield
         seconds[name] = round(time.perf_counter() - began, 1)
-        progress.print(f"[green]✓[/] {name} [dim]{seconds[name]:.1f} s[/]", highlight=False)
+        progress.print(f"[green]✓[/] {name} [dim]{seconds[name]:.1f} s[/]", highlight=False, soft_wrap=True)
 
     check()
     prepare(out)
-    if spark is not None:
-        result = play(spark, out, part, crash=crash)
-    else:
-        with part("Starting Spark"):
-            from inturn.spark.local.session import local_session
-
-            # So short a run is over before the optimising compiler of Java has earned what it costs.
-            os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
-            own = local_session("inturn demo", cores=cores)
-        try:
-            result = play(own, out, part, crash=crash)
-        finally:
-            own.stop()
+    result = play(out, part, spark)
     with part("Drawing the picture"):
         picture.draw(result, out / PICTURE)
-        text = page.render(result, (out / PICTURE).read_bytes(), hints(out))
+        text = page.render(result, (out / PICTURE).read_bytes(), hints(out, result.contradicted))
         (out / PAGE).write_text(text, encoding="utf-8")
+    files = {name: str(out / path) for name, path in (("picture", PICTURE), ("page", PAGE), ("store", STORE))}
+    files["queue"] = _source(out)
     if json:
-        files = {"picture": str(out / PICTURE), "page": str(out / PAGE), "store": str(out / STORE)}
         document = result.as_json() | files | {"seconds": seconds}
         sys.stdout.write(json_text.dumps(document, ensure_ascii=False, indent=2) + "\n")
     else:
-        _show(Console(), result, out)
+        show.show(Console(), result, files, hints(out, result.contradicted))
     return result
 
 
@@ -116,7 +107,7 @@ def prepare(out: Path) -> None:
     Raises:
         SetupError: the folder holds a file of the demo's names that no demo made.
     """
-    made = [path for name in (FIRST, SECOND, STREAM, CHECKPOINT, STORE, PICTURE, PAGE) if (path := out / name).exists()]
+    made = [path for name in MADE if (path := out / name).exists()]
     if made and not (out / MARK).exists():
         raise SetupError(f"{made[0]} is there already and no demo made it; give another folder with --out")
     for path in made:
@@ -124,142 +115,165 @@ def prepare(out: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-    out.mkdir(parents=True, exist_ok=True)
+    (out / PRODUCERS).mkdir(parents=True)
     (out / MARK).write_text("inturn demo made the files beside this one, and deletes them when it runs again\n")
 
 
-def play(spark: "SparkSession", out: Path, part: "Part", *, crash: bool = False) -> Result:
-    """Deliver, put in order, ask the naive pipelines too, and compare with the truth.
+def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result:
+    """Send, put in order twice, kill in the middle, ask the naive pipelines too, and compare with the truth.
 
     Args:
-        spark: the session to work in.
-        out: the folder for the messages and the store, empty of both.
+        out: the folder, which is prepared.
         part: a context manager that is entered with the name of each part of the work.
-        crash: deliver as a stream whose driver is killed in the middle and started again.
+        spark: see :func:`main`.
     """
     import inturn.spark
+    from inturn.spark.source.command import queue_messages
+    from inturn.spark.tables.manifest import Store
 
-    with part("Reading the flights and delivering them badly"):
+    with part("Reading the flights, and what each airline has to send"):
         legs = flights.read_legs()
         sent = delivery.deliver(flights.events(legs), flights.strays(legs))
         truth = flights.truth(legs)
-        files = [str(out / FIRST), str(out / SECOND)]
-        for rows, file in zip((sent.first, sent.second), files, strict=True):
-            delivery.write(rows, Path(file))
-    store = str(out / STORE)
-    if crash:
-        steps = stream(sent, out, store, BUCKETS, part)
-        first = FILES
-    else:
-        steps = _batches(spark, files, store, part)
-        first = 1
-    with part("Reading the tables"):
-        waiting = inturn.spark.read(spark, store, "states", step=first).where("status = 'waiting'").count()
-        states = naive.answers(inturn.spark.read(spark, store, "states"), "group")
-        outputs = inturn.spark.read(spark, store, "outputs").count()
-    with part("The last write wins, with and without copies"):
-        messages = spark.read.parquet(*files)
-        distinct = naive.without_copies(messages)
-        found = {
-            NAIVE: naive.answers(naive.last_write_wins(messages)),
-            DISTINCT: naive.answers(naive.last_write_wins(distinct)),
-            INTURN: states,
-        }
+        for airline, posts in sent.producers.items():
+            delivery.write(posts, _file(out, airline))
+    with ExitStack() as stack:
+        db = stack.enter_context(inturn.open(out / DATABASE))
+        happened = _happen(out, db.queue(QUEUE), [*sent.producers], part, stack, spark)
+        with part("Reading what both have made of the messages"):
+            log = _log(db.queue(QUEUE))
+            manifests = [*Store(out / STORE).after(0)]
+            steps = [Counts(**each.counts) for each in manifests]
+            session, killed = happened.session, crash.KILLED_STEP
+            before = inturn.spark.read(session, out / STORE, "states", step=killed - 1)
+            kill = Kill(killed, steps[killed - 1].received, before.where("status = 'waiting'").count())
+            on_spark = engines.on_spark(session, out / STORE, results.total(steps))
+            in_process = engines.in_process(PipelineLook(db, aircraft.name), happened.landed)
+        with part("The last write wins, with and without copies"):
+            messages = queue_messages(session, aircraft, _source(out)).select(*_COLUMNS)
+            found = {
+                NAIVE: naive.answers(naive.last_write_wins(messages)),
+                DISTINCT: naive.answers(naive.last_write_wins(naive.without_copies(messages))),
+                SPARK: on_spark.answers(),
+                PROCESS: in_process.answers(),
+            }
+    by_airline: dict[str, list[dt.datetime]] = {name: [] for name in sent.producers}
+    for message in log:
+        by_airline[message.attributes["airline"]].append(message.sent_at)
+    events = [msgspec.convert(message.body, flights.FlightEvent) for message in log if message.group]
     wrong = [tail for tail, true in truth.items() if any(naive.faults(true, found[NAIVE].get(tail)))]
-    knot = results.choose_knot(sent.rows, wrong or list(truth))
+    knot = results.choose_knot(events, wrong or list(truth))
     return Result(
-        messages=len(sent.rows),
+        messages=sum(map(len, sent.producers.values())),
         aircraft=len(truth),
+        producers={name: len(times) for name, times in by_airline.items()},
         late=sent.late,
         twice=sent.twice,
-        missing=sent.missing,
         contradicted=sent.contradicted,
-        waiting=waiting,
+        kill=kill,
         steps=steps,
-        outputs=outputs,
+        process=in_process.counts,
+        differences=engines.differences(on_spark, in_process),
+        outputs=len(on_spark.outputs),
         landings=sum(true.legs for true in truth.values()),
         wrong={name: naive.compare(truth, answers) for name, answers in found.items()},
+        course=course(
+            happened.began,
+            by_airline,
+            happened.landed_at,
+            [(each.committed, each.seconds) for each in manifests],
+            happened.killed,
+        ),
         knot=knot,
         examples=results.choose_examples(truth, found, [knot.tail, sent.contradicted]),
     )
 
 
-def _batches(spark: "SparkSession", files: list[str], store: str, part: "Part") -> "list[Counts]":
-    import inturn.spark
-    from inturn.demo.pipeline import aircraft
+@dataclass
+class _Happened:
+    """What a run leaves beside its files.
 
-    says = ("inturn, delivery 1: what lacks a predecessor waits", "inturn, delivery 2: what waited is released")
-    steps = []
-    for name, file in zip(says, files, strict=True):
-        with part(name):
-            steps.append(inturn.spark.batch(aircraft, spark.read.parquet(file), store=store, buckets=BUCKETS).counts)
-    return steps
+    Attributes:
+        session: the Spark in which the stream went on.
+        began: when the producers began, in seconds since 1970.
+        killed: when Spark was killed.
+        landed: the outputs that the worker has delivered, by their effect ids.
+        landed_at: when it delivered each.
+    """
 
-
-def hints(out: Path) -> list[str]:
-    """Commands to try next: the same two steps by hand."""
-    files = (shlex.quote(str(out / name)) for name in (FIRST, SECOND))
-    return [f"inturn run inturn.demo.pipeline:aircraft --from {file} --store out/" for file in files]
-
-
-def _show(console: Console, result: Result, out: Path) -> None:
-    console.print()
-    console.print(
-        f"{result.messages:,} messages about {result.aircraft:,} aircraft: {result.late:,} hours late, "
-        f"{result.twice:,} delivered twice, {result.missing} missing until the second delivery, "
-        "1 again with other content.\n",
-        highlight=False,
-    )
-    console.print(_counts_table(result))
-    reasons = sum((Counter(counts.rejected) for counts in result.steps), Counter[str]())
-    rejected = ", ".join(f"{count} {REASONS.get(why, why)}" for why, count in reasons.items())
-    console.print(
-        f"After delivery 1, {result.waiting:,} aircraft waited for a message that had not come; delivery 2 brought "
-        f"it.\nRejected: {rejected}. Outputs: {result.outputs:,}, one for each of {result.landings:,} landings.\n",
-        highlight=False,
-    )
-    console.print(_wrong_table(result))
-    console.print(f"[dim]{NAIVE}: {naive.LAST_WRITE}\n{DISTINCT}: {naive.WITHOUT_COPIES}[/]", highlight=False)
-    console.print()
-    if not result.good:
-        console.print("[red]This is not as it should be: please report it.[/]")
-    for name, path in (("picture", out / PICTURE), ("page", out / PAGE), ("store", out / STORE)):
-        console.print(f"{name:8} {path}", highlight=False, soft_wrap=True)
-    for at, hint in enumerate(hints(out)):
-        console.print(f"{'' if at else 'try':8} {hint}", highlight=False, soft_wrap=True)
+    session: "SparkSession"
+    began: float
+    killed: float
+    landed: dict[str, Any]
+    landed_at: list[float]
 
 
-def _counts_table(result: Result) -> Table:
-    names = ("received", "released", "applied", "duplicate", "stale", "held")
-    table = _table("received + released = applied + duplicate + stale + held + rejected", *names, "rejected")
-    what = "delivery" if len(result.steps) == 2 else "step"
-    for number, counts in enumerate(result.steps, start=1):
-        numbers = [*(getattr(counts, name) for name in names), sum(counts.rejected.values())]
-        table.add_row(f"{what} {number}", *(f"{each:,}" for each in numbers))
-    return table
+def _happen(
+    out: Path, queue: Queue, airlines: list[str], part: "Part", stack: ExitStack, spark: "SparkSession | None"
+) -> _Happened:
+    """Let everybody send and take at once, and kill Spark in the middle."""
+    landed: dict[str, Any] = {}
+    landed_at: list[float] = []
+
+    def deliver(output: Any, effect_id: str) -> None:
+        landed[effect_id] = output
+        landed_at.append(time.time())
+
+    # So short a run is over before the optimising compiler of Java has earned what it costs.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    places = (_source(out), out / STORE, out / CHECKPOINT)
+    for reader in (KEPT, aircraft.name):  # from now on nothing is removed that these have not read
+        queue.reader(reader).commit(0)
+    with Worker(aircraft, queue, deliver=deliver) as worker, crash.Processes(out / LOG) as processes:
+        with part(
+            f"{len(airlines)} processes send; a Spark and a worker take; "
+            f"Spark is killed (kill -9) in step {crash.KILLED_STEP}, before its commit"
+        ):
+            began = time.time() + START_S
+            streaming = processes.stream(*places)
+            senders = [processes.producer(_source(out), _file(out, name), began) for name in airlines]
+            processes.wait_for_end(streaming, -signal.SIGKILL)
+            killed = time.time()
+        with part("Spark is started again, and goes on where it was, until all is done"):
+            session = spark or _own_session(stack)
+            query = crash.go_on(session, *places)
+            for sender in senders:
+                processes.wait_for_end(sender)
+            query.processAllAvailable()
+            query.stop()
+            worker.drain(crash.LIMIT_S)
+    return _Happened(session, began, killed, landed, landed_at)
 
 
-def _wrong_table(result: Result) -> Table:
-    table = _table(f"Of {result.aircraft:,} aircraft, wrong at the end", *result.wrong)
-    rows = (
-        ("location", "place"),
-        ("legs", "flights"),
-        ("minutes", "minutes in the air"),
-        ("phantoms", "landed before it left"),
-        ("aircraft", "any of these"),
-    )
-    for key, name in rows:
-        numbers = [getattr(wrong, key) for wrong in result.wrong.values()]
-        table.add_row(name, *(f"[{'red' if number else 'green'}]{number:,}[/]" for number in numbers))
-    return table
+def _own_session(stack: ExitStack) -> "SparkSession":
+    from inturn.spark.local.session import local_session
+
+    session = local_session("inturn demo")
+    stack.callback(session.stop)
+    return session
 
 
-def _table(title: str, *numbers: str) -> Table:
-    """A table with a column of names and then columns of numbers."""
-    table = Table(
-        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", padding=(0, 1, 0, 0), pad_edge=False
-    )
-    table.add_column("", no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+def _log(queue: Queue) -> list[Peeked]:
+    """All messages in the order in which the queue has them."""
+    log: list[Peeked] = []
+    while more := queue.reader(KEPT).read(limits.READ_MESSAGES, after=log[-1].sequence_number if log else 0):
+        log += more
+    return log
+
+
+def _source(out: Path) -> str:
+    return f"{out / DATABASE}#{QUEUE}"
+
+
+def _file(out: Path, airline: str) -> Path:
+    return out / PRODUCERS / f"{airline}.jsonl"
+
+
+def hints(out: Path, tail: str) -> list[str]:
+    """Commands to try next: where one aircraft stands, in both stores, and all messages once more as one batch."""
+    store, source = shlex.quote(str(out / STORE)), shlex.quote(_source(out))
+    return [
+        f"inturn explain {store} {tail}",
+        f"inturn explain {shlex.quote(f'{out / DATABASE}#{aircraft.name}')} {tail}",
+        f"inturn run inturn.demo.pipeline:aircraft --from {source} --store out/",
+    ]
