@@ -139,6 +139,9 @@ SOME = TEXTS.filter(bool)
     gaps=st.sets(st.integers(0, 7), max_size=3),
 )
 @example(drafts=[draft("\x01", group="\x01"), draft("", group=None)], gaps=set())
+@example(drafts=[draft(at, group="g", revision=at) for at in range(4)], gaps=set())
+@example(drafts=[draft({"at": at}, group="g") for at in range(4)], gaps={1})
+@example(drafts=[draft("a", revision=1), draft("b"), draft(3, attributes={"a": ""})], gaps=set())
 def test_packed_or_row_by_row_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, drafts: list[Draft], gaps: set[int]
 ) -> None:

@@ -52,7 +52,7 @@ class Packed(NamedTuple):
 
     Attributes:
         rows: how many.
-        sequence_number: in decimal, with commas between them.
+        sequence_number: in decimal, with commas between them; or all of a range.
         group: as texts.
         revision: in decimal, 0 for none.
         dedup_id: as texts.
@@ -63,7 +63,7 @@ class Packed(NamedTuple):
     """
 
     rows: int
-    sequence_number: bytes
+    sequence_number: bytes | range
     group: Texts
     revision: bytes
     dedup_id: Texts
@@ -116,20 +116,29 @@ class Log(Statements):
 
     def packed(self, after: int, up_to: int) -> Packed | None:
         """The messages after a sequence number and up to another; None if they are too long, or not all of text."""
-        count, size, content = self._one("log_size", after, up_to)
-        if not count or size > limits.SOURCE_ARROW_BYTES or content == Content.BYTES:
+        self.connection.execute("begin")  # both statements are to see the same
+        try:
+            return self._packed(after, up_to)
+        finally:
+            self.connection.rollback()
+
+    def _packed(self, after: int, up_to: int) -> Packed | None:
+        count, size, least, most, revisions, attributes = self._one("log_size", after, up_to)
+        if not count or size > limits.SOURCE_ARROW_BYTES or most == Content.BYTES:
             return None
-        row = self._one("log_packed", after, up_to)
+        # What follows from the sums is not put together row by row.
+        gaps, mixed = count < up_to - after, least < most or 0 < revisions < count
+        row = self._one("log_packed", after, up_to, gaps, mixed, attributes > 0)
         return Packed(
-            row[0],
-            row[1],
-            Texts(row[2], row[3]),
-            row[4],
-            Texts(row[5], row[6]),
-            Texts(row[0], row[7]),
-            row[8],
-            Texts(row[9], row[10]),
-            row[11],
+            count,
+            row[0] if gaps else range(after + 1, up_to + 1),
+            Texts(row[1], row[2]),
+            row[3],
+            Texts(row[4], row[5]),
+            Texts(count, row[6]),
+            row[7] if mixed else b"%d" % (most if revisions else most + 4) * count,
+            Texts(attributes, row[8]),
+            row[9],
         )
 
     def rows(self, after: int, up_to: int) -> Sequence[Row]:

@@ -214,19 +214,19 @@ select sequence_number from inturn_message
 where sequence_number > ? and sequence_number <= ? order by sequence_number limit 1 offset ?;
 
 -- name: log_size
-select count(*), sum(length(cast(body as blob))), max(content)
+select count(*), sum(length(cast(body as blob))), min(content), max(content), count(revision), count(attributes)
 from inturn_message where sequence_number > ? and sequence_number <= ?;
 
 -- name: log_packed
-select count(*), cast(group_concat(sequence_number) as blob),
+select cast(group_concat(sequence_number) filter (where ?3) as blob),
        count(grp), cast(group_concat(coalesce(grp, char(1)), char(0)) as blob),
        cast(group_concat(coalesce(revision, 0)) as blob),
        count(dedup_id), cast(group_concat(coalesce(dedup_id, char(1)), char(0)) as blob),
        cast(group_concat(body, char(0)) as blob),
-       cast(group_concat(content + 4 * (revision is null), '') as blob),
-       count(attributes), cast(group_concat(coalesce(attributes, char(1)), char(0)) as blob),
+       cast(group_concat(content + 4 * (revision is null), '') filter (where ?4) as blob),
+       cast(group_concat(coalesce(attributes, char(1)), char(0)) filter (where ?5) as blob),
        cast(group_concat(sent_ms) as blob)
-from inturn_message where sequence_number > ? and sequence_number <= ?;
+from inturn_message where sequence_number > ?1 and sequence_number <= ?2;
 
 -- name: read_pending
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
