@@ -10,12 +10,14 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 import inturn
 
 pytest.importorskip("pyarrow", reason="the demo's data are read with pyarrow, from the extra [demo]")
 pytest.importorskip("matplotlib", reason="the demo's picture is drawn with matplotlib, from the extra [demo]")
 
+from inturn.cli import app
 from inturn.core.errors import InturnError, SetupError
 from inturn.core.fold import Counts
 from inturn.demo import crash, delivery, flights, naive, page, picture, producer, run
@@ -237,6 +239,16 @@ def test_the_most_tangled_aircraft_is_chosen(legs, rows):
 def test_a_result_is_good_only_if_everything_is_right(changes):
     assert result().good
     assert not result(**changes).good
+
+
+def test_what_is_wrong_is_said_and_ends_with_exit_code_1(tmp_path, monkeypatch):
+    found = {"right": result(), "wrong": result(outputs=2, differences=Differences(0, 1, 0, 0))}
+    says = {"right": "Spark and the process say the same", "wrong": "This is not as it should be"}
+    for name, code in (("right", 0), ("wrong", 1)):
+        monkeypatch.setattr(run, "play", lambda *_, name=name: found[name])  # what takes a minute
+        ran = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / name)])
+        assert (ran.exit_code, says[name] in ran.stdout) == (code, True), ran.output
+        assert f"{tmp_path / name}/demo.html" in ran.stdout
 
 
 def test_what_differs_between_engines_is_counted():
