@@ -1,6 +1,7 @@
 """The demo's pure parts: the real data as messages, the bad network, the comparison, the picture and the page."""
 
 import datetime as dt
+import io
 import json
 import re
 import signal
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import inturn
@@ -20,7 +22,7 @@ pytest.importorskip("matplotlib", reason="the demo's picture is drawn with matpl
 from inturn.cli import app
 from inturn.core.errors import InturnError, SetupError
 from inturn.core.fold import Counts
-from inturn.demo import crash, delivery, flights, naive, page, picture, producer, run
+from inturn.demo import crash, delivery, flights, naive, page, picture, producer, run, show
 from inturn.demo.course import course
 from inturn.demo.engines import Differences, Engine, differences
 from inturn.demo.pipeline import aircraft
@@ -249,6 +251,15 @@ def test_what_is_wrong_is_said_and_ends_with_exit_code_1(tmp_path, monkeypatch):
         ran = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / name)])
         assert (ran.exit_code, says[name] in ran.stdout) == (code, True), ran.output
         assert f"{tmp_path / name}/demo.html" in ran.stdout
+
+
+def test_the_tables_fit_into_a_narrow_terminal():
+    console = Console(width=80, record=True, file=io.StringIO())
+    big = Counts(received=25_533, released=1_066, applied=24_302, duplicate=1_206, held=1_066, rejected={"invalid": 25})
+    show.show(console, result(steps=[big] * 7, process=big), {}, [])
+    said = console.export_text()
+    assert "…" not in said
+    assert {"rejected", "25", "dropDuplicates", "process"} <= set(said.split())
 
 
 def test_what_differs_between_engines_is_counted():

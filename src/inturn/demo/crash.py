@@ -25,6 +25,7 @@ Process = subprocess.Popen[bytes]
 
 KILLED_STEP: Final = 3
 STEP_ROWS: Final = 4_000
+TRIGGER: Final = "2 seconds"
 BUCKETS: Final = 4  # few messages: more tasks would cost more than they win
 LIMIT_S: Final = 300  # for whatever is waited for
 
@@ -64,7 +65,7 @@ class Processes:
         """``inturn run --stream``: the pipeline on Spark over a queue, until it is killed in its third step."""
         command = ["-c", _DYING, "run", "inturn.demo.pipeline:aircraft", "--stream", "--from", source]
         command += ["--store", str(store), "--checkpoint", str(checkpoint), "--master", "local[2]"]
-        return self._start(*command, "--rows", str(STEP_ROWS), "--buckets", str(BUCKETS))
+        return self._start(*command, "--trigger", TRIGGER, "--rows", str(STEP_ROWS), "--buckets", str(BUCKETS))
 
     def producer(self, source: str, file: Path, began: float) -> Process:
         """A producer; see :mod:`inturn.demo.producer`."""
@@ -112,4 +113,4 @@ def go_on(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> 
     from inturn.spark.source.command import queue_messages
 
     df = queue_messages(spark, aircraft, source, streaming=True, rows=STEP_ROWS)
-    return inturn.spark.stream(aircraft, df, store=store, checkpoint=checkpoint, buckets=BUCKETS)
+    return inturn.spark.stream(aircraft, df, store=store, checkpoint=checkpoint, trigger=TRIGGER, buckets=BUCKETS)

@@ -24,7 +24,7 @@ LATE_SHARE, LATE_HOURS = 0.05, (1, 24)
 TWICE_SHARE, TWICE_HOURS = 0.05, 36
 AIRLINES, OTHERS = ("UA", "B6", "EV", "DL"), "others"  # half of the flights are of four airlines
 ELSEWHERE = "BOS"  # where the contradicting copy says that its flight landed
-SENDING_S = 15  # the two weeks pass in so many seconds
+SENDING_S = 30  # the two weeks pass in so many seconds
 
 _Due = tuple[datetime, Row]
 

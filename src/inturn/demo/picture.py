@@ -131,8 +131,8 @@ def _bars(axes: "Axes", result: Result) -> None:
 def _course(axes: "Axes", result: Result) -> None:
     """A lane for each process: what the airlines sent, the steps of Spark, what the worker put out."""
     course, kill = result.course, result.kill
-    _bare(axes, "Who did what, in seconds", 12)
-    lanes = [(f"{name} send", counts, GREY) for name, counts in course.producers.items()]
+    _bare(axes, "Who sent and who took, in seconds", 12)
+    lanes = [(f"from {name}", counts, GREY) for name, counts in course.producers.items()]
     lanes.append((PROCESS, course.process, RIGHT))
     end = max(course.steps[-1][1], course.killed_s, *(len(counts) * course.width_s for _, counts, _ in lanes))
     for lane, (name, counts, colour) in enumerate(lanes):

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from inturn.core.fold import Counts
 from inturn.demo import naive
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, Result
+from inturn.demo.result import DISTINCT, NAIVE, REASONS, Result
 
 _COUNTS = ("received", "released", "applied", "duplicate", "stale", "held")
 
@@ -36,7 +36,8 @@ def show(console: Console, result: Result, files: Mapping[str, str], hints: Sequ
         highlight=False,
     )
     console.print(_wrong_table(result))
-    console.print(f"[dim]{NAIVE}: {naive.LAST_WRITE}\n{DISTINCT}: {naive.WITHOUT_COPIES}[/]\n", highlight=False)
+    console.print(f"[dim]{NAIVE}: {naive.LAST_WRITE}\n{DISTINCT}: {naive.WITHOUT_COPIES}", highlight=False)
+    console.print("[dim]phantom landings: taken in before the departure of their flight\n", highlight=False)
     if result.good:
         console.print(
             f"Spark and the process say the same: {result.aircraft:,} states, {result.outputs:,} outputs with the same "
@@ -54,10 +55,10 @@ def show(console: Console, result: Result, files: Mapping[str, str], hints: Sequ
 def _counts_table(result: Result) -> Table:
     table = _table("received + released = applied + duplicate + stale + held + rejected", *_COUNTS, "rejected")
     for number, counts in enumerate(result.steps, start=1):
-        table.add_row(f"step {number}{' (killed, again)' if number == result.kill.step else ''}", *_row(counts))
+        table.add_row(f"step {number}{', again' if number == result.kill.step else ''}", *_row(counts))
     table.add_section()
-    table.add_row(SPARK, *_row(result.spark))
-    table.add_row(PROCESS, *_row(result.process))
+    table.add_row("on Spark", *_row(result.spark))
+    table.add_row("in process", *_row(result.process))
     rejected = ", ".join(f"{count} {REASONS.get(why, why)}" for why, count in result.process.rejected.items())
     table.caption, table.caption_justify = f"Rejected: {rejected}", "left"
     return table
@@ -74,7 +75,7 @@ def _wrong_table(result: Result) -> Table:
         ("location", "place"),
         ("legs", "flights"),
         ("minutes", "minutes in the air"),
-        ("phantoms", "landed before it left"),
+        ("phantoms", "phantom landings"),
         ("aircraft", "any of these"),
     )
     for key, name in rows:
@@ -90,5 +91,5 @@ def _table(title: str, *numbers: str) -> Table:
     )
     table.add_column("", no_wrap=True)
     for name in numbers:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", min_width=max(map(len, name.split())))
     return table
