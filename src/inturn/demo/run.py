@@ -128,7 +128,6 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result
         spark: see :func:`main`.
     """
     import inturn.spark
-    from inturn.spark.source.command import queue_messages
     from inturn.spark.tables.manifest import Store
 
     with part("Reading the flights, and what each airline has to send"):
@@ -150,23 +149,17 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result
             on_spark = engines.on_spark(session, out / STORE, results.total(steps))
             in_process = engines.in_process(PipelineLook(db, aircraft.name), happened.landed)
         with part("The last write wins, with and without copies"):
-            messages = queue_messages(session, aircraft, _source(out)).select(*_COLUMNS)
-            found = {
-                NAIVE: naive.answers(naive.last_write_wins(messages)),
-                DISTINCT: naive.answers(naive.last_write_wins(naive.without_copies(messages))),
-                SPARK: on_spark.answers(),
-                PROCESS: in_process.answers(),
-            }
-    by_airline: dict[str, list[dt.datetime]] = {name: [] for name in sent.producers}
+            found = _naive(session, out) | {SPARK: on_spark.answers(), PROCESS: in_process.answers()}
+    sent_at: dict[str, list[dt.datetime]] = {name: [] for name in sent.producers}
     for message in log:
-        by_airline[message.attributes["airline"]].append(message.sent_at)
+        sent_at[message.attributes["airline"]].append(message.sent_at)
     events = [msgspec.convert(message.body, flights.FlightEvent) for message in log if message.group]
     wrong = [tail for tail, true in truth.items() if any(naive.faults(true, found[NAIVE].get(tail)))]
     knot = results.choose_knot(events, wrong or list(truth))
     return Result(
         messages=sum(map(len, sent.producers.values())),
         aircraft=len(truth),
-        producers={name: len(times) for name, times in by_airline.items()},
+        producers={name: len(times) for name, times in sent_at.items()},
         late=sent.late,
         twice=sent.twice,
         contradicted=sent.contradicted,
@@ -179,7 +172,7 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result
         wrong={name: naive.compare(truth, answers) for name, answers in found.items()},
         course=course(
             happened.began,
-            by_airline,
+            sent_at,
             happened.landed_at,
             [(each.committed, each.seconds) for each in manifests],
             happened.killed,
@@ -237,12 +230,25 @@ def _happen(
         with part("Spark is started again, and goes on where it was, until all is done"):
             session = spark or _own_session(stack)
             query = crash.go_on(session, *places)
-            for sender in senders:
-                processes.wait_for_end(sender)
-            query.processAllAvailable()
-            query.stop()
+            try:
+                for sender in senders:
+                    processes.wait_for_end(sender)
+                query.processAllAvailable()
+            finally:
+                query.stop()
             worker.drain(crash.LIMIT_S)
     return _Happened(session, began, killed, landed, landed_at)
+
+
+def _naive(session: "SparkSession", out: Path) -> dict[str, dict[str, naive.Answer]]:
+    """What others say, by Spark over the log of the same queue."""
+    from inturn.spark.source.command import queue_messages
+
+    messages = queue_messages(session, aircraft, _source(out)).select(*_COLUMNS)
+    return {
+        NAIVE: naive.answers(naive.last_write_wins(messages)),
+        DISTINCT: naive.answers(naive.last_write_wins(naive.without_copies(messages))),
+    }
 
 
 def _own_session(stack: ExitStack) -> "SparkSession":
