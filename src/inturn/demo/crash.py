@@ -25,7 +25,7 @@ Process = subprocess.Popen[bytes]
 
 KILLED_STEP: Final = 3
 STEP_ROWS: Final = 4_000
-TRIGGER: Final = "2 seconds"
+TRIGGER: Final = "1 second"
 BUCKETS: Final = 4  # few messages: more tasks would cost more than they win
 LIMIT_S: Final = 300  # for whatever is waited for
 

@@ -164,7 +164,7 @@ def _lane(axes: "Axes", base: float, name: str, counts: Sequence[int], colour: s
 def _counts(axes: "Axes", engines: Mapping[str, Counts]) -> None:
     """A line for each engine: what came in on the left of the equals sign, where it went on the right."""
     _bare(axes, "Every message is in exactly one place, and both engines say so", 12)
-    places = (0.22, 0.33, 0.44, 0.55, 0.63, 0.71, 0.81)
+    places = (0.22, 0.33, 0.44, 0.55, 0.62, 0.72, 0.81)
     columns = dict(zip(("received", "released", "applied", "duplicate", "stale", "held"), places, strict=False))
     columns["rejected"] = places[-1]
     for name, x in columns.items():
