@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 
+import msgspec
 import pytest
 from programs import later, workshop
 from pyspark.sql import SparkSession
@@ -47,6 +48,13 @@ def test_a_dataclass_with_its_defaults_methods_and_enum() -> None:
         assert pipeline.handler({}, Part(group="a", revision=1, size=Decimal(10)))[1] == [None]
         """,
     )
+
+
+def test_types_that_msgspec_has_read_before() -> None:
+    """It leaves a note on them that cannot be sent: a worker, or another pipeline, may have been there first."""
+    part = msgspec.json.decode(b'{"group": "a", "revision": 1, "colour": "red"}', type=workshop.parts.message)
+    assert all("__msgspec_cache__" in vars(each) for each in (type(part), type(part.colour)))
+    on_a_worker(workshop.parts, "assert pipeline.message(group='a', revision=1).colour.value == 'red'")
 
 
 def test_a_struct_with_its_options_and_methods() -> None:

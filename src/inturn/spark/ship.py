@@ -32,6 +32,10 @@ _STRUCT_OPTIONS = (
     "repr_omit_defaults", "array_like", "gc", "weakref", "dict", "cache_hash",
 )  # fmt: skip
 
+_CACHE = "__msgspec_cache__"
+"""What msgspec notes on a type that it has read once; it cannot be sent, and is made anew."""
+_STATE = 2
+"""Where, in what reduces a type, its body is."""
 _MADE = {
     "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__",
     "__slots__", "__dict__", "__weakref__", "__match_args__", "__static_attributes__", "__firstlineno__",
@@ -73,10 +77,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type(msgspec.Struct)) and cloudpickle.cloudpickle._should_pickle_by_reference(obj) is False:
             return _reduce_struct(obj)
         reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE and reduced[_STATE]:
+            reduced[_STATE][0].pop(_CACHE, None)
         if dataclasses.is_dataclass(obj) and isinstance(obj, type) and isinstance(reduced, tuple):
             # Hints that are texts are looked up in the type's module, which a worker does not have.
             hints = typing.get_type_hints(obj, include_extras=True)
-            reduced[2][0]["__annotations__"] = {name: hints[name] for name in inspect.get_annotations(obj)}
+            reduced[_STATE][0]["__annotations__"] = {name: hints[name] for name in inspect.get_annotations(obj)}
         return reduced
 
 

@@ -93,11 +93,17 @@ def values_of(pipeline: Pipeline, message: Any) -> dict[str, Any]:
 
 
 def _filled(pipeline: Pipeline, message: Any) -> Any:
-    """A message that lacks what says its place has null there, as in a table: it is rejected as invalid."""
-    if not isinstance(message, Mapping):
-        return message
-    absent = [name for name in pipeline.key_fields if name not in message]
-    return {**message, **dict.fromkeys(absent)} if absent else message
+    """A message as a queue or a table has it: times with a zone are in UTC, and what says its place is there, or null."""
+    values = values_of(pipeline, message)
+    absent = [name for name in pipeline.key_fields if name not in values]
+    made = {name: _in_utc(value) for name, value in {**values, **dict.fromkeys(absent)}.items()}
+    return message if all(made[name] is values.get(name, made) for name in made) else made
+
+
+def _in_utc(value: Any) -> Any:
+    if isinstance(value, dt.datetime) and value.utcoffset():
+        return value.astimezone(dt.UTC)
+    return value
 
 
 def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[bool, list[Any]]:

@@ -15,7 +15,7 @@ from inturn.core.message import field_names
 from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
 from inturn.spark.columns.codec import record_fields
-from inturn.testing.history import value_of
+from inturn.testing.history import value_of, values_of
 
 _KINDS: Final[dict[Any, pa.DataType]] = {
     bool: pa.bool_(),
@@ -29,14 +29,22 @@ _KINDS: Final[dict[Any, pa.DataType]] = {
 
 
 def as_rows(pipeline: Pipeline, messages: Sequence[Any]) -> list[Any]:
-    """Dicts as they come out of a table: all with all fields. Records stay as they are.
+    """Messages as they come out of a table: dicts with all fields, decimals with as many places as the others.
+
+    Records stay as they are, but for decimals.
 
     Raises:
         InputError: if the values of a field have no type in common.
     """
-    if pipeline.message is not None or not messages:
+    if not messages:
+        return []
+    if pipeline.message is None:
+        return typing.cast("list[Any]", table(pipeline, messages).to_pylist(maps_as_pydicts="strict"))
+    decimals = [field.name for field in record_fields(pipeline.message) if field.type is Decimal]
+    if not decimals:
         return list(messages)
-    return typing.cast("list[Any]", table(pipeline, messages).to_pylist(maps_as_pydicts="strict"))
+    columns = table(pipeline, messages).select(decimals).to_pylist()
+    return [values_of(pipeline, message) | row for message, row in zip(messages, columns, strict=True)]
 
 
 def table(pipeline: Pipeline, messages: Sequence[Any]) -> pa.Table:

@@ -121,7 +121,7 @@ def differences(one: str, story: Story, other: str, another: Story) -> Iterator[
             if what == "rejected":
                 here, there = _settled(here or {}, there or {}, story.forgotten.get(group, 0))
             if here != there:
-                yield Difference(one, other, group, what, *_only(here, there))
+                yield Difference(one, other, group, what, *_only(here, there, most=1 if what == "outputs" else None))
     for text in another.faults(story.counts.received):
         yield Difference(one, other, None, "books", "", text)
     if story.counts.applied != another.counts.applied:
@@ -141,12 +141,16 @@ def _settled(here: dict[str, int], there: dict[str, int], forgotten: int) -> tup
     return here, there
 
 
-def _only(here: Any, there: Any) -> tuple[str, str]:
-    """What the one has and the other has not, in words."""
-    if isinstance(here, dict) and isinstance(there, dict):
-        keys = [key for key in (*here, *there) if here.get(key, ...) != there.get(key, ...)]
-        here, there = ({key: each[key] for key in keys if key in each} for each in (here, there))
-    elif isinstance(here, list) and isinstance(there, list):
+def _only(here: Any, there: Any, most: int | None) -> tuple[str, str]:
+    """What the one has and the other has not, in words; of what has names, so many at most."""
+    if isinstance(here, dict | None) and isinstance(there, dict | None):
+        here, there = here or {}, there or {}
+        keys = [key for key in dict.fromkeys((*here, *there)) if here.get(key, ...) != there.get(key, ...)]
+        more = f" and {len(keys) - most} more" if most is not None and len(keys) > most else ""
+        return _shown({key: here[key] for key in keys[:most] if key in here}) + more, _shown(
+            {key: there[key] for key in keys[:most] if key in there}
+        )
+    if isinstance(here, list) and isinstance(there, list):
         here, there = [each for each in here if each not in there], [each for each in there if each not in here]
     return _shown(here), _shown(there)
 

@@ -2,16 +2,12 @@
 
 import json
 import random
-from typing import Any
 
-import msgspec
-
-from inturn.core.message import canonical
 from inturn.database import open as open_database
 from inturn.database import wall_clock_ms
 from inturn.core.pipeline import Pipeline
 from inturn.queue import draft
-from inturn.testing.history import PASSES, History, group_of
+from inturn.testing.history import PASSES, History, group_of, values_of
 from inturn.testing.story import Story, kind_of_error, plain, skipped_ranges
 from inturn.worker import Worker
 from inturn.worker.codec import StateCodec, place
@@ -38,7 +34,7 @@ def worked(history: History, seed: int) -> Story:
             while rest:
                 size = chance.randint(1, max(_FEW, len(part) // _TIMES))
                 now, rest = rest[:size], rest[size:]
-                queue.send_many([draft(_body(each), group=group_of(pipeline, each)) for each in now])
+                queue.send_many([draft(values_of(pipeline, each), group=group_of(pipeline, each)) for each in now])
                 with Worker(pipeline, queue, concurrency=chance.randint(1, 4)) as worker:
                     if chance.random() < 0.5 or not rest:
                         worker.drain()
@@ -66,7 +62,3 @@ def _story(pipeline: Pipeline, look: PipelineLook) -> Story:
         story.reject(rejected.group, rejected.reason)
     return story
 
-
-def _body(message: Any) -> Any:
-    """A message as it lies in a queue."""
-    return msgspec.json.decode(canonical(message))
