@@ -61,8 +61,8 @@ def same(
     - ``stream`` on Spark: micro-batches, restarts, and one micro-batch that comes again as after a crash.
 
     On Spark, rows have no order but what a column says. So where arrival decides anything (every order but ``Gapless``
-    in one epoch without conflicts) and the pipeline has no ``arrival=``, the two get it with one, which the handler does
-    not see. Your own batch without ``arrival=`` takes each step in the step's own order instead.
+    in one epoch without conflicts) and the pipeline has no ``arrival=``, the two get it with one, which the handler
+    does not see. Your own batch without ``arrival=`` takes each step in the step's own order instead.
 
     What must be equal, group by group: state, outputs with their effect ids, where it stands, what it holds, and why
     messages were rejected; and each engine's books: ``received + released = applied + duplicate + stale + held +

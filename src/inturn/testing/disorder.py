@@ -12,7 +12,7 @@ from inturn.core.errors import InputError
 T = TypeVar("T")
 
 
-def disorder(
+def disorder(  # noqa: PLR0913 - every share can be set, and by its name only
     messages: Iterable[T],
     *,
     seed: int = 0,

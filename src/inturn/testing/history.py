@@ -93,7 +93,7 @@ def values_of(pipeline: Pipeline, message: Any) -> dict[str, Any]:
 
 
 def _filled(pipeline: Pipeline, message: Any) -> Any:
-    """A message as a queue or a table has it: times with a zone are in UTC, and what says its place is there, or null."""
+    """A message as a queue or a table has it: times with a zone in UTC; what says its place is there, if only null."""
     values = values_of(pipeline, message)
     absent = [name for name in pipeline.key_fields if name not in values]
     made = {name: _in_utc(value) for name, value in {**values, **dict.fromkeys(absent)}.items()}

@@ -3,14 +3,15 @@
 The handler is run twice for every message, on copies of the same state and message.
 """
 
+import contextlib
 import copy
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.errors import HandlerError, InputError
+from inturn.core.errors import HandlerError, InputError, InturnError
 from inturn.core.fold import Counts
 from inturn.core.order import Gapless
 from inturn.core.pipeline import Pipeline
@@ -33,14 +34,14 @@ def replayed(history: History) -> Story:
     pipeline = in_list_order(replace(history.pipeline, handler=twice))
     result, total, now = Replay(), Counts(), DAWN
     for part in history.parts:
-        result = pipeline.replay(part, now=now, after=result)
+        with twice.told():
+            result = pipeline.replay(part, now=now, after=result)
         total.add(result.counts)
         now += PASSES
         if history.passes:
-            result = pipeline.replay([], now=now, after=result)
+            with twice.told():
+                result = pipeline.replay([], now=now, after=result)
             total.add(result.counts)
-        if twice.found is not None:
-            raise twice.found
     return _story(history, result, total)
 
 
@@ -111,6 +112,18 @@ class _Twice:
             self._name(given, f"it has changed the message itself to {plain(copies[1])!r}", "is not pure")
         return self._handler(state, message)
 
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """At the end, raise what was found; it may well be the cause of what else was raised."""
+        try:
+            yield
+        except InturnError as error:
+            if self.found is not None:
+                raise self.found from error
+            raise
+        if self.found is not None:
+            raise self.found
+
     def _seen(self, state: Any, message: Any) -> str:
         """What comes of a message, in words."""
         try:
@@ -133,6 +146,3 @@ class _Twice:
             f"the handler of pipeline {self._pipeline.name!r} {fault}: after the message {message!r} of "
             f"group {group!r} {what}"
         )
-
-
-Engine = Callable[[History], Story]

@@ -1,4 +1,4 @@
-"""Messages as the rows of a table, which is what Spark takes: every column of one type, and every row with all of them."""
+"""Messages as the rows of a table, which is what Spark takes: columns of one type each, rows with all of them."""
 
 import datetime as dt
 import enum
@@ -87,7 +87,7 @@ def _known(array: pa.Array) -> pa.Array:
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
 
-def _simple(value: Any) -> Any:
+def _simple(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
     """A value as Arrow takes it: records are dicts, names are text."""
     match value:
         case enum.Enum():

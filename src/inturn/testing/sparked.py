@@ -8,7 +8,6 @@ import datetime as dt
 import os
 import random
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +31,8 @@ from inturn.testing.stored import story_of
 from inturn.testing.story import Different, Story, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["OnSpark", "as_rows"]
@@ -140,9 +141,7 @@ class OnSpark:
         files = sorted(source.glob("*.parquet"))
         schema = self._read(files[0]).schema if files else self._empty().schema
         df = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-        query = stream(
-            self.pipeline, df, store=store, checkpoint=checkpoint, trigger="available now", buckets=buckets
-        )
+        query = stream(self.pipeline, df, store=store, checkpoint=checkpoint, trigger="available now", buckets=buckets)
         try:
             query.awaitTermination()
         except Exception as error:

@@ -141,18 +141,22 @@ def _settled(here: dict[str, int], there: dict[str, int], forgotten: int) -> tup
     return here, there
 
 
-def _only(here: Any, there: Any, most: int | None) -> tuple[str, str]:
+def _only(here: Any, there: Any, *, most: int | None) -> tuple[str, str]:
     """What the one has and the other has not, in words; of what has names, so many at most."""
     if isinstance(here, dict | None) and isinstance(there, dict | None):
         here, there = here or {}, there or {}
         keys = [key for key in dict.fromkeys((*here, *there)) if here.get(key, ...) != there.get(key, ...)]
-        more = f" and {len(keys) - most} more" if most is not None and len(keys) > most else ""
-        return _shown({key: here[key] for key in keys[:most] if key in here}) + more, _shown(
-            {key: there[key] for key in keys[:most] if key in there}
-        )
+        one, other = ({key: each[key] for key in keys if key in each} for each in (here, there))
+        return _first(one, most), _first(other, most)
     if isinstance(here, list) and isinstance(there, list):
         here, there = [each for each in here if each not in there], [each for each in there if each not in here]
     return _shown(here), _shown(there)
+
+
+def _first(values: dict[str, Any], most: int | None) -> str:
+    if most is None or len(values) <= most:
+        return _shown(values)
+    return f"{_shown(dict(list(values.items())[:most]))} and {len(values) - most} more"
 
 
 def _shown(value: Any) -> str:

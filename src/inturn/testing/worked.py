@@ -1,11 +1,14 @@
 """The pipeline in this process as an engine: a worker over a queue in memory, stopped and begun again in between."""
 
+import datetime as dt
 import json
 import random
+from decimal import Decimal
+from typing import Any
 
+from inturn.core.pipeline import Pipeline
 from inturn.database import open as open_database
 from inturn.database import wall_clock_ms
-from inturn.core.pipeline import Pipeline
 from inturn.queue import draft
 from inturn.testing.history import PASSES, History, group_of, values_of
 from inturn.testing.story import Story, kind_of_error, plain, skipped_ranges
@@ -15,6 +18,7 @@ from inturn.worker.look import PipelineLook
 
 _FEW, _TIMES = 50, 10
 """Messages are sent so many at most at a time, or, if that is more, in about twice so many parts."""
+_AS_THEY_ARE = (Decimal, dt.timedelta)
 _PASSES_MS = PASSES.days * 86_400_000
 
 
@@ -34,7 +38,7 @@ def worked(history: History, seed: int) -> Story:
             while rest:
                 size = chance.randint(1, max(_FEW, len(part) // _TIMES))
                 now, rest = rest[:size], rest[size:]
-                queue.send_many([draft(values_of(pipeline, each), group=group_of(pipeline, each)) for each in now])
+                queue.send_many([draft(_body(pipeline, each), group=group_of(pipeline, each)) for each in now])
                 with Worker(pipeline, queue, concurrency=chance.randint(1, 4)) as worker:
                     if chance.random() < 0.5 or not rest:
                         worker.drain()
@@ -62,3 +66,8 @@ def _story(pipeline: Pipeline, look: PipelineLook) -> Story:
         story.reject(rejected.group, rejected.reason)
     return story
 
+
+def _body(pipeline: Pipeline, message: Any) -> dict[str, Any]:
+    """A message as it lies in a queue; as JSON, decimals keep their places and spans of time their unit."""
+    values = values_of(pipeline, message)
+    return {name: value if isinstance(value, _AS_THEY_ARE) else plain(value) for name, value in values.items()}

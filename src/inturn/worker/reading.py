@@ -87,7 +87,7 @@ class Reader:
             StateError: if its content is none of the message type any more.
         """
         try:
-            message = self._message(msgspec.json.decode(held.content))
+            message = self.message(msgspec.json.decode(held.content))
         except Misfit as error:
             msg = f"pipeline {self._pipeline.name!r}: a message that is held does not fit any more: {error}"
             raise StateError(msg) from error
@@ -102,7 +102,7 @@ class Reader:
         content = {**msgspec.json.decode(self.text(entry)), **new}
         made = remake(self._pipeline, entry, new)  # for its checks
         try:
-            made.message, made.ref = self._message(content), msgspec.json.encode(content).decode()
+            made.message, made.ref = self.message(content), msgspec.json.encode(content).decode()
         except Misfit as error:
             raise InputError(str(error)) from error
         return made
@@ -139,13 +139,17 @@ class Reader:
         return body
 
     def _entry(self, content: dict[str, Any]) -> Entry:
-        offers, invalid = read(self._pipeline, [self._message(content)])
+        offers, invalid = read(self._pipeline, [self.message(content)])
         if invalid:
             raise Misfit(invalid[0][0])
         return offers[0][2]
 
-    def _message(self, content: dict[str, Any]) -> Any:
-        """What the handler is given."""
+    def message(self, content: dict[str, Any]) -> Any:
+        """What the handler is given of fields as JSON has them.
+
+        Raises:
+            Misfit: if they are no message of the pipeline.
+        """
         if self._time is not None and isinstance(content.get(self._time), str):
             content = {**content, self._time: _time(self._time, content[self._time])}
         kind = self._pipeline.message
