@@ -100,7 +100,8 @@ def _reduce_struct(struct: type[msgspec.Struct]) -> tuple[Any, ...]:
         if name not in struct.__struct_fields__ and name not in _MADE and not name.startswith("__struct_")
     }
     checks = "__post_init__" in body
-    made = (struct.__name__, fields, struct.__bases__, struct.__module__, options, checks)
+    known_as = cloudpickle.cloudpickle._get_or_create_tracker_id(struct)
+    made = (struct.__name__, fields, struct.__bases__, struct.__module__, options, checks, known_as)
     return _make_struct, made, body, None, None, _set_body
 
 
@@ -119,7 +120,9 @@ def _make_struct(
     module: str,
     options: dict[str, Any],
     checks: bool,  # noqa: FBT001 - called by pickle
+    known_as: str,
 ) -> type[msgspec.Struct]:
+    """The type anew, or as it was made when it came before: other types that came with it still refer to that."""
     made: type[msgspec.Struct]
 
     def look_up(struct: msgspec.Struct) -> None:  # msgspec notes only whether there is one when the type is made
@@ -128,7 +131,7 @@ def _make_struct(
     namespace = {"__post_init__": look_up} if checks else {}
     described = [(field, kind, msgspec.field(**how)) for field, kind, how in fields]
     made = msgspec.defstruct(name, described, bases=bases, module=module, namespace=namespace, **options)
-    return made
+    return cast("type[msgspec.Struct]", cloudpickle.cloudpickle._lookup_class_or_track(known_as, made))
 
 
 def _set_body(struct: type, body: dict[str, Any]) -> None:

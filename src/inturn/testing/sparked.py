@@ -119,10 +119,11 @@ class OnSpark:
         source, checkpoint = self.folder / "messages", self.folder / "stream-checkpoint"
         source.mkdir()
         buckets, number = chance.randint(1, _MOST_BUCKETS), 0
-        few = 1 if len(self.history.parts) > 1 else 0
         for part in self._tables():
-            steps = [each for each in _slices(part, chance.randint(*_MICRO_BATCHES) - few, chance) if len(each)]
-            stops = {len(steps) - 1, *(at for at in range(len(steps)) if chance.random() < 0.25)}
+            steps = [each for each in _slices(part, chance.randint(*_MICRO_BATCHES), chance) if len(each)]
+            stops = {len(steps) - 1}
+            if len(self.history.parts) == 1:  # else it is begun again for each part
+                stops.add(chance.randrange(len(steps)) if steps else 0)
             for at, step in enumerate(steps):
                 number += 1
                 self._write(step, source / f"{number:06d}.parquet", chance)
