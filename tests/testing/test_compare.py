@@ -98,6 +98,7 @@ def test_books_that_do_not_balance_are_told() -> None:
         "batch: {'conflict': 2} were counted as rejected, but {'conflict': 2, 'late': 1} are there",
     ]
     assert told(counts=replace(WHOLE.counts, applied=4))[0].startswith("batch: the books do not balance: Counts(")
+    assert told(broken=["the books of step 2 do not balance"]) == ["batch: the books of step 2 do not balance"]
     held = replace(WHOLE.counts, held=3, released=1, applied=2)
     assert told(counts=held) == [
         "batch: 3 were held and 1 released, but 1 are there",
@@ -204,7 +205,7 @@ def test_a_handler_that_depends_on_its_process_agrees_with_itself() -> None:
 
 
 def test_a_handler_that_does_not_fit_is_told_in_words() -> None:
-    for handler in (lambda state: state, lambda state, message: None):
+    for handler in (lambda state: state, lambda state, message: None, lambda state, message: (state, None)):
         with pytest.raises(HandlerError, match=r"the handler of pipeline 'p' must take \(state, message\)"):
             same(pipeline(handler=handler), CLEAN)
     with pytest.raises(InputError, match="has no canonical form"):

@@ -126,26 +126,21 @@ def compare(
     if unknown or not engines:
         msg = f"engines={engines!r}; there are {', '.join(ENGINES)}"
         raise InputError(msg)
-    given, found = list(messages), Comparison()
-    with contextlib.ExitStack() as stack:
-        sparkling = [name for name in ENGINES if name in engines and name in ON_SPARK]
-        runs: dict[str, Callable[[], Story]] = {}
-        if sparkling:
-            from inturn.testing.sparked import as_rows
+    given, on_spark = list(messages), [name for name in ON_SPARK if name in engines]
+    if on_spark:
+        from inturn.testing.rows import as_rows
 
-            given = as_rows(pipeline, given)
-        history = History.of(pipeline, given, seed)
-        runs["replay"] = lambda: replayed(history)
-        if "worker" in engines:
-            runs["worker"] = lambda: worked(history, seed)
-        for name, run in runs.items():
-            _take(found, name, run, around)
-        if sparkling:
-            from inturn.testing.sparked import OnSpark
+        given = as_rows(pipeline, given)
+    history, found = History.of(pipeline, given, seed), Comparison()
+    _take(found, "replay", lambda: replayed(history), around)
+    if "worker" in engines:
+        _take(found, "worker", lambda: worked(history, seed), around)
+    if on_spark:
+        from inturn.testing.sparked import OnSpark
 
-            bench = stack.enter_context(OnSpark.on(spark, history, found.stories["replay"], seed))
+        with OnSpark.on(spark, history, found.stories["replay"], seed) as bench:
             found.notes += bench.notes()
-            for name in sparkling:
+            for name in on_spark:
                 _take(found, name, getattr(bench, name), around)
     return found
 

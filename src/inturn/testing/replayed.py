@@ -103,14 +103,17 @@ class _Twice:
     def __call__(self, state: Any, message: Any) -> Any:
         if self.found is not None:
             return self._handler(state, message)
-        copies = copy.deepcopy((state, message))
-        given = plain(message)
-        here, there = self._seen(*copies), self._seen(*copy.deepcopy((state, message)))
-        if here != there:
-            self._name(given, f"one run has {here}, and another {there}")
-        elif plain(copies[1]) != given:
+        given, copies = plain(message), copy.deepcopy((state, message))
+        before = self._result(*copies)
+        try:
+            made = self._handler(state, message)
+        except Exception as error:
+            self._compare(given, before, type(error).__name__)
+            raise
+        self._compare(given, before, self._plain(made))
+        if self.found is None and plain(copies[1]) != given:
             self._name(given, f"it has changed the message itself to {plain(copies[1])!r}", "is not pure")
-        return self._handler(state, message)
+        return made
 
     @contextlib.contextmanager
     def told(self) -> Iterator[None]:
@@ -124,21 +127,38 @@ class _Twice:
         if self.found is not None:
             raise self.found
 
-    def _seen(self, state: Any, message: Any) -> str:
-        """What comes of a message, in words."""
+    def _result(self, state: Any, message: Any) -> Any:
+        """What comes of a message: state and outputs, or the name of an error."""
         try:
-            after, outputs = self._handler(state, message)
+            made = self._handler(state, message)
         except Exception as error:  # noqa: BLE001 - whatever it raises is an answer
             if error.__traceback__ is None or error.__traceback__.tb_next is None:  # it was called in vain
-                msg = f"the handler of pipeline {self._pipeline.name!r} must take (state, message) and return "
-                self.found = HandlerError(f"{msg}(state, [output, …]): {error}")
-            return f"the error {type(error).__name__}"
+                self._refuse(error)
+            return type(error).__name__
+        return self._plain(made)
+
+    def _plain(self, made: Any) -> Any:
         try:
-            outs = [plain_output(output) for output in outputs]
-            return f"the state {plain(after)!r} and the outputs {outs!r}"
+            state, outputs = made
+        except (TypeError, ValueError) as error:
+            self._refuse(error)
+            return None
+        if not isinstance(outputs, list | tuple):
+            self._refuse(TypeError(f"the outputs are {outputs!r}"))
+            return None
+        try:
+            return plain(state), [plain_output(output) for output in outputs]
         except (InputError, TypeError) as error:
             self.found = InputError(f"the handler of pipeline {self._pipeline.name!r}: {error}")
-            return ""
+            return None
+
+    def _refuse(self, error: Exception) -> None:
+        msg = f"the handler of pipeline {self._pipeline.name!r} must take (state, message) and return "
+        self.found = HandlerError(f"{msg}(state, [output, …]): {error}")
+
+    def _compare(self, message: Any, here: Any, there: Any) -> None:
+        if self.found is None and here != there:
+            self._name(message, f"one run has {_words(here)}, and another {_words(there)}")
 
     def _name(self, message: Any, what: str, fault: str = "is not deterministic") -> None:
         group = group_of(self._pipeline, message)
@@ -146,3 +166,10 @@ class _Twice:
             f"the handler of pipeline {self._pipeline.name!r} {fault}: after the message {message!r} of "
             f"group {group!r} {what}"
         )
+
+
+def _words(result: Any) -> str:
+    if isinstance(result, str):
+        return f"the error {result}"
+    state, outputs = result
+    return f"the state {state!r} and the outputs {outputs!r}"

@@ -19,23 +19,23 @@ from inturn.testing.story import Story, kind_of_error, plain, skipped_ranges
 _PARKED = (Status.GAP, Status.FAILED, Status.GIVEN_UP)
 
 
-def story_of(pipeline: Pipeline, location: Path) -> tuple[Story, list[str]]:
-    """The story of a store, and the steps whose books do not balance, in words."""
+def story_of(pipeline: Pipeline, location: Path) -> Story:
+    """The story of a store."""
     store = Store(location)
     manifests = [store.manifest(step) for step in store.steps()]
-    story, faults = Story(), []
+    story = Story()
     for manifest in manifests:
         counts = msgspec.convert(manifest.counts, Counts)
         story.counts.add(counts)
         if not counts.balanced:
-            faults.append(f"the books of step {manifest.step} do not balance: {counts}")
+            story.broken.append(f"the books of step {manifest.step} do not balance: {counts}")
     for row in _rows(store, [file for each in manifests for file in each.outputs]):
         story.outputs.setdefault(row["group"], {})[row["effect_id"]] = json.loads(row["output"])
     for row in _rows(store, [file for each in manifests for file in each.rejected]):
         story.reject(row["group"], row["reason"])
     if manifests:
         _groups(pipeline, store, story)
-    return story, faults
+    return story
 
 
 def _rows(store: Store, files: Sequence[File]) -> list[dict[str, Any]]:

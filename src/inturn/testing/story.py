@@ -37,6 +37,7 @@ class Story:
         rejected: how many messages will not be applied, by group and reason.
         forgotten: of the conflicts of a group, how many lie so far back that an engine may count them as stale.
         counts: where all messages went.
+        broken: of the books of single steps those that do not balance, in words.
         seconds: how long the engine took.
     """
 
@@ -49,12 +50,13 @@ class Story:
     rejected: dict[str, dict[str, int]] = field(default_factory=dict)
     forgotten: dict[str, int] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
+    broken: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def reject(self, group: str | None, reason: str, count: int = 1) -> None:
-        """Note rejected messages."""
+    def reject(self, group: str | None, reason: str) -> None:
+        """Note a rejected message."""
         own = self.rejected.setdefault(group or "", {})
-        own[reason] = own.get(reason, 0) + count
+        own[reason] = own.get(reason, 0) + 1
 
     def holding(self) -> int:
         """How many messages are held at the end."""
@@ -66,7 +68,7 @@ class Story:
         Args:
             messages: how many it was given.
         """
-        counts, found = self.counts, []
+        counts, found = self.counts, [*self.broken]
         if not counts.balanced:
             found.append(f"the books do not balance: {counts}")
         if counts.received != messages:
