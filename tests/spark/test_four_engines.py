@@ -242,3 +242,8 @@ def test_an_engine_that_cannot_take_them_says_why(spark: SparkSession) -> None:
 def test_no_messages_and_a_session_that_is_there(spark: SparkSession) -> None:
     assert same(ledger(Gapless("revision")), [], engines=ALL) == Story(seconds=pytest.approx(0, abs=60))
     assert spark.range(1).count() == 1, "it was not stopped"
+
+
+def test_what_is_no_message_is_told_as_the_pure_timeline_tells_it(spark: SparkSession) -> None:
+    with pytest.raises(InputError, match="a message of pipeline 'ledger' is 'text'; expected a dict"):
+        same(ledger(Gapless("revision")), ["text"], engines=ALL, spark=spark)

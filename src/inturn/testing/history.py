@@ -94,6 +94,8 @@ def values_of(pipeline: Pipeline, message: Any) -> dict[str, Any]:
 
 def _filled(pipeline: Pipeline, message: Any) -> Any:
     """A message as a queue or a table has it: times with a zone in UTC; what says its place is there, if only null."""
+    if not isinstance(message, Mapping) and not isinstance(message, pipeline.message or ()):
+        return message  # it is none: the pure timeline says so
     values = values_of(pipeline, message)
     absent = [name for name in pipeline.key_fields if name not in values]
     made = {name: _in_utc(value) for name, value in {**values, **dict.fromkeys(absent)}.items()}

@@ -38,6 +38,9 @@ def as_rows(pipeline: Pipeline, messages: Sequence[Any]) -> list[Any]:
     """
     if not messages:
         return []
+    kinds = (Mapping, pipeline.message) if pipeline.message else (Mapping,)
+    if not all(isinstance(each, kinds) for each in messages):  # the pure timeline says why
+        return list(messages)
     if pipeline.message is None:
         return typing.cast("list[Any]", table(pipeline, messages).to_pylist(maps_as_pydicts="strict"))
     decimals = [field.name for field in record_fields(pipeline.message) if field.type is Decimal]
