@@ -47,7 +47,7 @@ def test_all_four_engines_over_csv(tmp_path: Path) -> None:
     told = check(tmp_path / "in.csv", "replay,worker,batch,stream")
     assert list(told["engines"]) == ["replay", "worker", "batch", "stream"]
     assert {each["received"] for each in told["engines"].values()} == {len(MESSAGES)}
-    assert told["left_out"] == ['it cannot be read: {"account":"acct-1","revision":"first","amount":"1"}']
+    assert told["left_out"] == ['the line {"account":"acct-1","revision":"first","amount":"1"}']
 
 
 def test_a_folder_in_the_order_of_the_names_of_its_files(spark: SparkSession, tmp_path: Path) -> None:

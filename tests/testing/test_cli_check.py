@@ -86,7 +86,7 @@ def test_a_table_that_a_person_understands(here: Path) -> None:
     assert rows[3][:8] + rows[3][9:] == ["worker", "2", "4", "2", "1", "1", "0", "2", "yes"]
     assert all(len(line) <= 80 for line in table.splitlines())
     why = "in.jsonl, line 6: it is no Paid: Object missing required field `amount`"
-    assert said[0].strip() == f"out: 3 are no Paid, such as: {why}"
+    assert said[0].strip() == f"out: 3 messages that cannot be read as Paid, such as {why}"
     assert said[1].strip() == "came of it: 2 groups, 2 messages applied, 2 outputs. The handler always did the same."
 
 

@@ -167,12 +167,10 @@ def _cells(story: "Story") -> list[str]:
 
 
 def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
-    from inturn.cli.sample import kind
-
     if sample.left_out:
-        one = len(sample.left_out) == 1
-        count = f"1 message is no {kind(pipeline)}" if one else f"{len(sample.left_out):,} are no {kind(pipeline)}"
-        yield f"Left out: {count}, such as: {sample.left_out[0]}"
+        count = "1 message" if len(sample.left_out) == 1 else f"{len(sample.left_out):,} messages"
+        kind = f" as {pipeline.message.__name__}" if pipeline.message else ""
+        yield f"Left out: {count} that cannot be read{kind}, such as {sample.left_out[0]}"
 
 
 def _tell(console: Console, engine: str, differences: "list[Difference]") -> None:

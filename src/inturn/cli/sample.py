@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from inturn.core.errors import InputError
-from inturn.core.message import field_names
 from inturn.core.pipeline import Pipeline
 from inturn.worker.reading import Misfit, Reader
 
@@ -110,7 +109,7 @@ def from_spark(spark: "SparkSession", pipeline: Pipeline, source: str, form: str
     table = _in_order(df, limit).toArrow()
     columns, bad = codec.read(table)
     lines = values(table[CORRUPT]) if CORRUPT in table.column_names else []
-    bad |= {row: f"it cannot be read: {line:.100}" for row, line in enumerate(lines) if line is not None}
+    bad |= {row: f"the line {line:.100}" for row, line in enumerate(lines) if line is not None}
     good = [row for row in range(len(table)) if row not in bad]
     built = codec.build({name: [column[row] for row in good] for name, column in columns.items()})
     if pipeline.arrival is not None and pipeline.message is not None:
@@ -129,8 +128,3 @@ def _in_order(df: "DataFrame", limit: int | None) -> "DataFrame":
         keys = {"__file": F.col("_metadata.file_path"), "__at": F.col("_metadata.file_block_start"), **keys}
     rows = df.select(*names, *(key.alias(name) for name, key in keys.items())).orderBy(*keys)
     return (rows if limit is None else rows.limit(limit)).select(*names)
-
-
-def kind(pipeline: Pipeline) -> str:
-    """What messages are called."""
-    return pipeline.message.__name__ if pipeline.message and field_names(pipeline.message) else "message"
