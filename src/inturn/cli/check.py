@@ -76,10 +76,7 @@ def check(
                 around=lambda name: _showing(spark, f"{definition.name}: {name}", quiet=as_json),
             )
         except NotDeterministic as fault:
-            if as_json:
-                typer.echo(json.dumps({"agree": False, "not_deterministic": str(fault)}, ensure_ascii=False))
-            else:
-                _say(Console(), f"{str(fault)[0].upper()}{str(fault)[1:]}.", "bold red")
+            _name(str(fault), as_json=as_json)
             raise typer.Exit(1) from fault
         if as_json:
             typer.echo(json.dumps(_document(found, sample, seed), ensure_ascii=False))
@@ -87,6 +84,14 @@ def check(
             _show(found, sample, definition, source, seed)
         if found.differences:
             raise typer.Exit(1)
+
+
+def _name(fault: str, *, as_json: bool) -> None:
+    """The handler is not pure; nothing else needs to be said."""
+    if as_json:
+        typer.echo(json.dumps({"agree": False, "not_deterministic": fault}, ensure_ascii=False))
+    else:
+        _say(Console(), f"{fault[0].upper()}{fault[1:]}.", "bold red")
 
 
 @contextlib.contextmanager
