@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent
-WITH_SPARK = (ROOT / "README.md", ROOT / "docs" / "audit.md", ROOT / "docs" / "source.md")
+WITH_SPARK = (ROOT / "README.md", ROOT / "docs" / "audit.md", ROOT / "docs" / "source.md", ROOT / "docs" / "testing.md")
 
 # A test run is over before the optimising compiler of Java has earned what it costs: the quick one alone halves
 # the CPU seconds of the start.

@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 
+import msgspec
 import pytest
 from programs import later, workshop
 from pyspark.sql import SparkSession
@@ -23,7 +24,8 @@ def on_a_worker(pipeline: Pipeline, code: str) -> None:
         import msgspec
         from inturn.spark import ship
         from inturn.spark.columns.codec import StateCodec, record_fields
-        pipeline = ship.loads(sys.stdin.buffer.read())
+        sent = sys.stdin.buffer.read()
+        pipeline = ship.loads(sent)
         assert not {"programs", "programs.workshop", "workshop", "later"} & sys.modules.keys()
     """
     program = textwrap.dedent(before) + textwrap.dedent(code)
@@ -47,6 +49,13 @@ def test_a_dataclass_with_its_defaults_methods_and_enum() -> None:
         assert pipeline.handler({}, Part(group="a", revision=1, size=Decimal(10)))[1] == [None]
         """,
     )
+
+
+def test_types_that_msgspec_has_read_before() -> None:
+    """It leaves a note on them that cannot be sent: a worker, or another pipeline, may have been there first."""
+    part = msgspec.json.decode(b'{"group": "a", "revision": 1, "colour": "red"}', type=workshop.parts.message)
+    assert all("__msgspec_cache__" in vars(each) for each in (type(part), type(part.colour)))
+    on_a_worker(workshop.parts, "assert pipeline.message(group='a', revision=1).colour.value == 'red'")
 
 
 def test_a_struct_with_its_options_and_methods() -> None:
@@ -84,6 +93,20 @@ def test_a_tagged_struct_with_defaults() -> None:
 
 def test_a_struct_with_operators() -> None:
     on_a_worker(workshop.added, "assert pipeline.handler(pipeline.state(5), {}) == (pipeline.state(6), ['0.05'])")
+
+
+def test_types_that_come_again_are_the_same_types() -> None:
+    """A worker gets the pipeline with every task; what an earlier task made of a type, a later one must know."""
+    on_a_worker(
+        workshop.owner,
+        """
+        for each in (pipeline, ship.loads(sent), ship.loads(sent)):
+            state, _ = each.handler(each.state(), None)
+            codec = StateCodec(each)
+            assert codec.unpack(codec.pack([state])) == [state]
+            assert each.state is pipeline.state
+        """,
+    )
 
 
 def test_a_struct_that_checks_itself() -> None:

@@ -63,7 +63,7 @@ def work(db: Database, messages: list[Any], **more: Any) -> Queue:
 
 
 def definition() -> inturn.Pipeline:
-    from inturn.spark.local.files import load
+    from inturn.cli.definition import load
 
     return load("ledger.py:ledger")
 

@@ -3,15 +3,19 @@
 import datetime as dt
 import random
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from shop import Row, ledger, post, row
 
+import inturn
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
-from inturn.core.errors import InputError
+from inturn.core.errors import HandlerError, InputError
 from inturn.core.order import Order
 from inturn.testing import Different, same
+from inturn.worker.look import PipelineLook
 
 ORDERS = [Gapless("revision"), Monotone("revision", epoch="epoch"), Arrival(), Timestamp("revision")]
 
@@ -61,6 +65,65 @@ def test_typed_messages_and_states() -> None:
     line = Pipeline(name="p", group="account", order=Gapless("revision"), message=Paid, state=Account, handler=pay)
     messages = [Paid(7, n, dt.date(2024, 1, n), n / 3) for n in (2, 1, 3)]
     assert same(line, messages).states == {"7": {"last": "2024-01-03", "balance": 2.0}}
+
+
+@dataclass(frozen=True)
+class Noted:
+    account: str
+    revision: int
+    note: str = "none"
+    marks: tuple[int, ...] = ()
+
+
+class NotedStruct(msgspec.Struct, frozen=True):
+    account: str
+    revision: int
+    note: str = "none"
+    marks: tuple[int, ...] = ()
+
+
+@pytest.mark.parametrize("kind", [Noted, NotedStruct])
+def test_a_field_that_a_message_does_not_have_is_in_what_is_put_out_of_it(kind: type) -> None:
+    line = Pipeline(
+        name="p",
+        group="account",
+        order=Gapless("revision"),
+        message=kind,
+        handler=lambda state, noted: (state, [noted]),
+    )
+    story = same(line, [{"account": "a", "revision": 1}])
+    assert list(story.outputs["a"].values()) == [{"account": "a", "revision": 1, "note": "none", "marks": []}]
+
+
+@dataclass
+class Spent:
+    at: dt.datetime
+    amount: Decimal
+    names: set[str]
+    day: dt.date
+
+
+def test_an_output_is_the_same_text_that_spark_keeps() -> None:
+    spent = Spent(dt.datetime(2024, 1, 1, tzinfo=dt.UTC), Decimal("1.50"), {"b", "c", "a"}, dt.date(2024, 1, 1))
+    with inturn.open(":memory:") as db:
+        queue = db.queue("q")
+        queue.send({"revision": 1}, group="a")
+        inturn.work(ledger(handler=lambda state, message: (state, [spent, {"b": 1, "a": 2}])), queue, until="empty")
+        texts = [each.output for each in PipelineLook(db, "ledger").outputs()]
+    assert texts == [
+        '{"at":"2024-01-01T00:00:00Z","amount":"1.50","names":["a","b","c"],"day":"2024-01-01"}',
+        '{"a":2,"b":1}',
+    ]
+
+
+def test_an_output_that_is_no_json_ends_the_worker() -> None:
+    with inturn.open(":memory:") as db:
+        queue = db.queue("q")
+        queue.send({"revision": 1}, group="a")
+        with pytest.raises(
+            HandlerError, match=r"the handler of pipeline 'ledger' emitted \[<object .*, which is not JSON"
+        ):
+            inturn.work(ledger(handler=lambda state, message: (state, [object()])), queue, until="empty")
 
 
 def test_a_handler_that_is_not_deterministic_is_named() -> None:

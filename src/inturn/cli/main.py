@@ -14,6 +14,8 @@ from rich.table import Table
 
 import inturn
 from inturn.cli.audit import audit
+from inturn.cli.check import check
+from inturn.cli.definition import load
 from inturn.cli.errors import told
 from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.parked import explain, parked
@@ -33,6 +35,7 @@ app = typer.Typer(
 app.add_typer(parked, name="parked")
 app.command()(explain)
 app.command()(audit)
+app.command()(check)
 app.command()(serve)
 app.add_typer(queue, name="queue")
 for _command in (send, receive, ack, nack, peek, groups, redrive):
@@ -101,7 +104,7 @@ def run(
 ) -> None:
     """Take messages as one step of a pipeline, or as a stream of steps, and report where each of them went."""
     with told():
-        from inturn.spark.local.files import load, read_messages
+        from inturn.spark.local.files import read_messages
         from inturn.spark.local.progress import watching
         from inturn.spark.local.session import session
         from inturn.spark.source.command import names_queue, queue_messages

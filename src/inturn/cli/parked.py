@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from inturn.cli.definition import load
 from inturn.cli.errors import told
 from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict
@@ -188,8 +189,6 @@ def _decide(
 
 def _settle(look: "Look", pipeline: str, store: str) -> None:
     """Take the decisions that nobody has taken."""
-    from inturn.spark.local.files import load
-
     if _is_in_process(look, pipeline):
         from inturn.worker.look import settle
 

@@ -32,6 +32,10 @@ _STRUCT_OPTIONS = (
     "repr_omit_defaults", "array_like", "gc", "weakref", "dict", "cache_hash",
 )  # fmt: skip
 
+_CACHE = "__msgspec_cache__"
+"""What msgspec notes on a type that it has read once; it cannot be sent, and is made anew."""
+_STATE = 2
+"""Where, in what reduces a type, its body is."""
 _MADE = {
     "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__",
     "__slots__", "__dict__", "__weakref__", "__match_args__", "__static_attributes__", "__firstlineno__",
@@ -73,10 +77,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type(msgspec.Struct)) and cloudpickle.cloudpickle._should_pickle_by_reference(obj) is False:
             return _reduce_struct(obj)
         reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE and reduced[_STATE]:
+            reduced[_STATE][0].pop(_CACHE, None)
         if dataclasses.is_dataclass(obj) and isinstance(obj, type) and isinstance(reduced, tuple):
             # Hints that are texts are looked up in the type's module, which a worker does not have.
             hints = typing.get_type_hints(obj, include_extras=True)
-            reduced[2][0]["__annotations__"] = {name: hints[name] for name in inspect.get_annotations(obj)}
+            reduced[_STATE][0]["__annotations__"] = {name: hints[name] for name in inspect.get_annotations(obj)}
         return reduced
 
 
@@ -94,7 +100,8 @@ def _reduce_struct(struct: type[msgspec.Struct]) -> tuple[Any, ...]:
         if name not in struct.__struct_fields__ and name not in _MADE and not name.startswith("__struct_")
     }
     checks = "__post_init__" in body
-    made = (struct.__name__, fields, struct.__bases__, struct.__module__, options, checks)
+    known_as = cloudpickle.cloudpickle._get_or_create_tracker_id(struct)
+    made = (struct.__name__, fields, struct.__bases__, struct.__module__, options, checks, known_as)
     return _make_struct, made, body, None, None, _set_body
 
 
@@ -113,7 +120,9 @@ def _make_struct(
     module: str,
     options: dict[str, Any],
     checks: bool,  # noqa: FBT001 - called by pickle
+    known_as: str,
 ) -> type[msgspec.Struct]:
+    """The type anew, or as it was made when it came before: other types that came with it still refer to that."""
     made: type[msgspec.Struct]
 
     def look_up(struct: msgspec.Struct) -> None:  # msgspec notes only whether there is one when the type is made
@@ -122,7 +131,7 @@ def _make_struct(
     namespace = {"__post_init__": look_up} if checks else {}
     described = [(field, kind, msgspec.field(**how)) for field, kind, how in fields]
     made = msgspec.defstruct(name, described, bases=bases, module=module, namespace=namespace, **options)
-    return made
+    return cast("type[msgspec.Struct]", cloudpickle.cloudpickle._lookup_class_or_track(known_as, made))
 
 
 def _set_body(struct: type, body: dict[str, Any]) -> None:

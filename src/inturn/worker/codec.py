@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from inturn.core.errors import StateError
+from inturn.core.errors import HandlerError, StateError
 from inturn.core.grades import timeline
-from inturn.core.message import canonical
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import Status, Timeline
 from inturn.store.kept import Line
@@ -29,6 +28,7 @@ class Place(msgspec.Struct, array_like=True):
 
 _PLACES = msgspec.msgpack.Decoder(Place)
 _ENCODER = msgspec.msgpack.Encoder()
+_OUTPUTS = msgspec.json.Encoder(order="deterministic")  # a set has an order of its own in every process
 
 
 def place_of(line: Timeline) -> bytes:
@@ -97,6 +97,14 @@ class StateCodec:
             raise StateError(msg + "defaults and keep the types of the others") from error
 
 
-def texts(outputs: Sequence[Any]) -> list[str]:
-    """Outputs as canonical JSON."""
-    return [canonical(output) for output in outputs]
+def texts(pipeline: str, outputs: Sequence[Any]) -> list[str]:
+    """Outputs as JSON, the same text that a pipeline of this name keeps on Spark.
+
+    Raises:
+        HandlerError: if an output cannot be kept as JSON.
+    """
+    try:
+        return [_OUTPUTS.encode(output).decode() for output in outputs]
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        msg = f"the handler of pipeline {pipeline!r} emitted {outputs!r}, which is not JSON: {error}"
+        raise HandlerError(msg) from error

@@ -81,9 +81,13 @@ class PipelineLook(Look):
 
     def groups(self) -> Iterator[Standing]:
         """All groups."""
+        yield from map(_standing, self.lines())
+
+    def lines(self) -> Iterator[Line]:
+        """All groups as they are kept."""
         after = ""
         while lines := self._lines(after, parked=False):
-            yield from map(_standing, lines)
+            yield from lines
             after = lines[-1].group
 
     def outputs(self) -> Iterator[MadeOutput]:

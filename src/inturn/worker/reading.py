@@ -1,5 +1,6 @@
 """From what a queue delivers to what a timeline takes: the body's fields, filled up from the envelope."""
 
+import dataclasses
 import datetime as dt
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ class Reader:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._names = _encoded_names(pipeline)
+        self._defaults = _class_defaults(pipeline.message)
         self._turn = pipeline.turn if isinstance(pipeline.order, Gapless | Monotone) else None
         self._time = pipeline.order.column if isinstance(pipeline.order, Timestamp) else None
 
@@ -87,7 +89,7 @@ class Reader:
             StateError: if its content is none of the message type any more.
         """
         try:
-            message = self._message(msgspec.json.decode(held.content))
+            message = self.message(msgspec.json.decode(held.content))
         except Misfit as error:
             msg = f"pipeline {self._pipeline.name!r}: a message that is held does not fit any more: {error}"
             raise StateError(msg) from error
@@ -102,7 +104,7 @@ class Reader:
         content = {**msgspec.json.decode(self.text(entry)), **new}
         made = remake(self._pipeline, entry, new)  # for its checks
         try:
-            made.message, made.ref = self._message(content), msgspec.json.encode(content).decode()
+            made.message, made.ref = self.message(content), msgspec.json.encode(content).decode()
         except Misfit as error:
             raise InputError(str(error)) from error
         return made
@@ -139,13 +141,17 @@ class Reader:
         return body
 
     def _entry(self, content: dict[str, Any]) -> Entry:
-        offers, invalid = read(self._pipeline, [self._message(content)])
+        offers, invalid = read(self._pipeline, [self.message(content)])
         if invalid:
             raise Misfit(invalid[0][0])
         return offers[0][2]
 
-    def _message(self, content: dict[str, Any]) -> Any:
-        """What the handler is given."""
+    def message(self, content: dict[str, Any]) -> Any:
+        """What the handler is given of fields as JSON has them.
+
+        Raises:
+            Misfit: if they are no message of the pipeline.
+        """
         if self._time is not None and isinstance(content.get(self._time), str):
             content = {**content, self._time: _time(self._time, content[self._time])}
         kind = self._pipeline.message
@@ -153,10 +159,14 @@ class Reader:
             return content
         values = {self._names[name]: value for name, value in content.items() if name in self._names}
         try:
-            return msgspec.convert(values, kind, strict=False)
+            made: Any = msgspec.convert(values, kind, strict=False)
         except Exception as error:  # the type's own checks may raise anything
             msg = f"it is no {kind.__name__}: {error}"
             raise Misfit(msg) from error
+        if self._defaults:
+            for name in self._defaults.keys() - vars(made).keys():
+                object.__setattr__(made, name, self._defaults[name])  # it may be frozen
+        return made
 
 
 def _encoded_names(pipeline: Pipeline) -> dict[str, str]:
@@ -164,6 +174,13 @@ def _encoded_names(pipeline: Pipeline) -> dict[str, str]:
     if pipeline.message is not None and issubclass(pipeline.message, msgspec.Struct):
         return {each.name: each.encode_name for each in msgspec.structs.fields(pipeline.message)}
     return {name: name for name in pipeline.fields or ()}
+
+
+def _class_defaults(kind: type | None) -> dict[str, Any]:
+    """Defaults that msgspec leaves to the class: it would not write them when the message is part of an output."""
+    if kind is None or not dataclasses.is_dataclass(kind) or not kind.__dictoffset__:
+        return {}
+    return {each.name: each.default for each in dataclasses.fields(kind) if each.default is not dataclasses.MISSING}
 
 
 def _text(value: Any) -> str | None:

@@ -5,6 +5,7 @@ What comes of it is plain values, which the store keeps all together or not at a
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -169,7 +170,7 @@ class Turner:
         def restore() -> object:
             return self._pipeline.state() if line is None else self._states.decode(line.state)
 
-        return Fold(self._pipeline, restore, self._sleep, codec.texts)
+        return Fold(self._pipeline, restore, self._sleep, partial(codec.texts, self._pipeline.name))
 
     def _line(self, turn: Turn, group: Group, *, is_whole: bool) -> Line:
         """The group as it is now."""

@@ -60,6 +60,20 @@ class Money(msgspec.Struct, frozen=True, order=True):
         return f"{self.cents / 100:.2f}"
 
 
+@dataclass
+class Purse:
+    """A dataclass that holds Structs."""
+
+    coins: list[Money] = field(default_factory=list)
+
+
+@dataclass
+class Owner:
+    """A dataclass that holds such a dataclass."""
+
+    purse: Purse | None = None
+
+
 class Checked(msgspec.Struct):
     """A Struct that looks at what it is given."""
 
@@ -127,6 +141,7 @@ def made(**arguments: Any) -> Pipeline:
 parts = made(message=Part, handler=fold)
 money = made(state=Money, handler=lambda state, message: (state.plus(Money.of(message["amount"])).half, []))
 added = made(state=Money, handler=lambda state, message: (state + Money(1), [str(state)]))
+owner = made(state=Owner, handler=lambda state, message: (Owner(Purse([Money(1)])), []))
 checked = made(state=Checked)
 deposits = made(message=Deposit, handler=lambda state, message: (state, [message.tell(), isinstance(message, Event)]))
 tagged = made(message=Deposit)

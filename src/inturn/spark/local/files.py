@@ -1,15 +1,11 @@
-"""What ``inturn run`` is told in text: where the pipeline is, and files of messages as a DataFrame."""
+"""What ``inturn run`` is told in text: files of messages as a DataFrame."""
 
 import datetime as dt
-import importlib
-import importlib.util
-import sys
 from decimal import Decimal
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from inturn.core.errors import InputError, PipelineError
+from inturn.core.errors import InputError
 from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT
 from inturn.spark.columns.codec import record_fields
@@ -34,50 +30,6 @@ _DDL: dict[Any, str] = {
     dt.datetime: "timestamp",
     Decimal: "decimal(38,18)",
 }
-
-
-def load(where: str) -> Pipeline:
-    """The pipeline at ``ledger.py:ledger`` or ``package.module:name``.
-
-    Raises:
-        PipelineError: if there is none.
-    """
-    place, _, name = where.rpartition(":")
-    if not place or not name:
-        msg = f"{where!r} does not say where the pipeline is; write ledger.py:ledger or package.module:name"
-        raise PipelineError(msg)
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
-    found = getattr(module, name, None)
-    if not isinstance(found, Pipeline):
-        there = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
-        has = f"it has {', '.join(there)}" if there else "it has none"
-        msg = f"{place} has no pipeline {name!r}; {has}"
-        raise PipelineError(msg)
-    return found
-
-
-def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        msg = f"there is no file {path}"
-        raise PipelineError(msg)
-    sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        msg = f"{path} cannot be loaded as Python"
-        raise PipelineError(msg)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _from_name(name: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        msg = f"there is no module {error.name!r} here or among the installed packages"
-        raise PipelineError(msg) from error
 
 
 def read_messages(

@@ -43,7 +43,7 @@ def follow(
     except KeyboardInterrupt:
         pass
     except Exception as error:
-        raise InturnError(_said(error)) from error
+        raise InturnError(said(error)) from error
     finally:
         query.stop()
         _tell(pipeline, target, told, tell)
@@ -57,7 +57,7 @@ def _tell(pipeline: Pipeline, store: Store, told: int, tell: Callable[[Report], 
     return told
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """What our own error in a stream said; Spark wraps it in a text of many lines."""
     lines = [line.strip() for line in str(error).splitlines()]
     ours = [line for line in lines if line.startswith("inturn.core.errors.")]

@@ -65,6 +65,7 @@ REJECTED = {
     "message": pa.string(),
     "step": pa.int64(),
 }
+_JSON = msgspec.json.Encoder(order="deterministic")  # a set has an order of its own in every process
 
 
 class Writer:
@@ -198,7 +199,7 @@ class Writer:
             HandlerError: if an output cannot be stored as JSON.
         """
         try:
-            return [(type(output).__name__, msgspec.json.encode(output).decode()) for output in outputs]
+            return [(type(output).__name__, _JSON.encode(output).decode()) for output in outputs]
         except (TypeError, ValueError, OverflowError) as error:
             msg = f"the handler of pipeline {self._pipeline.name!r} emitted {outputs!r}, which is not JSON: {error}"
             raise HandlerError(msg) from error

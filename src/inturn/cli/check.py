@@ -1,0 +1,223 @@
+"""``inturn check``: the differential test for your own pipeline and your own messages."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from inturn.cli.definition import load
+from inturn.cli.errors import told
+from inturn.core.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from inturn.cli.sample import Sample
+    from inturn.core.pipeline import Pipeline
+    from inturn.testing import Comparison, Difference, Story
+
+_MOST_SHOWN: Final = 5
+"""How many differences of an engine are shown in words; the JSON has all."""
+
+
+def check(
+    pipeline: Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")],
+    source: Annotated[
+        str, typer.Option("--from", help="The messages: a file, a folder, a URI that Spark reads, or shop.db#payments.")
+    ],
+    engines: Annotated[
+        str, typer.Option(help="Which: worker needs no Spark; the pure timeline, replay, is always there.")
+    ] = "replay,worker,batch,stream",
+    seed: Annotated[int, typer.Option(help="Decides where the engines are cut and stopped.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many messages, the first.")] = None,
+    disorder: Annotated[
+        bool, typer.Option("--disorder", help="Deliver them badly first: late, out of order, some twice or more.")
+    ] = False,
+    format_: Annotated[str | None, typer.Option("--format", help="parquet, json (JSON lines) or csv.")] = None,
+    master: Annotated[
+        str, typer.Option(help="Where Spark runs: local[*], or a cluster that sees this machine's temporary files.")
+    ] = "local[*]",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Put messages through the pure timeline, the worker, the batch and the stream, and see that the same comes of it.
+
+    A handler that is not deterministic is named. Exit code 1 if anything differs.
+    """
+    with told(), contextlib.ExitStack() as stack:
+        from inturn.cli.sample import from_lines, from_spark, line_files
+        from inturn.testing import NotDeterministic, compare
+        from inturn.testing.compare import ON_SPARK
+
+        wanted = [name.strip() for name in engines.split(",") if name.strip()]
+        definition = load(pipeline)
+        files = line_files(source, format_)
+        spark = None
+        if files is None or any(name in ON_SPARK for name in wanted):
+            spark = stack.enter_context(_session(master))
+        with _showing(spark, f"reading {source}", quiet=as_json):
+            if files is not None:
+                sample = from_lines(definition, files, limit)
+            else:
+                assert spark is not None  # noqa: S101 - begun for this
+                sample = from_spark(spark, definition, source, format_, limit)
+        messages = _disordered(definition, sample.messages, seed) if disorder else sample.messages
+        try:
+            found = compare(
+                definition,
+                messages,
+                engines=wanted,
+                seed=seed,
+                spark=spark,
+                around=lambda name: _showing(spark, f"{definition.name}: {name}", quiet=as_json),
+            )
+        except NotDeterministic as fault:
+            _name(str(fault), as_json=as_json)
+            raise typer.Exit(1) from fault
+        if as_json:
+            typer.echo(json.dumps(_document(found, sample, seed), ensure_ascii=False))
+        else:
+            _show(found, sample, definition, source, seed)
+        if found.differences:
+            raise typer.Exit(1)
+
+
+def _name(fault: str, *, as_json: bool) -> None:
+    """The handler is not pure; nothing else needs to be said."""
+    if as_json:
+        typer.echo(json.dumps({"agree": False, "not_deterministic": fault}, ensure_ascii=False))
+    else:
+        _say(Console(), f"{fault[0].upper()}{fault[1:]}.", "bold red")
+
+
+@contextlib.contextmanager
+def _session(master: str) -> "Iterator[SparkSession]":
+    from inturn.spark.local.session import session
+
+    spark = session(master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextlib.contextmanager
+def _showing(spark: "SparkSession | None", title: str, *, quiet: bool) -> Iterator[None]:
+    """Show that something is done, on standard error, and only at a terminal."""
+    if spark is not None:
+        from inturn.spark.local.progress import watching
+
+        with watching(spark, title, quiet=quiet):
+            yield
+        return
+    console = Console(stderr=True)
+    with console.status(title) if console.is_terminal and not quiet else contextlib.nullcontext():
+        yield
+
+
+def _disordered(pipeline: "Pipeline", messages: list[Any], seed: int) -> list[Any]:
+    from inturn.testing import disorder
+    from inturn.testing.history import value_of
+
+    name = pipeline.arrival
+    given = {type(value_of(each, name)) for each in messages} if name else set()
+    if not given <= {int, type(None)}:
+        kinds = ", ".join(sorted(kind.__name__ for kind in given))
+        msg = f"--disorder numbers the order of arrival anew, and {name!r} is {kinds}; leave --disorder out"
+        raise InputError(msg)
+    return disorder(messages, seed=seed, arrival=name if int in given else None)
+
+
+def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: str, seed: int) -> None:
+    console = Console()
+    table = Table(title=f"{pipeline.name}: {source}, seed {seed}", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for name in ("engine", "groups", "messages", "applied", "duplicate", "held", "rejected", "outputs", "s", "agrees"):
+        table.add_column(name, justify="left" if name in ("engine", "agrees") else "right")
+    failed = [each.other for each in found.differences if each.other not in found.stories]
+    for name in (*found.stories, *failed):
+        good = found.agrees(name)
+        word = "rule" if name == "replay" else "yes" if good else "NO"
+        cells = _cells(found.stories[name]) if name in found.stories else [""] * 8
+        table.add_row(name, *cells, Text(word, "" if name == "replay" else "green" if good else "bold red"))
+    console.print(table)
+    for line in _left_out(sample, pipeline):
+        _say(console, line, "yellow")
+    for note in found.notes:
+        _say(console, f"Note: {note}.", "yellow")
+    if not found.differences:
+        rule = found.stories["replay"]
+        outputs = sum(map(len, rule.outputs.values()))
+        said = f"{len(rule.states):,} groups, {rule.counts.applied:,} messages applied, {outputs:,} outputs"
+        _say(console, f"The same came of it: {said}. The handler always did the same.", "green")
+    for name in dict.fromkeys(each.other for each in found.differences):
+        _tell(console, name, [each for each in found.differences if each.other == name])
+
+
+def _cells(story: "Story") -> list[str]:
+    counts = story.counts
+    numbers = [
+        len(story.states),
+        counts.received,
+        counts.applied,
+        counts.duplicate + counts.stale,
+        story.holding(),
+        sum(counts.rejected.values()),
+        sum(map(len, story.outputs.values())),
+    ]
+    return [*(f"{number:,}" for number in numbers), f"{story.seconds:.1f}"]
+
+
+def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
+    if sample.left_out:
+        count = "1 message" if len(sample.left_out) == 1 else f"{len(sample.left_out):,} messages"
+        kind = f" as {pipeline.message.__name__}" if pipeline.message else ""
+        yield f"Left out: {count} that cannot be read{kind}, such as {sample.left_out[0]}"
+
+
+def _tell(console: Console, engine: str, differences: "list[Difference]") -> None:
+    """What is different, in words."""
+    groups = {each.group for each in differences if each.group is not None}
+    if groups:
+        _say(console, f"{engine} differs in {len(groups):,} group{'s' if len(groups) > 1 else ''}:", "bold red")
+    for each in differences[:_MOST_SHOWN]:
+        _say(console, f"  {each}")
+    if len(differences) > _MOST_SHOWN:
+        _say(console, f"  … and {len(differences) - _MOST_SHOWN:,} more; --json has all")
+
+
+def _say(console: Console, words: str, style: str = "") -> None:
+    """A line that is somebody's data in part: nothing in it is markup, and it is not cut."""
+    console.print(Text(words, style), soft_wrap=True)
+
+
+def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:
+    """The same as JSON values."""
+    engines = {
+        name: {
+            "agrees": found.agrees(name),
+            "groups": len(story.states),
+            "received": story.counts.received,
+            "applied": story.counts.applied,
+            "duplicate_or_stale": story.counts.duplicate + story.counts.stale,
+            "held": story.holding(),
+            "rejected": story.counts.rejected,
+            "outputs": sum(map(len, story.outputs.values())),
+            "seconds": round(story.seconds, 3),
+        }
+        for name, story in found.stories.items()
+    }
+    differences = [
+        {"engine": each.other, "group": each.group, "what": each.what, "says": str(each)} for each in found.differences
+    ]
+    return {
+        "agree": not differences,
+        "seed": seed,
+        "engines": engines,
+        "differences": differences,
+        "notes": found.notes,
+        "left_out": sample.left_out,
+    }

@@ -1,0 +1,130 @@
+"""The messages that ``inturn check`` is given, read as ``inturn run`` reads them, but into this process."""
+
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from inturn.core.errors import InputError
+from inturn.core.pipeline import Pipeline
+from inturn.worker.reading import Misfit, Reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LINES: Final = (".jsonl", ".ndjson", ".json")
+
+
+@dataclass
+class Sample:
+    """Messages, in the order in which they stand in the files.
+
+    Attributes:
+        messages: those that fit the pipeline.
+        left_out: of each that does not, why.
+    """
+
+    messages: list[Any] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def is_full(self, limit: int | None) -> bool:
+        """Whether no more are wanted."""
+        return limit is not None and len(self.messages) + len(self.left_out) >= limit
+
+
+def line_files(source: str, form: str | None) -> list[Path] | None:
+    """The files with JSON lines that a source is, by their names; None if it is something else, which Spark reads."""
+    path = Path(source)
+    files = [each for each in sorted(path.rglob("*")) if each.is_file() and each.name[0] not in "_."]
+    files = files if path.is_dir() else [path] if path.is_file() else []
+    plain = form in (None, "json") and all(_ending(file) in _LINES for file in files)
+    return files if files and plain else None
+
+
+def _ending(file: Path) -> str:
+    return next((suffix for suffix in reversed(file.suffixes) if suffix != ".gz"), "")
+
+
+def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Sample:
+    """Messages from files of JSON lines, without Spark.
+
+    Raises:
+        InputError: if a file cannot be read.
+    """
+    sample, reader = Sample(), Reader(pipeline)
+    for where, line in _numbered(files):
+        if sample.is_full(limit):
+            break
+        try:
+            content = msgspec.json.decode(line)
+            if not isinstance(content, dict):
+                sample.left_out.append(f"{where} is no JSON object")
+                continue
+            message = reader.message(content)
+        except (msgspec.MsgspecError, ValueError, RecursionError, Misfit) as error:
+            sample.left_out.append(f"{where}: {error}")
+            continue
+        sample.messages.append(_arrived(pipeline, message, content.get(pipeline.arrival or "")))
+    return sample
+
+
+def _numbered(files: list[Path]) -> Iterator[tuple[str, bytes]]:
+    for file in files:
+        try:
+            with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    if line.strip():
+                        yield f"{file.name}, line {number}", line
+        except OSError as error:
+            msg = f"cannot read {file}: {error.strerror or error}"
+            raise InputError(msg) from error
+
+
+def _arrived(pipeline: Pipeline, message: Any, arrival: Any) -> Any:
+    """The message with when it arrived, where its type has no field for that."""
+    names = pipeline.fields
+    if names is None or pipeline.arrival is None or pipeline.arrival in names or arrival is None:
+        return message
+    return {name: getattr(message, name) for name in names} | {pipeline.arrival: arrival}
+
+
+def from_spark(spark: "SparkSession", pipeline: Pipeline, source: str, form: str | None, limit: int | None) -> Sample:
+    """Messages from whatever Spark reads: files in any form, a URI, or a queue.
+
+    Raises:
+        InputError: if there is nothing there, or it does not fit the pipeline.
+    """
+    from inturn.spark.chunk import CORRUPT
+    from inturn.spark.columns.codec import MessageCodec, values
+    from inturn.spark.intake import columns_of
+    from inturn.spark.local.files import read_messages
+    from inturn.spark.source.command import names_queue, queue_messages
+
+    is_queue = names_queue(source)
+    df = queue_messages(spark, pipeline, source) if is_queue else read_messages(spark, pipeline, source, form)
+    codec = MessageCodec(pipeline, columns_of(pipeline, df))
+    table = _in_order(df, limit).toArrow()
+    columns, bad = codec.read(table)
+    lines = values(table[CORRUPT]) if CORRUPT in table.column_names else []
+    bad |= {row: f"the line {line:.100}" for row, line in enumerate(lines) if line is not None}
+    good = [row for row in range(len(table)) if row not in bad]
+    built = codec.build({name: [column[row] for row in good] for name, column in columns.items()})
+    if pipeline.arrival is not None and pipeline.message is not None:
+        arrivals = values(table[pipeline.arrival])
+        built = [_arrived(pipeline, each, arrivals[row]) for each, row in zip(built, good, strict=True)]
+    return Sample(built, [why for _, why in sorted(bad.items())])
+
+
+def _in_order(df: "DataFrame", limit: int | None) -> "DataFrame":
+    """The rows as they stand in the files, those by name."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    names = [f"`{name}`" for name in df.columns]
+    keys = {"__row": F.monotonically_increasing_id()}
+    if df.inputFiles():
+        keys = {"__file": F.col("_metadata.file_path"), "__at": F.col("_metadata.file_block_start"), **keys}
+    rows = df.select(*names, *(key.alias(name) for name, key in keys.items())).orderBy(*keys)
+    return (rows if limit is None else rows.limit(limit)).select(*names)

@@ -1,0 +1,11 @@
+"""The differential test: one history through several engines, and the same must come of it; for your own handlers too.
+
+from inturn.testing import disorder, same
+same(ledger, disorder(messages, seed=1), engines=("replay", "worker", "batch", "stream"))
+"""
+
+from inturn.testing.compare import Comparison, compare, same
+from inturn.testing.disorder import disorder
+from inturn.testing.story import Difference, Different, NotDeterministic, Story
+
+__all__ = ["Comparison", "Difference", "Different", "NotDeterministic", "Story", "compare", "disorder", "same"]

@@ -1,0 +1,80 @@
+"""Makes a bad delivery of a clean history, for the differential test and for tests of handlers."""
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from inturn.core.errors import InputError
+
+T = TypeVar("T")
+
+
+def disorder(  # noqa: PLR0913 - every share can be set, and by its name only
+    messages: Iterable[T],
+    *,
+    seed: int = 0,
+    duplicates: float = 0.1,
+    displaced: float = 0.3,
+    distance: int = 20,
+    lost: float = 0.0,
+    contradict: Callable[[T], T] | None = None,
+    conflicts: float = 0.02,
+    arrival: str | None = None,
+) -> list[T]:
+    """A history as a bad network delivers it: out of order, late, twice or more, with holes and contradictions.
+
+    Half of the copies come soon after, the others any time later.
+
+    Args:
+        messages: the clean history, in its order.
+        seed: decides everything; the same seed gives the same list.
+        duplicates: the share of messages that come once more.
+        displaced: the share of messages that come late.
+        distance: how late at most, in messages.
+        lost: the share of messages that never come.
+        contradict: makes of a message another with the same place or id and other content; None: there are no
+            conflicts.
+        conflicts: the share of messages that are contradicted, before or after they come.
+        arrival: the field that is numbered anew, from 0, in the order of the list.
+
+    Returns:
+        The messages as they come, the same objects where nothing is changed.
+
+    Raises:
+        InputError: if a share is not between 0 and 1.
+    """
+    shares = {"duplicates": duplicates, "displaced": displaced, "lost": lost, "conflicts": conflicts}
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            msg = f"{name}={share!r}; expected a share from 0 to 1"
+            raise InputError(msg)
+    chance = random.Random(seed)  # noqa: S311 - chance for a test
+    came: list[tuple[float, T]] = []
+    history = list(messages)
+    for at, message in enumerate(history):
+        late = chance.random() < displaced
+        place = at + (chance.uniform(0, distance + 1) if late else 0)
+        if chance.random() >= lost:
+            came.append((place, message))
+        if chance.random() < duplicates:
+            soon = chance.random() < 0.5
+            came.append((chance.uniform(place, place + distance + 1 if soon else max(place, len(history))), message))
+        if contradict is not None and chance.random() < conflicts:
+            came.append((place + chance.uniform(-1, distance + 1), contradict(message)))
+    came.sort(key=lambda pair: pair[0])
+    found = [message for _, message in came]
+    return found if arrival is None else [_numbered(each, arrival, at) for at, each in enumerate(found)]
+
+
+def _numbered(message: T, field: str, number: int) -> T:
+    made: Any
+    if isinstance(message, Mapping):
+        made = {**message, field: number}
+    elif isinstance(message, msgspec.Struct):
+        made = msgspec.structs.replace(message, **{field: number})
+    else:
+        made = dataclasses.replace(message, **{field: number})  # type: ignore[type-var]
+    return made  # type: ignore[no-any-return]

@@ -1,0 +1,144 @@
+"""A history as every engine is given it: in the order of arrival, cut where time passes, with the same clock for all.
+
+What an engine decides may depend on three things beside the messages: their order of arrival, the time, and how they
+are cut into steps. The first two are fixed here; the third is left to each engine's chance.
+"""
+
+import datetime as dt
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from inturn.core.errors import InputError
+from inturn.core.message import group_text
+from inturn.core.order import Retry, Wait
+from inturn.core.pipeline import Pipeline
+from inturn.core.replay import read
+
+T = TypeVar("T")
+LONG: Final = dt.timedelta(days=1000)
+"""How long gaps are waited for in a test, in place of what the pipeline says: nothing ends while an engine works."""
+PASSES: Final = 2 * LONG
+"""How much time passes at once, so that all waits are over."""
+_MOST_PARTS: Final = 3
+
+
+@dataclass(frozen=True)
+class History:
+    """Messages in the order of arrival.
+
+    Attributes:
+        pipeline: as the engines get it; waits are long, retries do not pause.
+        parts: the messages; if ``passes``, after each part so much time goes by that all waits are over.
+        passes: whether time goes by.
+        has_arrivals: whether the messages say themselves when they arrived.
+    """
+
+    pipeline: Pipeline
+    parts: list[list[Any]]
+    passes: bool
+    has_arrivals: bool
+
+    @property
+    def messages(self) -> list[Any]:
+        """All of them."""
+        return [message for part in self.parts for message in part]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, messages: Sequence[Any], seed: int) -> "History":
+        """Put messages in order, and decide when time passes.
+
+        A wait that ends the run (``then="fail"``) never ends here: a run that ends has no answer.
+        """
+        chance = random.Random(seed)  # noqa: S311 - chance for a test
+        policy = pipeline.gap_policy
+        timed = policy.timeout_us is not None
+        tested = replace(
+            pipeline,
+            on_gap=Wait(LONG, then=policy.then) if timed else pipeline.on_gap,
+            retry=Retry(pipeline.retry.times, "0 seconds"),
+        )
+        given = [_filled(pipeline, message) for message in messages]
+        has_arrivals = False
+        if pipeline.arrival is not None:
+            has_arrivals, given = _arrivals(pipeline, pipeline.arrival, given)
+        passes = timed and policy.then != "fail"
+        parts = cuts(given, chance.randint(2, _MOST_PARTS) if passes else 1, chance)
+        return cls(tested, parts, passes, has_arrivals)
+
+
+def cuts(items: Sequence[T], parts: int, chance: random.Random) -> list[list[T]]:
+    """Cut into so many parts, anywhere; some may be empty."""
+    ends = sorted(chance.randint(0, len(items)) for _ in range(parts - 1))
+    return [list(items[a:b]) for a, b in zip([0, *ends], [*ends, len(items)], strict=True)]
+
+
+def value_of(message: Any, name: str) -> Any:
+    """A field of a message; None if it is absent."""
+    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+
+
+def group_of(pipeline: Pipeline, message: Any) -> str | None:
+    """The text form of a message's group; None if it has none."""
+    value = value_of(message, pipeline.group)
+    return None if value is None else group_text(value)
+
+
+def values_of(pipeline: Pipeline, message: Any) -> dict[str, Any]:
+    """A message as its fields."""
+    if isinstance(message, Mapping):
+        return dict(message)
+    return {name: getattr(message, name) for name in pipeline.fields or ()}
+
+
+def _filled(pipeline: Pipeline, message: Any) -> Any:
+    """A message as a queue or a table has it: times with a zone in UTC; what says its place is there, if only null."""
+    if not isinstance(message, Mapping) and not isinstance(message, pipeline.message or ()):
+        return message  # it is none: the pure timeline says so
+    values = values_of(pipeline, message)
+    absent = [name for name in pipeline.key_fields if name not in values]
+    made = {name: _in_utc(value) for name, value in {**values, **dict.fromkeys(absent)}.items()}
+    return message if all(made[name] is values.get(name, made) for name in made) else made
+
+
+def _in_utc(value: Any) -> Any:
+    if isinstance(value, dt.datetime) and value.utcoffset():
+        return value.astimezone(dt.UTC)
+    return value
+
+
+def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[bool, list[Any]]:
+    """The messages by when they say that they arrived; one that does not say came with the one before it.
+
+    If all say the same, or nothing, they came as they stand in the list, and are numbered so.
+
+    Raises:
+        InputError: if what they say cannot be put in order.
+    """
+    first = value_of(messages[0], name) if messages else None
+    if isinstance(first, int | None) and all(value_of(message, name) == first for message in messages):
+        if pipeline.fields is not None and name not in pipeline.fields:
+            return False, list(messages)
+        return True, [{**values_of(pipeline, message), name: at} for at, message in enumerate(messages)]
+    found = list(_told(pipeline, name, messages))
+    keyed = []
+    for message in found:
+        offers, _ = read(replace(pipeline, on_invalid="reject"), [message])
+        keyed.append((offers[0][0] if offers else (value_of(message, name),), message))
+    try:
+        return True, [message for _, message in sorted(keyed, key=lambda pair: pair[0])]
+    except TypeError as error:
+        msg = f"the messages cannot be ordered by {name!r}: {error}"
+        raise InputError(msg) from error
+
+
+def _told(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> Iterator[Any]:
+    last = next(value for value in (value_of(message, name) for message in messages) if value is not None)
+    for message in messages:
+        value = value_of(message, name)
+        if value is None:
+            yield {**values_of(pipeline, message), name: last}
+        else:
+            last = value
+            yield message

@@ -1,0 +1,175 @@
+"""The pure timeline as an engine: what all others must agree with, and where a handler that is not pure is found.
+
+The handler is run twice for every message, on copies of the same state and message.
+"""
+
+import contextlib
+import copy
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.errors import HandlerError, InputError, InturnError
+from inturn.core.fold import Counts
+from inturn.core.order import Gapless
+from inturn.core.pipeline import Pipeline
+from inturn.core.replay import Replay
+from inturn.testing.history import PASSES, History, group_of, value_of
+from inturn.testing.story import NotDeterministic, Story, kind_of_error, plain, plain_output, skipped_ranges
+
+DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+ARRIVAL: Final = "__inturn_arrival"
+"""A field that messages do not have: so they are taken in the order of the list."""
+
+
+def replayed(history: History) -> Story:
+    """What the pure timeline makes of it.
+
+    Raises:
+        NotDeterministic: naming the message with which the handler does not always do the same.
+    """
+    twice = _Twice(history.pipeline)
+    pipeline = in_list_order(replace(history.pipeline, handler=twice))
+    result, total, now = Replay(), Counts(), DAWN
+    for part in history.parts:
+        with twice.told():
+            result = pipeline.replay(part, now=now, after=result)
+        total.add(result.counts)
+        now += PASSES
+        if history.passes:
+            with twice.told():
+                result = pipeline.replay([], now=now, after=result)
+            total.add(result.counts)
+    return _story(history, result, total)
+
+
+def in_list_order(pipeline: Pipeline) -> Pipeline:
+    """The pipeline, taking messages as they stand in a list."""
+    return pipeline if pipeline.arrival is not None else replace(pipeline, arrival=ARRIVAL)
+
+
+def _story(history: History, result: Replay, total: Counts) -> Story:
+    story = Story(counts=total)
+    for group, state in result.states.items():
+        line = result.timelines[group]
+        story.states[group] = plain(state)
+        story.statuses[group] = line.status.value
+        story.places[group] = (line.epoch, line.reached, skipped_ranges(line.skipped))
+        if line.parked:
+            story.errors[group] = kind_of_error(line.error)
+        held = [(each.epoch, each.turn, each.id or "", each.digest.hex()) for _, each in sorted(line.held.items())]
+        if held:
+            story.held[group] = held
+    for output in result.outputs:
+        story.outputs.setdefault(output.group, {})[output.effect_id] = plain_output(output.output)
+    for rejected in result.rejected:
+        story.reject(rejected.group, rejected.reason)
+    if isinstance(history.pipeline.order, Gapless):
+        _note_forgotten(history, history.pipeline.order.column, result, story)
+    return story
+
+
+def _note_forgotten(history: History, column: str, result: Replay, story: Story) -> None:
+    """Count the conflicts that lie further back than a group remembers from step to step."""
+    pipeline, greatest = history.pipeline, dict[Any, int]()
+
+    def place(message: Any) -> tuple[Any, int]:
+        epoch = value_of(message, pipeline.epoch) if pipeline.epoch else 0
+        return (group_of(pipeline, message), epoch), value_of(message, column)
+
+    conflicts = [each for each in result.rejected if each.reason == "conflict"]
+    for message in history.messages if conflicts else ():
+        line, turn = place(message)
+        if turn is not None:
+            greatest[line] = max(turn, greatest.get(line, turn))
+    for each in conflicts:
+        line, turn = place(each.message)
+        if turn <= greatest[line] - limits.REMEMBERED_REVISIONS and each.group is not None:
+            story.forgotten[each.group] = story.forgotten.get(each.group, 0) + 1
+
+
+class _Twice:
+    """Runs a handler twice, and remembers the first message with which it did not do the same.
+
+    It does not raise: what a handler raises parks its group.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline, self._handler = pipeline, pipeline.handler
+        self.found: Exception | None = None
+
+    def __call__(self, state: Any, message: Any) -> Any:
+        if self.found is not None:
+            return self._handler(state, message)
+        given, copies = plain(message), copy.deepcopy((state, message))
+        before = self._result(*copies)
+        try:
+            made = self._handler(state, message)
+        except Exception as error:
+            self._compare(given, before, type(error).__name__)
+            raise
+        self._compare(given, before, self._plain(made))
+        if self.found is None and plain(copies[1]) != given:
+            self._name(given, f"it has changed the message itself to {plain(copies[1])!r}", "is not pure")
+        return made
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """At the end, raise what was found; it may well be the cause of what else was raised."""
+        try:
+            yield
+        except InturnError as error:
+            if self.found is not None:
+                raise self.found from error
+            raise
+        if self.found is not None:
+            raise self.found
+
+    def _result(self, state: Any, message: Any) -> Any:
+        """What comes of a message: state and outputs, or the name of an error."""
+        try:
+            made = self._handler(state, message)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is an answer
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:  # it was called in vain
+                self._refuse(error)
+            return type(error).__name__
+        return self._plain(made)
+
+    def _plain(self, made: Any) -> Any:
+        try:
+            state, outputs = made
+        except (TypeError, ValueError) as error:
+            self._refuse(error)
+            return None
+        if not isinstance(outputs, list | tuple):
+            self._refuse(TypeError(f"the outputs are {outputs!r}"))
+            return None
+        try:
+            return plain(state), [plain_output(output) for output in outputs]
+        except (InputError, TypeError) as error:
+            self.found = InputError(f"the handler of pipeline {self._pipeline.name!r}: {error}")
+            return None
+
+    def _refuse(self, error: Exception) -> None:
+        msg = f"the handler of pipeline {self._pipeline.name!r} must take (state, message) and return "
+        self.found = HandlerError(f"{msg}(state, [output, …]): {error}")
+
+    def _compare(self, message: Any, here: Any, there: Any) -> None:
+        if self.found is None and here != there:
+            self._name(message, f"one run has {_words(here)}, and another {_words(there)}")
+
+    def _name(self, message: Any, what: str, fault: str = "is not deterministic") -> None:
+        group = group_of(self._pipeline, message)
+        self.found = NotDeterministic(
+            f"the handler of pipeline {self._pipeline.name!r} {fault}: after the message {message!r} of "
+            f"group {group!r} {what}"
+        )
+
+
+def _words(result: Any) -> str:
+    if isinstance(result, str):
+        return f"the error {result}"
+    state, outputs = result
+    return f"the state {state!r} and the outputs {outputs!r}"

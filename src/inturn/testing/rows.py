@@ -1,0 +1,109 @@
+"""Messages as the rows of a table, which is what Spark takes: columns of one type each, rows with all of them."""
+
+import datetime as dt
+import enum
+import typing
+import uuid
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from inturn.core.errors import InputError
+from inturn.core.message import field_names
+from inturn.core.order import Gapless, Monotone
+from inturn.core.pipeline import Pipeline
+from inturn.spark.columns.codec import record_fields
+from inturn.testing.history import value_of, values_of
+
+_KINDS: Final[dict[Any, pa.DataType]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    dt.date: pa.date32(),
+    dt.time: pa.string(),
+}
+
+
+def as_rows(pipeline: Pipeline, messages: Sequence[Any]) -> list[Any]:
+    """Messages as they come out of a table: dicts with all fields, decimals with as many places as the others.
+
+    Records stay as they are, but for decimals.
+
+    Raises:
+        InputError: if the values of a field have no type in common.
+    """
+    if not messages:
+        return []
+    kinds = (Mapping, pipeline.message) if pipeline.message else (Mapping,)
+    if not all(isinstance(each, kinds) for each in messages):  # the pure timeline says why
+        return list(messages)
+    if pipeline.message is None:
+        return typing.cast("list[Any]", table(pipeline, messages).to_pylist(maps_as_pydicts="strict"))
+    decimals = [field.name for field in record_fields(pipeline.message) if field.type is Decimal]
+    if not decimals:
+        return list(messages)
+    columns = table(pipeline, messages).select(decimals).to_pylist()
+    return [values_of(pipeline, message) | row for message, row in zip(messages, columns, strict=True)]
+
+
+def table(pipeline: Pipeline, messages: Sequence[Any]) -> pa.Table:
+    """The messages as a table.
+
+    Raises:
+        InputError: if the values of a field have no type in common.
+    """
+    numbers = pipeline.key_fields[1:] if isinstance(pipeline.order, Gapless | Monotone) else ()
+    hints: dict[str, Any] = dict.fromkeys(numbers, int)
+    if pipeline.message is None:
+        names = dict.fromkeys([*(name for message in messages for name in message), *pipeline.key_fields])
+    else:
+        fields = record_fields(pipeline.message)
+        names = dict.fromkeys(field.name for field in fields)
+        hints |= {field.name: field.type for field in fields}
+        if pipeline.arrival is not None and any(value_of(each, pipeline.arrival) is not None for each in messages):
+            names[pipeline.arrival] = None
+    columns = {name: [value_of(message, name) for message in messages] for name in names}
+    return pa.table({name: _column(name, column, hints.get(name, Any)) for name, column in columns.items()})
+
+
+def _column(name: str, values: list[Any], hint: Any) -> pa.Array:
+    values = [_simple(value) for value in values]
+    kind = _KINDS.get(hint)
+    try:
+        if kind is None and typing.get_origin(hint) in (dict, Mapping):
+            inner = [each for value in values if value is not None for each in value.values()]
+            kind = pa.map_(pa.string(), _known(pa.array(inner)).type)
+            values = [None if value is None else list(value.items()) for value in values]
+        array = pa.array(values, kind)
+    except (pa.ArrowException, OverflowError) as error:
+        msg = f"the values of {name!r} have no type in common, so no table can hold them: {error}"
+        raise InputError(msg) from error
+    return _known(array)
+
+
+def _known(array: pa.Array) -> pa.Array:
+    """Nothing but nulls has no type: text will do."""
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+
+
+def _simple(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
+    """A value as Arrow takes it: records are dicts, names are text."""
+    match value:
+        case enum.Enum():
+            return value.value
+        case uuid.UUID() | dt.time():
+            return str(value)
+        case str() | bytes() | Decimal() | dt.date() | dt.timedelta() | None:
+            return value
+        case Mapping():
+            return {key: _simple(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_simple(each) for each in value]
+        case set() | frozenset():
+            return sorted(map(_simple, value))
+    names = field_names(type(value))
+    return value if names is None else {name: _simple(getattr(value, name)) for name in names}

@@ -1,0 +1,228 @@
+"""The batch and the stream on Spark as engines: the same messages, in files, cut by chance.
+
+Rows have no order on Spark but what a column says, so where arrival decides anything they get such a column.
+"""
+
+import contextlib
+import datetime as dt
+import os
+import random
+import tempfile
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inturn.core.errors import InputError, InturnError
+from inturn.core.order import Gapless
+from inturn.core.pipeline import Pipeline
+from inturn.spark.local.following import said
+from inturn.spark.local.session import local_session
+from inturn.spark.step import batch, settle
+from inturn.spark.stream import stream
+from inturn.spark.tables.manifest import Store
+from inturn.testing.history import PASSES, History, cuts
+from inturn.testing.replayed import ARRIVAL, DAWN, in_list_order
+from inturn.testing.rows import table
+from inturn.testing.stored import story_of
+from inturn.testing.story import Story, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_MOST_BUCKETS = 3
+_MOST_STEPS = 3
+_MICRO_BATCHES = (3, 6)
+_SECOND_US = 1_000_000
+
+
+@dataclass
+class OnSpark:
+    """The engines on Spark, for one history.
+
+    Attributes:
+        spark: the session.
+        history: the messages.
+        oracle: what the pure timeline has made of it.
+        seed: decides how it is cut.
+        folder: for files and stores.
+    """
+
+    spark: "SparkSession"
+    history: History
+    oracle: Story
+    seed: int
+    folder: Path
+
+    @classmethod
+    @contextlib.contextmanager
+    def on(cls, spark: "SparkSession | None", history: History, oracle: Story, seed: int) -> "Iterator[OnSpark]":
+        """The engines on a session, or on a local one, which is stopped."""
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="inturn-check-"))
+            yield cls(spark or stack.enter_context(_session()), history, oracle, seed, Path(folder))
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """As Spark gets it: with a column for the order of arrival where that decides anything."""
+        pipeline = self.history.pipeline
+        if pipeline.arrival is not None or not self._arrival_decides:
+            return pipeline
+        handler = pipeline.handler if pipeline.message else _Without(ARRIVAL, pipeline.handler)
+        return replace(pipeline, arrival=ARRIVAL, handler=handler)
+
+    @property
+    def _arrival_decides(self) -> bool:
+        pipeline = self.history.pipeline
+        conflicts = any("conflict" in each for each in self.oracle.rejected.values())
+        return conflicts or not isinstance(pipeline.order, Gapless) or pipeline.epoch is not None
+
+    def notes(self) -> list[str]:
+        """What would come out otherwise in a batch of the user's own."""
+        pipeline = self.history.pipeline
+        if pipeline.arrival is not None or not self._arrival_decides or self.history.passes:
+            return []
+        messages = self.history.messages
+        own, ours = (each.replay(messages) for each in (pipeline, in_list_order(pipeline)))
+        changed = [name for name in ours.states if plain(own.states[name]) != plain(ours.states[name])]
+        if not changed:
+            return []
+        some = "1 group ends" if len(changed) == 1 else f"{len(changed)} groups end"
+        note = f"without arrival= a batch takes these messages in its own order, not as they came, and {some} otherwise"
+        return [f"{note}, such as {changed[0]!r}; name the column that says when they came: Pipeline(arrival=…)"]
+
+    def batch(self) -> Story:
+        """What a batch makes of it, in one step or in several."""
+        chance, store, now = random.Random(self.seed), self.folder / "batch", DAWN  # noqa: S311 - chance for a test
+        parts, buckets = self.history.parts, chance.randint(1, _MOST_BUCKETS)
+        number = 0
+        for part in self._tables():
+            steps = chance.randint(1, _MOST_STEPS if len(parts) == 1 else 2)
+            for step in _slices(part, steps, chance):
+                number += 1
+                self._write(step, file := self.folder / f"batch-{number}.parquet", chance)
+                batch(self.pipeline, self._read(file), store=store, buckets=buckets, now=now)
+            now += PASSES
+            if self.history.passes:
+                settle(self.pipeline, store=store, now=now)
+        return story_of(self.pipeline, store)
+
+    def stream(self) -> Story:
+        """What a stream makes of it: micro-batches, restarts, and one micro-batch that comes again."""
+        chance, store = random.Random(self.seed), self.folder / "stream"  # noqa: S311 - chance for a test
+        source, checkpoint = self.folder / "messages", self.folder / "stream-checkpoint"
+        source.mkdir()
+        buckets, number = chance.randint(1, _MOST_BUCKETS), 0
+        for part in self._tables():
+            steps = [each for each in _slices(part, chance.randint(*_MICRO_BATCHES), chance) if len(each)]
+            stops = {len(steps) - 1}
+            if len(self.history.parts) == 1:  # else it is begun again for each part
+                stops.add(chance.randrange(len(steps)) if steps else 0)
+            for at, step in enumerate(steps):
+                number += 1
+                self._write(step, source / f"{number:06d}.parquet", chance)
+                os.utime(source / f"{number:06d}.parquet", (number, number))  # Spark takes the oldest first
+                if at in stops:
+                    self._run(source, store, checkpoint, buckets)
+            if steps:
+                _forget_last(checkpoint)
+            if self.history.passes:
+                self._let_time_pass(store)
+        self._run(source, store, checkpoint, buckets)
+        return story_of(self.pipeline, store)
+
+    def _run(self, source: Path, store: Path, checkpoint: Path, buckets: int) -> None:
+        """Run the stream over what is there, to its end."""
+        files = sorted(source.glob("*.parquet"))
+        schema = self._read(files[0]).schema if files else self._empty().schema
+        df = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+        query = stream(self.pipeline, df, store=store, checkpoint=checkpoint, trigger="available now", buckets=buckets)
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            raise InturnError(said(error)) from error
+        finally:
+            query.stop()
+
+    def _empty(self) -> "DataFrame":
+        self._write(self._tables()[0], file := self.folder / "empty.parquet", random.Random(0))  # noqa: S311
+        return self._read(file)
+
+    def _let_time_pass(self, store: Path) -> None:
+        """A step without messages, when all waits are over; what the stream does next is not before it."""
+        last = Store(store).latest()
+        if last is not None:
+            now = dt.datetime.fromtimestamp(last.now_us // _SECOND_US, dt.UTC) + PASSES
+            settle(self.pipeline, store=store, now=now)
+
+    def _tables(self) -> list[pa.Table]:
+        """The parts of the history as tables of the same columns."""
+        pipeline, messages = self.history.pipeline, self.history.messages
+        whole = table(pipeline, messages)
+        name = self.pipeline.arrival
+        if name is not None and not self.history.has_arrivals:
+            whole = whole.drop_columns([name] if name in whole.column_names else [])
+            whole = whole.append_column(name, pa.array(range(len(messages)), pa.int64()))
+        parts, at = [], 0
+        for part in self.history.parts:
+            parts.append(whole.slice(at, len(part)))
+            at += len(part)
+        return parts
+
+    def _write(self, rows: pa.Table, file: Path, chance: random.Random) -> None:
+        """Rows in any order: none of it counts."""
+        order = list(range(len(rows)))
+        chance.shuffle(order)
+        try:
+            pq.write_table(rows.take(pa.array(order, pa.int64())), file)
+        except pa.ArrowException as error:
+            msg = f"the messages cannot be written as Parquet: {error}"
+            raise InputError(msg) from error
+
+    def _read(self, file: Path) -> "DataFrame":
+        return self.spark.read.parquet(str(file))
+
+
+class _Without:
+    """A handler that does not see one field of a dict.
+
+    Args:
+        field: which.
+        handler: the handler.
+    """
+
+    def __init__(self, field: str, handler: Any) -> None:
+        self._field, self._handler = field, handler
+
+    def __call__(self, state: Any, message: dict[str, Any]) -> Any:
+        return self._handler(state, {name: value for name, value in message.items() if name != self._field})
+
+
+def _slices(rows: pa.Table, parts: int, chance: random.Random) -> list[pa.Table]:
+    return [rows.slice(each[0] if each else 0, len(each)) for each in cuts(range(len(rows)), parts, chance)]
+
+
+def _forget_last(checkpoint: Path) -> None:
+    """As if Spark had died after the store's commit and before its own: the last micro-batch comes again."""
+    done = [int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()]
+    for name in (str(max(done)), f".{max(done)}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _session() -> "Iterator[SparkSession]":
+    """A local Spark; one that is there already is not stopped."""
+    from pyspark.sql import SparkSession
+
+    is_ours = SparkSession.getActiveSession() is None
+    spark = local_session("inturn-check")
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()

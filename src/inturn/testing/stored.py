@@ -1,0 +1,68 @@
+"""What a store of Spark's says, as a story; read from its files, without Spark."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+
+from inturn.core.fold import Counts
+from inturn.core.pipeline import Pipeline
+from inturn.core.timeline import Status
+from inturn.spark.columns.codec import StateCodec
+from inturn.spark.tables.manifest import File, Store
+from inturn.spark.tables.rows import batches_of
+from inturn.testing.story import Story, kind_of_error, plain, skipped_ranges
+
+_PARKED = (Status.GAP, Status.FAILED, Status.GIVEN_UP)
+
+
+def story_of(pipeline: Pipeline, location: Path) -> Story:
+    """The story of a store."""
+    store = Store(location)
+    manifests = [store.manifest(step) for step in store.steps()]
+    story = Story()
+    for manifest in manifests:
+        counts = msgspec.convert(manifest.counts, Counts)
+        story.counts.add(counts)
+        if not counts.balanced:
+            story.broken.append(f"the books of step {manifest.step} do not balance: {counts}")
+    for row in _rows(store, [file for each in manifests for file in each.outputs]):
+        story.outputs.setdefault(row["group"], {})[row["effect_id"]] = json.loads(row["output"])
+    for row in _rows(store, [file for each in manifests for file in each.rejected]):
+        story.reject(row["group"], row["reason"])
+    if manifests:
+        _groups(pipeline, store, story)
+    return story
+
+
+def _rows(store: Store, files: Sequence[File]) -> list[dict[str, Any]]:
+    return [row for file in files for row in pq.read_table(store.files.source(file.path)).to_pylist()]
+
+
+def _groups(pipeline: Pipeline, store: Store, story: Story) -> None:
+    last = store.latest()
+    assert last is not None  # noqa: S101 - it has steps
+    codec, newest = StateCodec(pipeline), dict[str, dict[str, Any]]()
+    for level in last.levels:  # the newest last
+        for batch in batches_of(store.location, [file.path for file in level.groups]):
+            states = codec.unpack(batch.column("state"))
+            rows = batch.drop_columns(["state"]).to_pylist()
+            newest |= {row["group"]: row | {"state": state} for row, state in zip(rows, states, strict=True)}
+    for group, row in newest.items():
+        story.states[group] = plain(row["state"])
+        story.statuses[group] = row["status"]
+        story.places[group] = (row["epoch"], row["reached"], skipped_ranges(json.loads(row["skipped"] or "[]")))
+        if row["status"] in _PARKED:
+            story.errors[group] = kind_of_error(row["error"])
+    for level in last.levels:
+        for batch in batches_of(store.location, [file.path for file in level.held]):
+            for row in batch.to_pylist(maps_as_pydicts="strict"):
+                of = newest[row["group"]]
+                if of["held"] and row["step"] >= of["held_step"]:
+                    held = (row["epoch"], row["turn"], row["id"] or "", row["digest"].hex())
+                    story.held.setdefault(row["group"], []).append(held)
+    for own in story.held.values():
+        own.sort()

@@ -1,0 +1,73 @@
+"""The pipeline in this process as an engine: a worker over a queue in memory, stopped and begun again in between."""
+
+import datetime as dt
+import json
+import random
+from decimal import Decimal
+from typing import Any
+
+from inturn.core.pipeline import Pipeline
+from inturn.database import open as open_database
+from inturn.database import wall_clock_ms
+from inturn.queue import draft
+from inturn.testing.history import PASSES, History, group_of, values_of
+from inturn.testing.story import Story, kind_of_error, plain, skipped_ranges
+from inturn.worker import Worker
+from inturn.worker.codec import StateCodec, place
+from inturn.worker.look import PipelineLook
+
+_FEW, _TIMES = 50, 10
+"""Messages are sent so many at most at a time, or, if that is more, in about twice so many parts."""
+_AS_THEY_ARE = (Decimal, dt.timedelta)
+_PASSES_MS = PASSES.days * 86_400_000
+
+
+def worked(history: History, seed: int) -> Story:
+    """What a worker makes of it.
+
+    Args:
+        history: the messages.
+        seed: decides how many messages are sent at a time, with how many threads, and where the worker is stopped.
+    """
+    chance = random.Random(seed)  # noqa: S311 - chance for a test
+    pipeline, ahead_ms = history.pipeline, 0
+    with open_database(":memory:", clock=lambda: wall_clock_ms() + ahead_ms) as db:
+        queue = db.queue("messages")
+        for part in history.parts:
+            rest = list(part)
+            while rest:
+                size = chance.randint(1, max(_FEW, len(part) // _TIMES))
+                now, rest = rest[:size], rest[size:]
+                queue.send_many([draft(_body(pipeline, each), group=group_of(pipeline, each)) for each in now])
+                with Worker(pipeline, queue, concurrency=chance.randint(1, 4)) as worker:
+                    if chance.random() < 0.5 or not rest:
+                        worker.drain()
+            ahead_ms += _PASSES_MS if history.passes else 0
+            with Worker(pipeline, queue) as worker:
+                worker.drain()
+        return _story(pipeline, PipelineLook(db, pipeline.name))
+
+
+def _story(pipeline: Pipeline, look: PipelineLook) -> Story:
+    story, states = Story(counts=look.counts()), StateCodec(pipeline)
+    for line in look.lines():
+        at = place(line)
+        story.states[line.group] = plain(states.decode(line.state))
+        story.statuses[line.group] = str(line.status)
+        story.places[line.group] = (at.epoch, at.reached, skipped_ranges(at.skipped))
+        if at.parked:
+            story.errors[line.group] = kind_of_error(at.error)
+        held = sorted((each.epoch, each.turn, each.id or "", each.digest) for each in look.held(line.group))
+        if held:
+            story.held[line.group] = held
+    for output in look.outputs():
+        story.outputs.setdefault(output.group, {})[output.effect_id] = json.loads(output.output)
+    for rejected in look.rejected():
+        story.reject(rejected.group, rejected.reason)
+    return story
+
+
+def _body(pipeline: Pipeline, message: Any) -> dict[str, Any]:
+    """A message as it lies in a queue; as JSON, decimals keep their places and spans of time their unit."""
+    values = values_of(pipeline, message)
+    return {name: value if isinstance(value, _AS_THEY_ARE) else plain(value) for name, value in values.items()}

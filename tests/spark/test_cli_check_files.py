@@ -1,0 +1,70 @@
+"""`inturn check` over what Spark reads: any file, a queue, and all four engines."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.ledger import DDL, history, ledger
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+
+LEDGER = Path(__file__).with_name("programs") / "ledger.py"
+MESSAGES = history(seed=5, accounts=8)
+
+
+@pytest.fixture(autouse=True)
+def stopped(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command stops its session when it is done, which here is everybody's: only noted."""
+    noted: list[SparkSession] = []
+
+    def note(session: SparkSession) -> None:
+        noted.append(session)
+
+    monkeypatch.setattr(SparkSession, "stop", note)
+    yield
+    assert noted == [spark]
+
+
+def check(source: Path | str, engines: str = "worker", *more: Any) -> dict[str, Any]:
+    words = ["check", f"{LEDGER}:ledger", "--from", str(source), "--engines", engines, "--json", *map(str, more)]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 0, ran.stdout + ran.stderr
+    return dict(json.loads(ran.stdout))
+
+
+def csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    lines = [",".join(map(str, row.values())) for row in rows]
+    path.write_text("\n".join(["account,revision,amount", *lines]) + "\n")
+
+
+def test_all_four_engines_over_csv(tmp_path: Path) -> None:
+    csv(tmp_path / "in.csv", [*MESSAGES, {"account": "acct-1", "revision": "first", "amount": 1}])
+    told = check(tmp_path / "in.csv", "replay,worker,batch,stream")
+    assert list(told["engines"]) == ["replay", "worker", "batch", "stream"]
+    assert {each["received"] for each in told["engines"].values()} == {len(MESSAGES)}
+    assert told["left_out"] == ['the line {"account":"acct-1","revision":"first","amount":"1"}']
+
+
+def test_a_folder_in_the_order_of_the_names_of_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, part in (("b", MESSAGES[50:]), ("a", MESSAGES[:50])):
+        frame = spark.createDataFrame([tuple(each.values()) for each in part], DDL)
+        frame.coalesce(1).write.parquet(str(tmp_path / name))
+        (file,) = (tmp_path / name).glob("*.parquet")
+        file.rename(tmp_path / "in" / f"{name}.parquet")
+    first = check(tmp_path / "in", "worker", "--limit", 50)["engines"]["worker"]
+    assert (first["received"], first["applied"]) == (50, ledger.replay(MESSAGES[:50]).counts.applied)
+
+
+def test_the_messages_of_a_queue(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "shop.db") as db:
+        queue = db.queue("payments")
+        for each in MESSAGES:
+            queue.send({"amount": each["amount"]}, group=each["account"], revision=each["revision"])
+    told = check(f"{tmp_path}/shop.db#payments")
+    assert told["engines"]["worker"]["applied"] == ledger.replay(MESSAGES).counts.applied

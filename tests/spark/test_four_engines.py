@@ -1,0 +1,249 @@
+"""One history with every kind of disorder, one answer: the pure timeline, the worker, the batch and the stream."""
+
+import datetime as dt
+import enum
+import os
+import random
+import runpy
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
+from inturn.core.errors import InputError, Retryable
+from inturn.spark import batch
+from inturn.testing import Comparison, Different, Story, compare, disorder, same, sparked
+
+ALL = ("replay", "worker", "batch", "stream")
+NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+Row = dict[str, Any]
+
+
+def post(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    """Changes the state in place, and only then looks whether it can."""
+    state["balance"] = (state.get("balance", 0) * 31 + message["amount"]) % 10_007
+    if message["amount"] == 13:
+        raise KeyError(message["revision"])
+    if message["amount"] == 14:
+        raise Retryable
+    return state, [{"balance": state["balance"], "of": [message.get("id"), message.get("note")]}] * (
+        message["amount"] % 3
+    )
+
+
+def ledger(order: Any, **more: Any) -> Pipeline:
+    ids = {"id": "id"} if isinstance(order, Arrival | Timestamp) else {}
+    return Pipeline(name="ledger", group="account", order=order, handler=post, retry=Retry(1, "1 hour"), **ids, **more)
+
+
+def history(seed: int, epochs: int = 1, **more: Any) -> list[Row]:
+    """Two of the accounts have a message each that the handler does not take."""
+    chance = random.Random(seed)
+    clean = [
+        {
+            "account": f"acct-{account}",
+            "revision": revision,
+            "epoch": epoch,
+            "id": f"{account}-{epoch}-{revision}",
+            "at": NOON + dt.timedelta(seconds=30 * epoch + revision),
+            "amount": 8 + account if account > 4 and revision == 12 else chance.randrange(0, 999, 5),
+        }
+        | ({"note": "odd"} if revision % 2 else {})
+        for epoch in range(epochs)
+        for revision in range(1, 30)
+        for account in range(7)
+    ]
+    came = disorder(clean, seed=seed, lost=0.02, contradict=lambda each: {**each, "amount": 1}, **more)
+    return [*came, {**clean[0], "account": None}, {**clean[1], "id": None, "revision": None}]
+
+
+CASES = {
+    "gapless": (ledger(Gapless("revision")), history(1)),
+    "gapless, one epoch after the other": (ledger(Gapless("revision", epoch="epoch")), history(2, epochs=2)),
+    "skips": (ledger(Gapless("revision"), on_gap=Wait("1 second", then="skip")), history(3)),
+    "parks": (ledger(Gapless("revision", epoch="epoch"), on_gap=Wait("1 day", then="park")), history(4, epochs=2)),
+    "monotone": (ledger(Monotone("revision", epoch="epoch")), history(5, epochs=2)),
+    "timestamp": (ledger(Timestamp("at", lateness="9 seconds"), arrival="n"), history(6, arrival="n")),
+    "arrival": (ledger(Arrival()), history(7)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_disorder_has_one_answer(spark: SparkSession, case: str) -> None:
+    line, came = CASES[case]
+    story = same(line, came, engines=ALL, seed=len(case), spark=spark)
+    assert story.outputs
+    assert "failed" in story.statuses.values()
+    assert {"KeyError", "Retryable"} <= set(story.errors.values()), story.errors
+    assert story.holding() > 5
+    assert {"invalid", "conflict"} <= story.counts.rejected.keys(), story.counts
+    assert any(skipped for *_, skipped in story.places.values()) == (case == "skips")
+    assert ("gap" in story.statuses.values()) == (case == "parks")
+
+
+PHANTOM = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "phantom_record.py"))
+
+
+def test_a_phantom_record(spark: SparkSession) -> None:
+    chance, webhook = random.Random(1), PHANTOM["Webhook"]
+    clean = [
+        webhook(
+            f"{order}-{number}",
+            str(order),
+            chance.choice(["payments", "warehouse", None]),
+            chance.choice([NOON + dt.timedelta(minutes=chance.randrange(60)), None]),
+            chance.choice([None, True, True, False]),
+            chance.choice([None, 30]),
+            chance.choice([None, "P-7"]),
+        )
+        for number in range(6)
+        for order in range(20)
+    ]
+    story = same(PHANTOM["orders"], disorder(clean, seed=1, arrival="offset"), engines=ALL, spark=spark)
+    assert {len(outputs) for outputs in story.outputs.values()} == {1}
+    assert 3 < len(story.outputs) < 20
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Item(msgspec.Struct, frozen=True):
+    sku: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Order:
+    customer: int
+    number: int
+    at: dt.datetime
+    day: dt.date
+    price: Decimal
+    raw: bytes
+    colour: Colour
+    uid: uuid.UUID
+    items: list[Item]
+    tags: dict[str, int]
+    item: Item | None = None
+    ratio: float | None = None
+
+
+@dataclass
+class Customer:
+    at: dt.datetime | None = None
+    spent: Decimal = Decimal(0)
+    colours: list[Colour] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    tags: dict[str, int] = field(default_factory=dict)
+    last: Order | None = None
+
+
+def take(customer: Customer, order: Order) -> tuple[Customer, list[Any]]:
+    colours = [*customer.colours, order.colour]
+    tags = {**customer.tags, **order.tags}
+    after = Customer(order.at, customer.spent + order.price, colours, order.items, tags, order)
+    return after, [order, {"colours": {each.value for each in colours}, "spent": after.spent, "took": order.at - NOON}]
+
+
+def test_types_that_json_has_not(spark: SparkSession) -> None:
+    """A state, a message and an output are the same values, and the same text, wherever they have been."""
+    chance, berlin = random.Random(2), dt.timezone(dt.timedelta(hours=2))
+    clean = [
+        Order(
+            customer=customer,
+            number=number,
+            at=(NOON + dt.timedelta(microseconds=chance.randrange(10**9))).astimezone(berlin),
+            day=dt.date(2024, 2, 1 + number),
+            price=Decimal(chance.randrange(10_000)) / 100,
+            raw=bytes([number]),
+            colour=chance.choice(list(Colour)),
+            uid=uuid.UUID(int=chance.getrandbits(128)),
+            items=[Item(f"s{each}", each) for each in range(number % 3)],
+            tags={f"k{number % 4}": number},
+            item=Item("x", number) if number % 2 else None,
+            ratio=number / 7 if number % 3 else None,
+        )
+        for number in range(1, 15)
+        for customer in range(5)
+    ]
+    line = Pipeline(
+        name="orders", group="customer", order=Gapless("number"), message=Order, state=Customer, handler=take
+    )
+    came = disorder(clean, seed=2, contradict=lambda each: replace(each, raw=b"other"))
+    story = same(line, came, engines=ALL, seed=1, spark=spark)
+    assert story.states["3"]["last"]["number"] == 14
+    assert "conflict" in story.counts.rejected
+
+
+# -- a wrong answer is found -----------------------------------------------------------------------------------
+
+CLEAN = [{"account": f"acct-{a}", "revision": n, "amount": 5 * n} for n in range(1, 12) for a in range(4)]
+
+
+def found(line: Pipeline, messages: Sequence[Row], spark: SparkSession, engine: str) -> Comparison:
+    return compare(line, messages, engines=[engine], spark=spark)
+
+
+def test_a_handler_that_depends_on_its_process_is_found(spark: SparkSession) -> None:
+    line = replace(ledger(Gapless("revision")), handler=lambda state, message: ({"pid": os.getpid()}, []))
+    with pytest.raises(Different, match=r"group 'acct-0' has different states: replay has {'pid': \d+}, batch has {'p"):
+        same(line, CLEAN, engines=["batch"], spark=spark)
+
+
+def test_a_batch_that_loses_a_message_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lossy(line: Pipeline, df: DataFrame, **more: Any) -> Any:
+        return batch(line, df.where("account != 'acct-2' OR revision != 5"), **more)
+
+    monkeypatch.setattr(sparked, "batch", lossy)
+    told = list(map(str, found(ledger(Gapless("revision")), CLEAN, spark, "batch").differences))
+    assert {words[:15] for words in told if words.startswith("group")} == {"group 'acct-2' "}
+    assert "batch: 44 messages were given, 43 were received" in told
+
+
+def test_a_batch_in_an_order_of_its_own_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the column that says when messages came does decide; without it the same messages come to something else."""
+    line, came = ledger(Monotone("revision")), disorder(CLEAN, seed=3, displaced=1)
+    comparison = found(line, came, spark, "batch")
+    assert comparison.differences == []
+    (note,) = comparison.notes
+    assert note.startswith(
+        "without arrival= a batch takes these messages in its own order, not as they came, and 4 gro"
+    )
+    assert note.endswith("otherwise, such as 'acct-0'; name the column that says when they came: Pipeline(arrival=…)")
+    monkeypatch.setattr(sparked.OnSpark, "_arrival_decides", False)
+    assert not found(line, came, spark, "batch").agrees("batch")
+
+
+def test_a_stream_that_takes_everything_again_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparked, "_forget_last", shutil.rmtree)
+    told = found(ledger(Gapless("revision")), CLEAN, spark, "stream").differences
+    assert [str(each) for each in told] == ["stream: 44 messages were given, 88 were received"]
+
+
+def test_an_engine_that_cannot_take_them_says_why(spark: SparkSession) -> None:
+    """The pure timeline takes numbers for times; a batch wants a column of times."""
+    line, came = ledger(Timestamp("revision")), [{**each, "id": str(at)} for at, each in enumerate(CLEAN)]
+    (told,) = found(line, came, spark, "batch").differences
+    assert str(told).startswith("batch: InputError: the column 'revision' is bigint; expected timestamp")
+    with pytest.raises(InputError, match="the values of 'amount' have no type in common"):
+        found(ledger(Gapless("revision")), [CLEAN[0], {**CLEAN[1], "amount": "5"}], spark, "batch")
+
+
+def test_no_messages_and_a_session_that_is_there(spark: SparkSession) -> None:
+    assert same(ledger(Gapless("revision")), [], engines=ALL) == Story(seconds=pytest.approx(0, abs=60))
+    assert spark.range(1).count() == 1, "it was not stopped"
+
+
+def test_what_is_no_message_is_told_as_the_pure_timeline_tells_it(spark: SparkSession) -> None:
+    with pytest.raises(InputError, match="a message of pipeline 'ledger' is 'text'; expected a dict"):
+        same(ledger(Gapless("revision")), ["text"], engines=ALL, spark=spark)

@@ -1,0 +1,197 @@
+"""`inturn check`: a table and an exit code; what differs and what is not deterministic is named in words."""
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from inturn.cli import app
+from inturn.worker import turn
+
+PIPELINES = """
+import datetime as dt
+import itertools
+from dataclasses import dataclass
+from inturn import Arrival, Gapless, Monotone, Pipeline
+
+@dataclass(frozen=True)
+class Paid:
+    account: str
+    revision: int
+    amount: float
+    day: dt.date = dt.date(2024, 1, 1)
+
+def post(state, paid):
+    if paid.amount < 0:
+        raise ValueError("below zero")
+    return {"balance": state.get("balance", 0) + paid.amount}, [paid]
+
+calls = itertools.count()
+ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), message=Paid, handler=post)
+came = Pipeline(name="came", group="account", order=Monotone("revision"), message=Paid, handler=post, arrival="n")
+timed = Pipeline(name="timed", group="account", order=Arrival(), id="account", arrival="day",
+                 message=Paid, handler=post)
+plain = Pipeline(name="p", group="account", order=Gapless("revision"), handler=lambda s, m: ({"m": m["amount"]}, []))
+counting = Pipeline(name="c", group="account", order=Gapless("revision"), handler=lambda s, m: (s, [next(calls)]))
+"""
+LINES = [
+    '{"account": "a", "revision": 2, "amount": 2.5, "n": 7, "day": "2024-02-01"}',
+    '{"account": "a", "revision": 1, "amount": "4", "n": 3}',
+    '{"account": "a", "revision": 1, "amount": "4", "n": 9}',
+    "",
+    '{"account": "b", "revision": 1, "amount": -1, "n": 1, "more": true}',
+    '{"account": "b", "revision": 3}',
+    '{"account": "b",',
+    "[1]",
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "ledger.py").write_text(PIPELINES)
+    (tmp_path / "in.jsonl").write_text("\n".join(LINES) + "\n")
+    path = list(sys.path)
+    yield tmp_path
+    sys.path[:] = path
+    sys.modules.pop("ledger", None)
+
+
+def check(name: str, *arguments: Any, source: str = "in.jsonl") -> Result:
+    words = ["check", f"ledger.py:{name}", "--from", source, "--engines", "worker", *map(str, arguments)]
+    return CliRunner().invoke(app, words)
+
+
+def document(name: str, *arguments: Any, **more: Any) -> Any:
+    ran = check(name, "--json", *arguments, **more)
+    assert ran.stderr == ""
+    return json.loads(ran.stdout)
+
+
+def test_a_table_that_a_person_understands(here: Path) -> None:
+    ran = check("ledger")
+    assert ran.exit_code == 0, ran.stderr
+    table, *said = ran.stdout.replace("\nLeft", "\f").replace("\nThe same", "\f").split("\f")
+    rows = [line.split() for line in table.splitlines()]
+    assert rows[0] == ["ledger:", "in.jsonl,", "seed", "0"]
+    assert " ".join(rows[1]) == "engine groups messages applied duplicate held rejected outputs s agrees"
+    assert rows[2][:8] + rows[2][9:] == ["replay", "2", "4", "2", "1", "1", "0", "2", "rule"]
+    assert rows[3][:8] + rows[3][9:] == ["worker", "2", "4", "2", "1", "1", "0", "2", "yes"]
+    assert all(len(line) <= 80 for line in table.splitlines())
+    why = "in.jsonl, line 6: it is no Paid: Object missing required field `amount`"
+    assert said[0].strip() == f"out: 3 messages that cannot be read as Paid, such as {why}"
+    assert said[1].strip() == "came of it: 2 groups, 2 messages applied, 2 outputs. The handler always did the same."
+
+
+def test_the_same_as_json(here: Path) -> None:
+    told = document("ledger", "--seed", 3)
+    assert (told["agree"], told["seed"], told["notes"], told["differences"]) == (True, 3, [], [])
+    assert told["engines"]["worker"].pop("seconds") >= 0
+    assert told["engines"]["worker"] == {
+        "agrees": True,
+        "groups": 2,
+        "received": 4,
+        "applied": 2,
+        "duplicate_or_stale": 1,
+        "held": 1,
+        "rejected": {},
+        "outputs": 2,
+    }
+    assert [line.split(": ")[0] for line in told["left_out"]] == [
+        "in.jsonl, line 6",
+        "in.jsonl, line 7",
+        "in.jsonl, line 8 is no JSON object",
+    ]
+
+
+def test_a_difference_is_named_in_words(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "effect_id", lambda *place: "e")
+    ran = check("ledger")
+    assert ran.exit_code == 1
+    assert [line.split()[-1] for line in ran.stdout.splitlines()[2:4]] == ["rule", "NO"]
+    assert "worker differs in 1 group:\n  group 'a' has different outputs: replay has {'" in ran.stdout
+    assert "worker has {'e': {'account': 'a', 'revision': 2, 'amount': 2.5, 'day': '2024-02-01'}}" in ran.stdout
+    told = document("ledger")
+    assert (told["agree"], told["engines"]["worker"]["agrees"]) == (False, False)
+    assert [(each["engine"], each["group"], each["what"]) for each in told["differences"]] == [
+        ("worker", "a", "outputs")
+    ]
+
+
+def test_a_handler_that_is_not_deterministic_is_named(here: Path) -> None:
+    ran = check("counting")
+    assert ran.exit_code == 1
+    assert ran.stdout.startswith("The handler of pipeline 'c' is not deterministic: after the message {'account'")
+    told = document("counting")
+    assert not told["agree"]
+    assert "one run has the state {} and the outputs [0], and another" in told["not_deterministic"]
+
+
+def test_a_folder_of_files_some_packed(here: Path) -> None:
+    folder = here / "events"
+    folder.mkdir()
+    (folder / "b.jsonl").write_text(LINES[0] + "\n")
+    with gzip.open(folder / "a.jsonl.gz", "wt") as file:
+        file.write(LINES[1] + "\n" + LINES[2] + "\n")
+    (folder / "_SUCCESS").write_text("")
+    told = document("plain", source="events")
+    assert told["engines"]["worker"]["received"] == 3
+    assert document("plain", "--limit", 2, source="events")["engines"]["worker"]["received"] == 2
+
+
+def test_the_column_of_arrival_orders_though_the_type_has_it_not(here: Path) -> None:
+    """In the order of the file, revision 1 would be stale both times."""
+    assert document("came")["engines"]["replay"]["applied"] == 2
+
+
+def test_a_bad_delivery_first(here: Path) -> None:
+    many = [json.dumps({"account": "a", "revision": n, "amount": n, "n": n}) for n in range(1, 200)]
+    (here / "many.jsonl").write_text("\n".join(many))
+    clean, bad = (document("came", *more, source="many.jsonl")["engines"]["worker"] for more in ([], ["--disorder"]))
+    assert (clean["received"], clean["applied"]) == (199, 199)
+    assert bad["received"] > 199 > bad["applied"]
+
+
+NOT_DONE = {
+    "no such engine": (
+        ["ledger", "--engines", "worker,flink"],
+        1,
+        "InputError: engines=['worker', 'flink']; there are",
+    ),
+    "no such pipeline": (["none"], 1, "PipelineError: ledger.py has no pipeline 'none'; it has ledger, "),
+    "no messages wanted": (["ledger", "--limit", 0], 2, "Invalid value for '--limit'"),
+    "arrival in days": (
+        ["timed", "--disorder"],
+        1,
+        "InputError: --disorder numbers the order of arrival anew, and 'day' i",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_DONE)
+def test_what_cannot_be_done_is_told_in_words(here: Path, case: str) -> None:
+    given, code, words = NOT_DONE[case]
+    ran = check(*given)
+    assert (ran.exit_code, ran.stdout) == (code, "")
+    assert words in " ".join(ran.stderr.split())
+    assert "Traceback" not in ran.stderr
+
+
+def test_nothing_of_spark_is_needed_for_lines_and_a_worker(here: Path) -> None:
+    """In a process of its own, in which Spark cannot be imported."""
+    import subprocess
+
+    program = (
+        "import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = None\n"
+        "from inturn.cli import app; app(['check', 'ledger.py:ledger', '--from', 'in.jsonl', '--engines', 'worker'])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "The same came of it" in ran.stdout

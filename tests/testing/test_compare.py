@@ -1,0 +1,301 @@
+"""The differential test finds what it is for: a wrong engine, books that do not balance, a handler that is not pure."""
+
+import datetime as dt
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
+from inturn.core import limits
+from inturn.core.errors import HandlerError, InputError, Retryable
+from inturn.core.fold import Counts
+from inturn.testing import Different, NotDeterministic, Story, compare, disorder, same
+from inturn.testing.story import differences
+from inturn.worker import codec, turn
+
+Row = dict[str, Any]
+
+
+def post(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    state["balance"] = state.get("balance", 0) * 3 + message["amount"]
+    if message["amount"] < 0:
+        msg = "below zero"
+        raise ValueError(msg)
+    return state, [state["balance"]]
+
+
+def pipeline(order: Any = None, handler: Any = post, **more: Any) -> Pipeline:
+    return Pipeline(name="p", group="account", order=order or Gapless("revision"), handler=handler, **more)
+
+
+CLEAN = [{"account": a, "revision": n, "amount": n} for n in range(1, 40) for a in "abc"]
+BAD = disorder(CLEAN, seed=1, lost=0.02, contradict=lambda each: {**each, "amount": 7})
+
+# -- what engines differ in ------------------------------------------------------------------------------------
+
+WHOLE = Story(
+    states={"a": {"n": 1, "m": 2}},
+    outputs={"a": {"e1": 5, "e2": 6}},
+    statuses={"a": "waiting"},
+    places={"a": (0, 3, ())},
+    held={"a": [(0, 5, "", "d5")]},
+    rejected={"a": {"conflict": 2, "late": 1}},
+    counts=Counts(received=9, applied=3, duplicate=2, held=1, rejected={"conflict": 2, "late": 1}),
+)
+
+
+def told(**other: Any) -> list[str]:
+    return [str(each) for each in differences("replay", WHOLE, "batch", replace(WHOLE, **other))]
+
+
+def test_the_same_is_no_difference() -> None:
+    assert told() == []
+    stale = Counts(received=9, applied=3, duplicate=1, stale=1, held=1, rejected={"conflict": 2, "late": 1})
+    assert told(counts=stale) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (
+            {"states": {"a": {"n": 1, "m": 3}}},
+            "group 'a' has different states: replay has {'m': 2}, batch has {'m': 3}",
+        ),
+        ({"states": {}}, "group 'a' has different states: replay has {'n': 1, 'm': 2}, batch has nothing of it"),
+        (
+            {"outputs": {"a": {"e1": 5, "e3": 6}}},
+            "group 'a' has different outputs: replay has {'e2': 6}, batch has {'e3': 6}",
+        ),
+        (
+            {"outputs": {}},
+            "group 'a' has different outputs: replay has {'e1': 5} and 1 more, batch has nothing of it",
+        ),
+        ({"statuses": {"a": "open"}}, "group 'a' has different statuses: replay has 'waiting', batch has 'open'"),
+        ({"places": {"a": (0, 4, ())}}, "group 'a' has different places: replay has (0, 3, ()), batch has (0, 4, ())"),
+        (
+            {"errors": {"a": "KeyError"}},
+            "group 'a' has different errors: replay has nothing of it, batch has 'KeyError'",
+        ),
+        (
+            {"held": {"a": [(0, 5, "", "d6")]}},
+            "group 'a' has different held: replay has [(0, 5, '', 'd5')], batch has [(0, 5, '', 'd6')]",
+        ),
+    ],
+)
+def test_every_difference_is_told(other: dict[str, Any], words: str) -> None:
+    assert told(**other) == [words]
+
+
+def test_books_that_do_not_balance_are_told() -> None:
+    lost = Counts(received=8, applied=3, duplicate=2, held=1, rejected={"conflict": 2})
+    assert told(counts=lost) == [
+        "batch: 9 messages were given, 8 were received",
+        "batch: {'conflict': 2} were counted as rejected, but {'conflict': 2, 'late': 1} are there",
+    ]
+    assert told(counts=replace(WHOLE.counts, applied=4))[0].startswith("batch: the books do not balance: Counts(")
+    assert told(broken=["the books of step 2 do not balance"]) == ["batch: the books of step 2 do not balance"]
+    held = replace(WHOLE.counts, held=3, released=1, applied=2)
+    assert told(counts=held) == [
+        "batch: 3 were held and 1 released, but 1 are there",
+        "batch: 2 messages were applied, not 3 as in replay",
+    ]
+
+
+def test_a_conflict_that_lies_far_back_may_be_stale() -> None:
+    """Where the history is cut decides what is remembered; but not more than lie so far back, and nothing else."""
+    counts = replace(WHOLE.counts, stale=1, rejected={"conflict": 1, "late": 1})
+    other = replace(WHOLE, rejected={"a": {"conflict": 1, "late": 1}}, counts=counts)
+    assert "different rejected" in next(map(str, differences("replay", WHOLE, "batch", other)))
+    assert list(differences("replay", replace(WHOLE, forgotten={"a": 1}), "batch", other)) == []
+
+
+def test_how_far_back_that_is_the_limit_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REMEMBERED_REVISIONS", 4)
+    clean = [{"account": "a", "revision": n, "amount": n} for n in range(1, 21)]
+    found = compare(pipeline(), [*clean, clean[1] | {"amount": 9}, clean[18] | {"amount": 9}], engines=["worker"])
+    assert found.stories["replay"].forgotten == {"a": 1}
+    assert found.differences == []
+
+
+def test_an_engine_with_other_effect_ids_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "effect_id", lambda *place: f"{place}")
+    with pytest.raises(
+        Different, match=r"group 'a' has different outputs: replay has .* worker has .*'p', 'a', None, 1"
+    ):
+        same(pipeline(), BAD)
+
+
+def test_an_engine_that_forgets_a_state_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = codec.StateCodec.encode
+    monkeypatch.setattr(codec.StateCodec, "encode", lambda self, state: encode(self, {**state, "balance": 0}))
+    with pytest.raises(Different, match=r"group 'a' has different states: replay has .*, worker has {'balance': 0}"):
+        same(pipeline(), BAD)
+
+
+def test_an_engine_that_ends_with_an_error_is_told() -> None:
+    tuples = pipeline(handler=lambda state, message: ({"at": (1, 2)}, []))
+    found = compare(tuples, CLEAN, engines=["worker"])
+    assert [each.other for each in found.differences] == ["worker"]
+    assert str(found.differences[0]).startswith("worker: StateError: pipeline 'p': the state {'at': (1, 2)} would")
+    assert not found.agrees("worker")
+
+
+# -- handlers that are not pure --------------------------------------------------------------------------------
+
+_seen: set[int] = set()
+_calls: list[int] = []
+
+
+def counts_calls(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    _calls.append(1)
+    return state, [len(_calls)]
+
+
+def remembers(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    """Drops copies by itself, in a place of its own."""
+    if message["revision"] in _seen:
+        return state, []
+    _seen.add(message["revision"])
+    return {"n": state.get("n", 0) + 1}, []
+
+
+def raises_at_times(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    _calls.append(1)
+    if len(_calls) % 7 == 0:
+        raise KeyError(message["revision"])
+    return state, []
+
+
+HANDLERS: dict[str, Callable[[Row, Row], Any]] = {
+    "chance": lambda state, message: ({"dice": random.random()}, []),
+    "clock": lambda state, message: (state, [time.perf_counter_ns()]),
+    "counter": counts_calls,
+    "memory": remembers,
+    "errors": raises_at_times,
+}
+
+
+@pytest.mark.parametrize("kind", HANDLERS)
+def test_a_handler_that_is_not_deterministic_is_named(kind: str) -> None:
+    words = (
+        r"the handler of pipeline 'p' is not deterministic: after the message {.*'revision': .*} of group '[abc]' one "
+    )
+    with pytest.raises(NotDeterministic, match=words):
+        same(pipeline(handler=HANDLERS[kind]), BAD)
+
+
+def test_a_handler_that_changes_the_message_is_named() -> None:
+    def pops(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        return {"n": message.pop("amount")}, []
+
+    with pytest.raises(
+        NotDeterministic, match=r"is not pure: .* it has changed the message itself to {'account': 'a', "
+    ):
+        same(pipeline(handler=pops), CLEAN)
+
+
+def test_a_handler_that_depends_on_its_process_agrees_with_itself() -> None:
+    """Run twice it does the same; only an engine in another process shows it, see the tests on Spark."""
+    same(pipeline(handler=lambda state, message: (state, [os.getpid()])), BAD)
+
+
+def test_a_handler_that_does_not_fit_is_told_in_words() -> None:
+    for handler in (lambda state: state, lambda state, message: None, lambda state, message: (state, None)):
+        with pytest.raises(HandlerError, match=r"the handler of pipeline 'p' must take \(state, message\)"):
+            same(pipeline(handler=handler), CLEAN)
+    with pytest.raises(InputError, match="has no canonical form"):
+        same(pipeline(handler=lambda state, message: ({"o": object()}, [])), CLEAN)
+
+
+def test_a_state_that_is_changed_in_place_is_fine() -> None:
+    assert same(pipeline(), BAD).states["a"]["balance"] > 0
+
+
+# -- what the engines are fed ----------------------------------------------------------------------------------
+
+
+def test_the_list_is_the_order_of_arrival() -> None:
+    orders = [Monotone("revision"), Gapless("revision")]
+    came = [{"account": "a", "revision": n, "amount": n} for n in (2, 1, 3)]
+    applied = [same(pipeline(order), came).counts.applied for order in orders]
+    assert applied == [2, 3], "in order of revision, Monotone would apply all three"
+
+
+def test_where_messages_say_when_they_came_that_is_the_order() -> None:
+    came = [{"account": "a", "revision": n, "amount": n, "offset": at} for n, at in ((2, 7), (1, 3), (3, 9))]
+    line = pipeline(Monotone("revision"), arrival="offset")
+    assert same(line, came).counts.applied == 3
+    unsaid = [{**each, "offset": None} for each in came]
+    assert same(line, unsaid).counts.applied == 2, "none says: the list decides"
+    some = [came[0], {**came[1], "offset": None}, came[2]]
+    assert same(line, some).counts.applied == 3, "it came with the one before it, and is before it by its revision"
+    with pytest.raises(InputError, match=r"the messages cannot be ordered by 'offset': '<' not supported"):
+        same(line, [came[0], {**came[1], "offset": "late"}])
+
+
+@dataclass(frozen=True)
+class Reading:
+    device: str
+    at: dt.datetime
+    id: str
+    offset: int = 0
+
+
+def test_records_that_all_came_at_once_came_as_the_list_says() -> None:
+    noon = dt.datetime(2024, 5, 1, 14, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+    line = Pipeline(
+        name="r",
+        group="device",
+        order=Arrival(),
+        id="id",
+        arrival="offset",
+        message=Reading,
+        handler=lambda state, reading: ({"last": reading.id, "at": reading.at.isoformat()}, [reading.offset]),
+    )
+    story = same(line, [Reading("a", noon, name) for name in "zyx"])
+    assert story.states == {"a": {"last": "x", "at": "2024-05-01T12:00:00+00:00"}}, "times are in UTC"
+    assert sorted(story.outputs["a"].values()) == [0, 1, 2]
+
+
+def test_what_cannot_be_placed_is_rejected_by_all() -> None:
+    came: list[Any] = [*CLEAN, {"account": None, "revision": 1, "amount": 1}, {"account": "a", "amount": 1}, {}]
+    assert same(pipeline(), came).rejected == {"": {"invalid": 2}, "a": {"invalid": 1}}
+
+
+@pytest.mark.parametrize("then", ["park", "skip", "fail"])
+@pytest.mark.parametrize("timeout", ["0 seconds", "1 millisecond", "10 minutes"])
+def test_time_passes_between_parts_alone(then: Any, timeout: str) -> None:
+    """Whatever the time is, and however long the engines take."""
+    statuses = set()
+    for seed in range(4):
+        story = same(pipeline(on_gap=Wait(timeout, then=then)), BAD, seed=seed)
+        statuses |= set(story.statuses.values())
+    assert ("gap" in statuses, "waiting" in statuses) == (then == "park", then == "fail")
+
+
+def test_retries_do_not_pause() -> None:
+    def busy(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        if message["revision"] == 3:
+            raise Retryable
+        return state, []
+
+    line = pipeline(handler=busy, retry=Retry(5, "1 hour"))
+    assert same(line, CLEAN).errors == dict.fromkeys("abc", "Retryable")
+
+
+def test_times_in_a_group_are_those_of_the_pure_timeline() -> None:
+    noon = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+    came = [
+        {"account": "a", "id": str(n), "at": noon + dt.timedelta(seconds=n), "amount": n} for n in (5, 1, 30, 2, 29, 60)
+    ]
+    story = same(pipeline(Timestamp("at", lateness="10 seconds"), id="id"), came)
+    assert (story.rejected, story.holding()) == ({"a": {"late": 1}}, 1)
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert same(pipeline(), []).states == {}

@@ -1,0 +1,74 @@
+"""A bad delivery of a clean history: nothing is made up, and the seed decides all of it."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from inturn.core.errors import InputError
+from inturn.testing import disorder
+
+CLEAN = list(range(500))
+
+
+def test_the_seed_decides() -> None:
+    assert disorder(CLEAN, seed=1) == disorder(CLEAN, seed=1) != disorder(CLEAN, seed=2)
+
+
+def test_all_come_some_twice_some_late() -> None:
+    came = disorder(CLEAN, seed=3)
+    counts = Counter(came)
+    assert counts.keys() == set(CLEAN)
+    assert len(came) - len(CLEAN) == sum(count == 2 for count in counts.values())
+    assert 20 < len(came) - len(CLEAN) < 100
+    assert came != sorted(came)
+
+
+def test_a_copy_may_come_long_after() -> None:
+    came = disorder(CLEAN, seed=3, displaced=0)
+    places = [(came.index(each), len(came) - 1 - came[::-1].index(each)) for each in CLEAN]
+    apart = [last - first for first, last in places if last > first]
+    assert min(apart) <= 20
+    assert max(apart) > 200
+
+
+def test_nothing_is_late_by_more_than_is_said() -> None:
+    came = disorder(CLEAN, seed=4, duplicates=0, displaced=1, distance=5)
+    assert sorted(came) == CLEAN
+    assert 0 < max(place - each for place, each in enumerate(came)) <= 5
+
+
+def test_some_are_lost() -> None:
+    came = disorder(CLEAN, seed=5, duplicates=0, lost=0.1)
+    assert 420 < len(came) < 480
+
+
+def test_some_are_contradicted() -> None:
+    came = disorder(CLEAN, seed=6, duplicates=0, displaced=0, contradict=lambda each: each + 0.5, conflicts=0.1)
+    others = [each for each in came if isinstance(each, float)]
+    assert 25 < len(others) < 75
+    assert [each for each in came if isinstance(each, int)] == CLEAN
+
+
+@dataclass(frozen=True)
+class Paid:
+    n: int
+    offset: int = 0
+
+
+class Posted(msgspec.Struct, frozen=True):
+    n: int
+    offset: int = 0
+
+
+@pytest.mark.parametrize("kind", [Paid, Posted, lambda n: {"n": n}])
+def test_arrivals_are_numbered_anew(kind: Any) -> None:
+    came = disorder([kind(n) for n in range(50)], seed=1, arrival="offset")
+    assert [each["offset"] if isinstance(each, dict) else each.offset for each in came] == list(range(len(came)))
+
+
+def test_a_share_is_a_share() -> None:
+    with pytest.raises(InputError, match=r"lost=5; expected a share from 0 to 1"):
+        disorder(CLEAN, lost=5)
