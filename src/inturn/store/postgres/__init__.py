@@ -1,0 +1,1 @@
+"""Queues in a PostgreSQL database, for any number of processes on any number of machines."""
