@@ -10,7 +10,7 @@ from desk import STORES, Desk
 @pytest.fixture(params=STORES)
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     """A desk with one queue, named q."""
-    desk = Desk(STORES[request.param](tmp_path))
+    desk = Desk(STORES[request.param](tmp_path, lambda: request.getfixturevalue("postgres_url")))
     desk.make("q")
     yield desk
     desk.close()

@@ -96,6 +96,15 @@ a million messages lie in a thousand groups."""
 POLL_S: Final = 0.05
 """How long it takes at most until a waiting receive sees what another process has sent."""
 
+LIST_AT_ONCE: Final = 128
+"""How many new messages at least are looked at together for who can receive them, over PostgreSQL."""
+
+RECONNECT_S: Final = 10
+"""How long a lost connection to PostgreSQL is sought again before a transaction is given up."""
+
+RUN_AGAIN: Final = 20
+"""How often a transaction is run again that another was in the way of, over PostgreSQL."""
+
 BUSY_S: Final = 30
 """How long a command waits for another process that holds the write lock."""
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from inturn.core import session
 from inturn.core.delivery import Change, Verdict
 from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, ParkedGroup, QueueInfo, Sent, Want
+from inturn.core.errors import StoreError
 from inturn.core.idempotency import Answer, Request
 from inturn.store.kept import (
     Claim,
@@ -24,6 +25,10 @@ from inturn.store.kept import (
     PipelineInfo,
     RejectedMessage,
 )
+
+
+class RunAgain(StoreError):
+    """Another transaction was in the way, so this one was rolled back; run again, it may well succeed."""
 
 
 class Store(Protocol):

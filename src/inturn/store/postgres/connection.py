@@ -29,11 +29,11 @@ _SETTINGS: Final = {
     # Who has locked a queue and then vanished, or hangs, does not hold up the others for ever.
     "idle_in_transaction_session_timeout": f"{2 * limits.TRANSACTION_S}s",
 }
-PLANNING: Final = tuple(name for name in _SETTINGS if name.startswith(("plan_", "enable_", "jit")))
+PLANNING: Final = {name: value for name, value in _SETTINGS.items() if name.startswith(("plan_", "enable_", "jit"))}
 """Those of the settings that are for statements of inturn only."""
 
 
-def connect(url: str, *, durable: bool = True, create: bool = True) -> "psycopg.Connection[Any]":
+def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[psycopg.Connection[Any], dict[str, str]]":
     """Connect to a database, and make the tables that it does not have.
 
     Args:
@@ -41,18 +41,20 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "psycopg.
         durable: whether a commit waits until the disk has it.
         create: whether tables are made if there are none.
 
+    Returns:
+        The connection, and what it would have in the place of ``PLANNING``, for statements of the caller's.
+
     Raises:
         StoreError: if there is no such database, or it cannot be used.
         StoreMismatch: if a newer version of inturn has made its tables.
     """
     connection = plainly(url)
     try:
-        settings = {**_SETTINGS, "synchronous_commit": "on"} if durable else {**_SETTINGS, "synchronous_commit": "off"}
-        if durable:
-            del settings["synchronous_commit"]  # as the server has it: the user may want more than "on"
-        values = [value for pair in settings.items() for value in pair]
-        calls = ", ".join(["set_config(%s, %s, false)"] * len(settings))
-        connection.execute(f"select {calls}", values)  # noqa: S608 - nothing but placeholders
+        settings = _SETTINGS if durable else {**_SETTINGS, "synchronous_commit": "off"}
+        questions = ", ".join(f"current_setting('{name}')" for name in PLANNING)
+        usual = connection.execute(f"select {questions}".encode()).fetchone() or ()
+        calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+        connection.execute(f"select {calls}".encode())
         _migrate(connection, url, create=create)
     except psycopg.Error as error:
         connection.close()
@@ -64,7 +66,7 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "psycopg.
     connection.adapters.register_dumper(str, StrBinaryDumper)
     connection.prepare_threshold = 0
     connection.prepared_max = None
-    return connection
+    return connection, dict(zip(PLANNING, usual, strict=True))
 
 
 def plainly(url: str) -> "psycopg.Connection[Any]":
