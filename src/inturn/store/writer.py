@@ -12,6 +12,7 @@ every ``limits.POLL_S`` for the sake of what other processes send.
 """
 
 import asyncio
+import random
 import threading
 import time
 from collections import deque
@@ -25,7 +26,7 @@ from typing import Any, Protocol, TypeVar
 from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.alarm import Alarm
-from inturn.store.base import Store
+from inturn.store.base import RunAgain, Store
 from inturn.store.callers import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
 from inturn.store.commands import Command, Outcome, execute
 
@@ -80,8 +81,7 @@ class Writer:
             raise _within()
         if not command.wait_s and self._is_alone():
             try:
-                with self.store.transaction():
-                    value = command.run(self.store, self.clock())
+                value = _again(partial(self._alone, command))
                 self.watch((command,), ((value, None),))
             finally:
                 self._pass_on()
@@ -101,6 +101,10 @@ class Writer:
             self._abandon(caller)
             raise
         return command.answer(caller.value())
+
+    def _alone(self, command: Command[Any]) -> Any:
+        with self.store.transaction():
+            return command.run(self.store, self.clock())
 
     async def arun(self, command: Command[T]) -> T:
         """The same for a task."""
@@ -287,7 +291,7 @@ class Writer:
         if not commands:
             return []
         try:
-            outcomes = execute(self.store, commands, self.clock)
+            outcomes = _again(partial(execute, self.store, commands, self.clock))
         except StoreError as error:  # the store cannot be written, so no other command fares better
             return [(None, error)] * len(commands)
         except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
@@ -357,6 +361,19 @@ class Writer:
             with suppress(StoreError):
                 if self._enter(Nobody(undoing)):
                     self._helper.submit(self._serve)
+
+
+def _again(act: Callable[[], T]) -> T:
+    """Do something in a transaction, again if another was in the way."""
+    tries = 0
+    while True:
+        try:
+            return act()
+        except RunAgain:
+            tries += 1
+            if tries == limits.RUN_AGAIN:
+                raise
+            time.sleep(random.uniform(0, 0.001 * 2 ** min(tries, 6)))  # noqa: S311 - so that those who met do not meet again
 
 
 def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:

@@ -64,8 +64,7 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[ps
         raise
     connection.adapters.register_dumper(int, Int8BinaryDumper)  # the same type whatever the value: the same plan
     connection.adapters.register_dumper(str, StrBinaryDumper)
-    connection.prepare_threshold = 0
-    connection.prepared_max = None
+    connection.prepare_threshold = None  # psycopg would forget ours too when it forgets its own
     return connection, dict(zip(PLANNING, usual, strict=True))
 
 

@@ -30,6 +30,8 @@ class Deliveries(Settling):
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         self.look_at_clock(now_ms)
+        if all(want.group is None for want in wants) and self._is_idle(queue, now_ms):
+            return [[] for _ in wants]
         desk = self._open(queue, now_ms)
         answers: list[list[Delivery]] = []
         for is_of_group, part in groupby(wants, lambda want: want.group is not None):
@@ -71,9 +73,9 @@ class Deliveries(Settling):
         listing = self._do("list", queue.number, end, chunk, desk.floor) if desk.ran_out else None
         while True:
             rows = self._all("next", queue.number, after, end, count, most, count)
-            if listing is not None and listing.rows:
-                (desk.listed, listed), listing = listing.rows[0], None
-                desk.ran_out = listed < chunk
+            if listing is not None:
+                desk.listed, listed = listing.rows[0] if listing.rows else (desk.listed, 0)
+                desk.ran_out, listing = listed < chunk, None
             heads = [(head, list(those)) for head, those in groupby(rows, lambda row: row[0])]
             is_cut = len(rows) == count
             if is_cut and len(heads) > 1:  # of the last group there may be more

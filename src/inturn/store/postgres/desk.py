@@ -17,7 +17,7 @@ now, and until it is given back, whatever the time, it keeps its group closed.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from inturn.core import delivery, limits
 from inturn.core.delivery import Hold
@@ -40,6 +40,7 @@ class Desk:
     """The row of a queue's desk, which is locked; see 0001.sql. ``ready_from`` is None if it stays as it is.
 
     Attributes:
+        kept: the row as it is in the database.
         groups: that are to be looked at again.
         singles: messages without a group that are.
         oldest_ms: when the first message was sent that is there.
@@ -53,8 +54,14 @@ class Desk:
     ran_out: bool
     due_ms: int | None
     oldest_ms: int | None = None
+    kept: tuple[Any, ...] = ()
     groups: set[str] = field(default_factory=set)
     singles: set[int] = field(default_factory=set)
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """What is to be kept."""
+        return self.tokens, self.gone, self.floor, self.ready_from, self.ran_out, self.due_ms
 
     def is_due(self, until_ms: int) -> None:
         """Something is to be looked at then."""
@@ -97,6 +104,7 @@ class Desks(Statements):
         self.gates: Final = Gates(wire)
         self._now_ms = 2**63
         self._locked: set[int] = set()  # the queues whose desks this transaction has
+        self._idle: set[int] = set()  # the queues in which nothing was found the last time
 
     @property
     def queues(self) -> dict[str, QueueInfo]:
@@ -130,9 +138,10 @@ class Desks(Statements):
             msg = f"the queue {queue.name!r} was removed at the same time"
             raise RunAgain(msg)
         tokens, gone, listed, floor, _, ran_out, due_ms, first, oldest_ms = rows[0][:9]
+        kept = tokens, gone, floor, None, ran_out, due_ms
         # What is not committed yet, or comes later, has a number after all that were listed.
         floor = first or max(floor, listed + 1)
-        desk = Desk(tokens, gone, listed, floor, None, ran_out, due_ms, oldest_ms)
+        desk = Desk(tokens, gone, listed, floor, None, ran_out, due_ms, oldest_ms, kept)
         for *_, group, number, more_gone, due in rows:
             desk.gone += more_gone or 0
             if due is not None:
@@ -142,11 +151,25 @@ class Desks(Statements):
         self._tidy(queue, desk, now_ms)
         return desk
 
+    def _is_idle(self, queue: QueueInfo, now_ms: int) -> bool:
+        """Whether there is nothing to be had, as there was nothing the last time: whoever waits only looks.
+
+        It takes no lock and so writes nothing, whereas a row lock is written to the server's disk.
+        """
+        if queue.number not in self._idle or queue.number in self._locked:
+            return False
+        retention_s = queue.settings.retention_s
+        sent_until_ms = None if retention_s is None else round(now_ms - retention_s * 1000)
+        found = self._one("is_anything", queue.number, first_number(queue.number + 1), now_ms, sent_until_ms)
+        if found is not None and not found[0]:
+            return True
+        self._idle.discard(queue.number)
+        return False
+
     def _keep(self, queue: QueueInfo, desk: Desk) -> None:
         """What is at the desk has changed."""
-        self._do(
-            "keep_desk", queue.number, desk.tokens, desk.gone, desk.floor, desk.ready_from, desk.ran_out, desk.due_ms
-        )
+        if desk.row != desk.kept:
+            self._do("keep_desk", queue.number, *desk.row)
 
     def _tidy(self, queue: QueueInfo, desk: Desk, now_ms: int) -> None:
         """Give back leases that are over, remove what is past its retention, and list groups that are free now."""
@@ -185,6 +208,7 @@ class Desks(Statements):
 
     def _see_ahead(self, queue: QueueInfo, desk: Desk, now_ms: int) -> None:
         """Nothing was found: when a lease, a delay or a lock is over, at the earliest."""
+        self._idle.add(queue.number)
         is_ahead = desk.due_ms is not None and desk.due_ms > now_ms  # if not, somebody is settling it just now
         queue.due_ms = desk.due_ms if is_ahead else None
 

@@ -123,6 +123,18 @@ left join lateral (
 left join drawn t on true
 where d.queue = $1;
 
+-- name: is_anything
+select exists (select from inturn_touched where queue = $1)
+       or exists (
+           select from inturn_ready r where r.sequence_number >= d.ready_from and r.sequence_number <= $2
+       ) or exists (
+           select from inturn_message m where m.sequence_number > d.listed and m.sequence_number <= $2
+       ) or coalesce(d.due_ms <= $3, false) or coalesce((
+           select m.sent_ms from inturn_message m
+           where m.sequence_number >= d.floor and m.sequence_number <= $2 order by m.sequence_number limit 1
+       ) <= $4, false)
+from inturn_desk d where d.queue = $1;
+
 -- name: keep_desk
 update inturn_desk
 set tokens = $2, gone = $3, floor = $4, ready_from = coalesce($5::bigint, ready_from), ran_out = $6, due_ms = $7
@@ -155,8 +167,8 @@ with chunk as materialized (
     )
     on conflict do nothing
 )
-update inturn_desk set listed = coalesce((select max(sequence_number) from chunk), listed)
-where queue = $1 returning listed, (select count(*) from chunk);
+update inturn_desk set listed = (select max(sequence_number) from chunk)
+where queue = $1 and exists (select from chunk) returning listed, (select count(*) from chunk);
 
 -- name: refresh
 with added as (
@@ -179,7 +191,8 @@ with added as (
     )
     on conflict do nothing returning sequence_number
 )
-update inturn_desk set ready_from = least(ready_from, (select min(sequence_number) from added)) where queue = $1;
+update inturn_desk set ready_from = least(ready_from, (select min(sequence_number) from added))
+where queue = $1 and exists (select from added);
 
 -- name: refresh_singles
 with added as (
@@ -192,7 +205,8 @@ with added as (
     )
     on conflict do nothing returning sequence_number
 )
-update inturn_desk set ready_from = least(ready_from, (select min(sequence_number) from added)) where queue = $1;
+update inturn_desk set ready_from = least(ready_from, (select min(sequence_number) from added))
+where queue = $1 and exists (select from added);
 
 -- name: not_ready
 delete from inturn_ready where sequence_number = any($1::bigint[]);

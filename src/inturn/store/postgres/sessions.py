@@ -30,8 +30,10 @@ class Sessions(Deliveries):
         self.look_at_clock(now_ms)
         if request.verb in _WITHOUT_DESK:
             return self._go_on(queue, group or "", request, now_ms)
-        desk = self._open(queue, now_ms)
         answer = Answer(Verdict.HELD)
+        if group is None and request.verb is Verb.LOCK and self._is_idle(queue, now_ms):
+            return answer
+        desk = self._open(queue, now_ms)
         if group is None and request.verb is Verb.LOCK:
             group = self._next_group(queue, desk)
         elif group is None:
@@ -103,7 +105,8 @@ class Sessions(Deliveries):
 
     def _list(self, queue: QueueInfo, desk: Desk) -> None:
         end = first_number(queue.number + 1)
-        desk.listed, listed = self._one("list", queue.number, end, limits.LIST_AT_ONCE, desk.floor)
+        row = self._one("list", queue.number, end, limits.LIST_AT_ONCE, desk.floor)
+        desk.listed, listed = row or (desk.listed, 0)
         desk.ran_out = listed < limits.LIST_AT_ONCE
 
     def _is_held(self, queue: QueueInfo, group: str) -> bool:

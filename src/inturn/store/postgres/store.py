@@ -137,7 +137,8 @@ class PostgresStore(Sessions):
         self.catalog.forget()
         with suppress(psycopg.Error):
             if not self.wire.connection.closed:
-                self.wire.connection.execute("rollback")
+                self.wire.say("rollback")
+                self.wire.flush()
         if isinstance(because, errors.DeadlockDetected | errors.SerializationFailure):
             raise RunAgain(str(because)) from because
         if isinstance(because, psycopg.OperationalError | psycopg.InternalError):
