@@ -1,5 +1,9 @@
 -- What queues ask, by name; see desk.py for who locks what. None of it looks at more rows than it returns, whatever
 -- lies in the queue, but for `groups`, which is asked by people.
+--
+-- A plan is made when a table may be empty, and is to be right when it is full. So what is looked up for each row is a
+-- subquery with `offset 0`, `limit` or `for update`, which the planner leaves where it is; keys that were found are an
+-- array; and `+ 0` keeps it from an index that is not meant.
 
 -- name: now
 select (extract(epoch from clock_timestamp()) * 1000)::bigint, value from inturn_meta where name = 'catalog';
@@ -79,10 +83,13 @@ select before from numbering;
 
 -- name: known
 select n.last, d.place, d.sequence_number, d.until_ms
-from inturn_numbering n left join (
+from inturn_numbering n left join lateral (
     select w.place, k.sequence_number, k.until_ms
     from unnest($2::text[], $3::text[]) with ordinality w (scope, id, place)
-    join inturn_dedup k on k.queue = $1 and k.scope = w.scope and k.id = w.id
+    cross join lateral (
+        select k.sequence_number, k.until_ms from inturn_dedup k
+        where k.queue = $1 and k.scope = w.scope and k.id = w.id offset 0
+    ) k
 ) d on true
 where n.queue = $1;
 
@@ -92,11 +99,15 @@ select $1, * from unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[])
 on conflict (queue, scope, id) do update set sequence_number = excluded.sequence_number, until_ms = excluded.until_ms;
 
 -- name: forget
-with outdated as (
+with outdated as materialized (
     select queue, scope, id, until_ms from inturn_dedup
     where until_ms >= $1 and until_ms <= $2 order by until_ms limit $3 for update skip locked
 ), forgotten as (
-    delete from inturn_dedup d using outdated o where d.queue = o.queue and d.scope = o.scope and d.id = o.id
+    delete from inturn_dedup where ctid = any(array(
+        select d.ctid from outdated o cross join lateral (
+            select d.ctid from inturn_dedup d where d.queue = o.queue and d.scope = o.scope and d.id = o.id offset 0
+        ) d
+    ))
 )
 select max(until_ms) from outdated;
 
@@ -155,15 +166,14 @@ with chunk as materialized (
     where not exists (
         select from inturn_message e
         where e.queue = $1 and e.grp = f.grp and e.done = 0
-              and e.sequence_number >= $4 and e.sequence_number < f.sequence_number
+              and e.sequence_number >= $4 and e.sequence_number < f.sequence_number offset 0
     ) and not exists (
-        select from inturn_session s
-        where s.queue = $1 and s.grp = f.grp and (s.token is not null or s.note is not null)
+        select from inturn_session s where s.queue = $1 and s.grp = f.grp offset 0
     ) and not exists (
-        select from inturn_hold h where h.sequence_number = f.sequence_number and h.until_ms is not null
+        select from inturn_hold h where h.sequence_number = f.sequence_number and h.until_ms + 0 is not null offset 0
     ) and not exists (
         select from inturn_hold h
-        where h.queue = $1 and h.grp = f.grp and not h.deferred and h.token is not null and not h.extended
+        where h.queue = $1 and h.grp = f.grp and not h.deferred and h.token is not null and not h.extended offset 0
     )
     on conflict do nothing
 )
@@ -182,12 +192,11 @@ with added as (
     ) m
     where m.sequence_number <= (select listed from inturn_desk where queue = $1)
     and not exists (
-        select from inturn_session s
-        where s.queue = $1 and s.grp = t.grp and (s.token is not null or s.note is not null)
+        select from inturn_session s where s.queue = $1 and s.grp = t.grp offset 0
     ) and not exists (
         select from inturn_hold h
-        where h.queue = $1 and h.grp = t.grp and not h.deferred and h.until_ms is not null
-              and (h.sequence_number = m.sequence_number or (h.token is not null and not h.extended))
+        where h.queue = $1 and h.grp = t.grp and not h.deferred and h.until_ms + 0 is not null
+              and (h.sequence_number = m.sequence_number or (h.token is not null and not h.extended)) offset 0
     )
     on conflict do nothing returning sequence_number
 )
@@ -201,7 +210,7 @@ with added as (
     where m.sequence_number = any($2::bigint[]) and m.done = 0
     and m.sequence_number <= (select listed from inturn_desk where queue = $1)
     and not exists (
-        select from inturn_hold h where h.sequence_number = m.sequence_number and h.until_ms is not null
+        select from inturn_hold h where h.sequence_number = m.sequence_number and h.until_ms + 0 is not null offset 0
     )
     on conflict do nothing returning sequence_number
 )
@@ -223,24 +232,24 @@ select r.sequence_number, r.grp, m.sequence_number, m.body, m.content, m.grp, m.
        h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
 from heads r
 left join lateral (
-    select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done = 0
+    (select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done = 0)
     union all
     (select * from inturn_message
      where queue = $1 and grp = r.grp and done = 0 and sequence_number >= r.sequence_number
      order by sequence_number limit $5)
 ) m on true
-left join inturn_hold h on h.sequence_number = m.sequence_number
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
 limit $6;
 
 -- name: next_of_group
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
        m.sent_ms, m.origin, m.came_from, m.note,
        h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
+from inturn_message m
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
 where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number >= $3
+and not exists (select from inturn_session s where s.queue = $1 and s.grp = $2)
 and not exists (
-    select from inturn_session s where s.queue = $1 and s.grp = $2 and (s.token is not null or s.note is not null)
-) and not exists (
     select from inturn_hold b
     where b.queue = $1 and b.grp = $2 and not b.deferred and b.token is not null and not b.extended
 )
@@ -271,7 +280,7 @@ select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.
        h.grp is null or h.deferred or not exists (
            select from inturn_message e
            where e.queue = $1 and e.grp = h.grp and e.done = 0
-                 and e.sequence_number >= $2 and e.sequence_number < h.sequence_number
+                 and e.sequence_number >= $2 and e.sequence_number < h.sequence_number offset 0
        )
 from inturn_hold h where h.queue = $1 and h.until_ms <= $3
 order by h.until_ms limit $4 for update of h skip locked;
@@ -286,8 +295,8 @@ select least(
 with found as materialized (
     select sequence_number from inturn_hold where until_ms is not null and since_ms > $1 for update skip locked
 ), moved as (
-    update inturn_hold h set until_ms = $1 + h.until_ms - h.since_ms, since_ms = $1
-    from found f where h.sequence_number = f.sequence_number returning h.queue
+    update inturn_hold set until_ms = $1 + until_ms - since_ms, since_ms = $1
+    where sequence_number = any(array(select sequence_number from found)) returning queue
 ), locks as (
     update inturn_session set until_ms = $1 + until_ms - since_ms, since_ms = $1
     where until_ms is not null and since_ms > $1 returning queue
@@ -296,51 +305,60 @@ insert into inturn_touched (queue, due_ms) select queue, $1 from moved union sel
 
 -- name: retire
 with old as (
-    select m.sequence_number, m.grp, m.done, m.sent_ms from inturn_message m
+    select m.sequence_number, m.sent_ms from inturn_message m
     where m.sequence_number >= $1 and m.sequence_number <= $2 order by m.sequence_number limit $3
 ), outdated as (
-    select sequence_number, grp from (
-        select sequence_number, grp, max(sent_ms) over (order by sequence_number) as latest from old
+    select sequence_number from (
+        select sequence_number, max(sent_ms) over (order by sequence_number) as latest from old
     ) o where latest <= $4
 ), taken as (
     select m.sequence_number from inturn_message m
-    where m.sequence_number in (select sequence_number from outdated) for update skip locked
+    where m.sequence_number = any(array(select sequence_number from outdated)) for update skip locked
 ), removed as (
-    delete from inturn_message where sequence_number in (select sequence_number from taken)
+    delete from inturn_message where sequence_number = any(array(select sequence_number from taken))
     returning sequence_number, grp, done
 ), unheld as (
-    delete from inturn_hold where sequence_number in (select sequence_number from removed)
+    delete from inturn_hold where sequence_number = any(array(select sequence_number from removed))
 ), unlisted as (
-    delete from inturn_ready where sequence_number in (select sequence_number from removed)
+    delete from inturn_ready where sequence_number = any(array(select sequence_number from removed))
 )
 select sequence_number, grp, done from removed;
 
 -- name: acknowledge
-with taken as (
-    delete from inturn_hold h using unnest($2::bigint[], $3::bigint[]) c (number, token)
-    where h.sequence_number = c.number and h.token = c.token and h.until_ms > $4
-    returning h.sequence_number, h.grp
+with held as materialized (
+    select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
+    cross join lateral (
+        select h.sequence_number, h.grp from inturn_hold h
+        where h.sequence_number = c.number and h.token = c.token and h.until_ms + 0 > $4 for update
+    ) h
+), unheld as (
+    delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
 ), removed as (
-    delete from inturn_message where sequence_number in (select sequence_number from taken)
+    delete from inturn_message where sequence_number = any(array(select sequence_number from held))
 ), touched as (
-    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from taken group by grp
+    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from held group by grp
 )
-select sequence_number from taken;
+select sequence_number from held;
 
 -- name: acknowledge_for_readers
-with taken as (
-    delete from inturn_hold h using unnest($2::bigint[], $3::bigint[]) c (number, token)
-    where h.sequence_number = c.number and h.token = c.token and h.until_ms > $4
-    returning h.sequence_number, h.grp
+with held as materialized (
+    select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
+    cross join lateral (
+        select h.sequence_number, h.grp from inturn_hold h
+        where h.sequence_number = c.number and h.token = c.token and h.until_ms + 0 > $4 for update
+    ) h
+), unheld as (
+    delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
 ), removed as (
-    delete from inturn_message where sequence_number in (select sequence_number from taken where sequence_number <= $5)
+    delete from inturn_message
+    where sequence_number = any(array(select sequence_number from held where sequence_number <= $5))
 ), kept as (
     update inturn_message set done = 1
-    where sequence_number in (select sequence_number from taken where sequence_number > $5)
+    where sequence_number = any(array(select sequence_number from held where sequence_number > $5))
 ), touched as (
-    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from taken group by grp
+    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from held group by grp
 )
-select sequence_number from taken;
+select sequence_number from held;
 
 -- name: there
 select sequence_number from inturn_message where sequence_number = any($1::bigint[]) and done <> 1;
@@ -350,14 +368,17 @@ select 1 from inturn_hold h join inturn_session s on s.queue = h.queue and s.grp
 where h.sequence_number = any($1::bigint[]) limit 1;
 
 -- name: lock_holds
-select 1 from inturn_hold h join unnest($1::bigint[], $2::bigint[]) c (number, token)
-    on h.sequence_number = c.number and (c.token is null or h.token = c.token)
-order by h.sequence_number for update of h;
+select 1 from unnest($1::bigint[], $2::bigint[]) c (number, token)
+cross join lateral (
+    select 1 from inturn_hold h
+    where h.sequence_number = c.number and (c.token is null or h.token = c.token) for update
+) h;
 
 -- name: settling
 select m.sequence_number, m.grp, m.done, m.origin,
        h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
+from inturn_message m
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
 where m.sequence_number = any($1::bigint[]);
 
 -- name: earlier
@@ -384,7 +405,7 @@ insert into inturn_message
 select n.before + c.place, $1, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, $3,
        coalesce(m.origin, m.sequence_number), $4, c.note
 from numbering n, unnest($5::bigint[], $6::text[]) with ordinality c (number, note, place)
-join inturn_message m on m.sequence_number = c.number;
+cross join lateral (select * from inturn_message where sequence_number = c.number offset 0) m;
 
 -- name: move_back
 with moved as (
@@ -392,7 +413,7 @@ with moved as (
         (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms, came_from, note)
     select m.origin, $1, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, $2, $3, c.note
     from unnest($4::bigint[], $5::text[]) c (number, note)
-    join inturn_message m on m.sequence_number = c.number
+    cross join lateral (select * from inturn_message where sequence_number = c.number offset 0) m
     on conflict (sequence_number) do update
     set body = excluded.body, content = excluded.content, grp = excluded.grp, revision = excluded.revision,
         dedup_id = excluded.dedup_id, attributes = excluded.attributes, sent_ms = excluded.sent_ms, origin = null,
@@ -407,17 +428,18 @@ set gone = gone - (select count(*) from moved), floor = least(floor, (select min
 where queue = $1;
 
 -- name: move_within
-update inturn_message m set sent_ms = $1, came_from = $2, note = c.note, done = 0
-from unnest($3::bigint[], $4::text[]) c (number, note) where m.sequence_number = c.number;
+update inturn_message
+set sent_ms = $1, came_from = $2, done = 0, note = ($4::text[])[array_position($3::bigint[], sequence_number)]
+where sequence_number = any($3::bigint[]);
 
 -- name: not_first
-delete from inturn_ready where sequence_number in (
+delete from inturn_ready where sequence_number = any(array(
     select (
         select e.sequence_number from inturn_message e
         where e.queue = $1 and e.grp = c.grp and e.done = 0 and e.sequence_number > c.number
         order by e.sequence_number limit 1
     ) from unnest($2::bigint[], $3::text[]) c (number, grp)
-);
+));
 
 -- name: first_of_group
 select sequence_number from inturn_message
@@ -426,7 +448,8 @@ where queue = $1 and grp = $2 and done = 0 and sequence_number >= $3 order by se
 -- name: one_message
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
        m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
+from inturn_message m
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
 where m.sequence_number = $1 and m.done <> 1;
 
 -- name: group_holds
@@ -439,17 +462,17 @@ where queue = $1 and grp = $2 and deferred and token is not null;
 
 -- name: keep_holds
 update inturn_hold set until_ms = $4, since_ms = $5
-where sequence_number in (
+where sequence_number = any(array(
     select sequence_number from inturn_hold
     where queue = $1 and grp = $2 and not deferred and token = $3 for update skip locked
-);
+));
 
 -- name: keep_fetched
 update inturn_hold set until_ms = $4, since_ms = $5
-where sequence_number in (
+where sequence_number = any(array(
     select sequence_number from inturn_hold
     where queue = $1 and grp = $2 and deferred and token = $3 for update skip locked
-);
+));
 
 -- name: end_leases
 select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred,
@@ -495,7 +518,8 @@ order by sequence_number limit $4;
 -- name: session_messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
        m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
+from inturn_message m
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
 where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number >= $3 and h.token is distinct from $4
 order by m.sequence_number limit $5;
 
