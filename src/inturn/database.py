@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -75,7 +76,9 @@ def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[],
         msg = f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})"
         raise SetupError(msg) from error
     store = PostgresStore(url, durable=durable, create=create)
-    return Database(store, clock or store.clock)
+    db = Database(store, clock or store.clock)
+    db.writer.poll = partial(store.listen, db.writer.wake)
+    return db
 
 
 class Database:

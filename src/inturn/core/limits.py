@@ -99,6 +99,13 @@ POLL_S: Final = 0.05
 LIST_AT_ONCE: Final = 128
 """How many new messages at least are looked at together for who can receive them, over PostgreSQL."""
 
+LISTEN_POLL_S: Final = 0.5
+"""How often a waiting receive looks over PostgreSQL although nobody has told of anything: a lease that another process
+had may be over, and what was told may have been lost with a connection."""
+
+LISTEN_PAUSE_S: Final = 0.001
+"""How long who listens lets notifications gather."""
+
 RECONNECT_S: Final = 10
 """How long a lost connection to PostgreSQL is sought again before a transaction is given up."""
 

@@ -51,6 +51,7 @@ class Writer:
     Attributes:
         watch: called by whoever leads, after each transaction, with its commands and their raw outcomes; for who
             wants to count them.
+        poll: called when receives wait; after how many seconds they are to be tried again though nothing is heard.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
@@ -60,7 +61,9 @@ class Writer:
         self._callers: deque[Caller] = deque()
         self._parked: list[Caller] = []  # only who leads changes it
         self._is_led = self._is_closed = False
+        self._heard = 0
         self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
+        self.poll: Callable[[], float] = _poll_s
         self._leader: Leader | None = None
         self._owner: Any = None  # the thread or the task that leads for longer
         self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that is about to call the helper
@@ -142,6 +145,11 @@ class Writer:
         with self._mutex:
             for caller in (*self._parked, *self._callers):
                 caller.until = 0.0
+        self._alarm.set(time.monotonic())
+
+    def wake(self) -> None:
+        """Somebody else has put something there: try the parked receives again, and those that are about to park."""
+        self._heard += 1
         self._alarm.set(time.monotonic())
 
     def take_lead(self, leader: Leader) -> None:
@@ -279,6 +287,7 @@ class Writer:
             while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
                 gathered.append(self._callers.popleft())
         callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
+        heard = self._heard
         try:
             outcomes = self._outcomes([caller.command for caller in callers if caller.command])
         except BaseException:  # this thread is interrupted; what it was to do, the next one does
@@ -286,6 +295,8 @@ class Writer:
                 self._callers.extendleft(reversed(gathered))
             raise
         self._hand_out(callers, outcomes)
+        if self._parked and self._heard != heard:  # it came too late for this transaction, and too early for the alarm
+            self._alarm.set(time.monotonic())
 
     def _outcomes(self, commands: Sequence[Command[Any]]) -> list[Outcome]:
         if not commands:
@@ -319,7 +330,7 @@ class Writer:
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
-            self._alarm.set(min(now + limits.POLL_S, self._due(parked), *(caller.until for caller in parked)))
+            self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
 
     def _due(self, parked: Sequence[Caller]) -> float:
         """When a lease or a delay is over in a queue that is waited for, by the monotonic clock."""
@@ -374,6 +385,10 @@ def _again(act: Callable[[], T]) -> T:
             if tries == limits.RUN_AGAIN:
                 raise
             time.sleep(random.uniform(0, 0.001 * 2 ** min(tries, 6)))  # noqa: S311 - so that those who met do not meet again
+
+
+def _poll_s() -> float:
+    return limits.POLL_S
 
 
 def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:

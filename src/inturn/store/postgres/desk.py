@@ -104,6 +104,7 @@ class Desks(Statements):
         self.gates: Final = Gates(wire)
         self._now_ms = 2**63
         self._locked: set[int] = set()  # the queues whose desks this transaction has
+        self._news: set[int] = set()  # the queues in which others may find something after it
         self._idle: set[int] = set()  # the queues in which nothing was found the last time
 
     @property
@@ -242,6 +243,7 @@ class Desks(Statements):
         here = [move for move in moves if move.number == (move.origin or move.number) and to.number == queue.number]
         back = [move for move in moves if to.has_given(move.origin or move.number) and move not in here]
         there = [move for move in moves if not to.has_given(move.origin or move.number)]
+        self._news.add(to.number)
         if there:
             numbers, notes = [move.number for move in there], [_note(move.note) for move in there]
             self._do("move", to.number, len(there), now_ms, queue.name, numbers, notes)
@@ -266,6 +268,7 @@ class Desks(Statements):
         """Leave notes for who has the desk next: a group, or a number; how many are gone; when something is due."""
         rows = list(notes)
         if rows:
+            self._news.add(queue.number)
             self._do("touch", queue.number, *map(list, zip(*rows, strict=True)))
 
 

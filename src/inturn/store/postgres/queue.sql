@@ -589,5 +589,8 @@ select count(*), min(sequence_number) from inturn_message where queue = $1 and g
 select sequence_number from inturn_message
 where queue = $1 and grp is null and done = 0 order by sequence_number limit $2;
 
+-- name: channel
+select 'inturn_' || ('inturn_meta'::regclass::oid)::text;
+
 -- name: notify
 select pg_notify($1, $2);

@@ -83,6 +83,7 @@ class Sessions(Deliveries):
                 self._do("not_ready", [head[0]])
             desk.groups.add(group)
             self._refresh(queue, desk)
+            self._news.add(number)
         return Answer(verdict, group, gate)
 
     def _next_group(self, queue: QueueInfo, desk: Desk) -> str | None:

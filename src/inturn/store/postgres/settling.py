@@ -75,6 +75,8 @@ class Settling(Desks):
             rows = self._all("acknowledge_for_readers", queue.number, numbers, tokens, now_ms, queue.read_to)
         else:
             rows = self._all("acknowledge", queue.number, numbers, tokens, now_ms)
+        if rows:
+            self._news.add(queue.number)
         if len(rows) == len(numbers):
             return [Verdict.DONE] * len(numbers)
         done = {row[0] for row in rows}

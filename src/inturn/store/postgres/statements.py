@@ -52,14 +52,16 @@ class Later:
         sql: its text.
         values: its parameters.
         rows: of its result, once it was done.
+        is_done: whether it was.
     """
 
-    __slots__ = ("rows", "sql", "values")
+    __slots__ = ("is_done", "rows", "sql", "values")
 
     def __init__(self, sql: str, values: Sequence[Any]) -> None:
         self.sql = sql
         self.values = values
         self.rows: list[Any] = []
+        self.is_done = False
 
 
 class Wire:
@@ -104,9 +106,11 @@ class Wire:
         """The same once for each row of values; for few, since one statement that takes arrays is much cheaper."""
         self._waiting += [Later(_SQL[name], row) for row in rows]
 
-    def say(self, sql: str) -> None:
+    def say(self, sql: str) -> Later:
         """Have something done that has no name, such as ``begin``, before what is asked next."""
-        self._waiting.append(Later(sql, ()))
+        later = Later(sql, ())
+        self._waiting.append(later)
+        return later
 
     def flush(self) -> None:
         """Do what is waiting."""
@@ -137,11 +141,13 @@ class Wire:
             self._pg.finish()  # nobody knows what is still to come over it
             raise
         for each, result in zip(answered, results, strict=False):
-            if result.status == _ROWS and each is not None:
-                self._adapt.set_pgresult(result)
-                each.rows = self._adapt.load_rows(0, result.ntuples, tuple)
-            elif result.status == _REFUSED:
+            if result.status == _REFUSED:
                 raise psycopg.errors.error_from_result(result, encoding="utf-8")
+            if each is not None:
+                each.is_done = True
+                if result.status == _ROWS:
+                    self._adapt.set_pgresult(result)
+                    each.rows = self._adapt.load_rows(0, result.ntuples, tuple)
         return last.rows
 
     def _encode(self, each: Later, commands: deque[Callable[[], None]], answered: list[Later | None]) -> None:

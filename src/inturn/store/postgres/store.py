@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -19,6 +19,7 @@ from inturn.faults import reach
 from inturn.store.base import PipelineStore, RunAgain
 from inturn.store.postgres.connection import PLANNING, connect, said
 from inturn.store.postgres.desk import entry_of, hold_of
+from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.sessions import Sessions
 from inturn.store.postgres.statements import Wire
 
@@ -48,8 +49,9 @@ class PostgresStore(Sessions):
         self._transaction = _Transaction(self)
         self._clock = (0, 0.0)  # the server's, and this machine's monotonic one at the same moment
         self._forgotten_ms = 0
+        self._listener: Listener | None = None
         with self.transaction():
-            pass
+            (self._channel,) = self._one("channel")
 
     # --- transactions ---
 
@@ -66,11 +68,25 @@ class PostgresStore(Sessions):
         """Begin, and see what others have changed."""
         try:
             self._locked.clear()
+            self._news.clear()
             self._look()
             reach("in transaction")
         except BaseException as error:
             self.roll_back(error)
             raise
+
+    def listen(self, heard: Callable[[], None]) -> float:
+        """Have something called when others have put something into a queue.
+
+        Returns:
+            After how long it is to be asked all the same, in seconds.
+        """
+        if self._listener is None:
+            self._listener = Listener(self._url, self._channel, self._is_own, heard)
+        return limits.LISTEN_POLL_S if self._listener.is_listening else limits.POLL_S
+
+    def _is_own(self, pid: int) -> bool:
+        return pid == self.wire.connection.pgconn.backend_pid
 
     def _look(self) -> None:
         if self.wire.connection.closed:
@@ -108,13 +124,17 @@ class PostgresStore(Sessions):
         """Keep what was done."""
         try:
             reach("before commit")
-            self.wire.say("commit")
+            committed = self.wire.say("commit")
+            if self._news:
+                self._do("notify", self._channel, ",".join(map(str, sorted(self._news)[:1000])))
         except BaseException as error:
             self.roll_back(error)
             raise
         try:
             self.wire.flush()
         except psycopg.Error as error:
+            if committed.is_done:  # others learn of it when they ask again
+                return
             if self.wire.connection.closed:
                 self.catalog.forget()
                 msg = (
@@ -172,6 +192,7 @@ class PostgresStore(Sessions):
         for group, dedup_id in zip(groups, ids, strict=True):
             _check_text("the group", group)
             _check_text("the dedup_id", dedup_id)
+        self._news.add(queue.number)
         values = (data, contents, groups, revisions, ids, attributes)
         row = self._one("send", queue.number, len(drafts), now_ms, *values)
         if row is None:
@@ -326,6 +347,8 @@ class PostgresStore(Sessions):
 
     def close(self) -> None:
         """Let go of the database."""
+        if self._listener is not None:
+            self._listener.stop()
         self.wire.connection.close()
 
 
