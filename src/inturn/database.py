@@ -78,6 +78,7 @@ def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[],
     store = PostgresStore(url, durable=durable, create=create)
     db = Database(store, clock or store.clock)
     db.writer.poll = partial(store.listen, db.writer.wake)
+    db.writer.adopt = partial(store.adopt, clock=clock)
     return db
 
 
@@ -284,6 +285,10 @@ class Transaction:
         with self._mutex:
             self._check()
             return command.answer(command.run(self._store, self._writer.clock()))
+
+    async def arun(self, command: Command[T]) -> T:
+        """The same in a task: at once, since nobody else writes meanwhile."""
+        return self.run(command)
 
     def _check(self) -> None:
         if self._is_over or self._unit is None:

@@ -28,7 +28,7 @@ from inturn.core.errors import QueueError, StoreError
 from inturn.store.alarm import Alarm
 from inturn.store.base import RunAgain, Store
 from inturn.store.callers import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
-from inturn.store.commands import Command, Outcome, execute
+from inturn.store.commands import Command, Joined, Outcome, execute
 
 T = TypeVar("T")
 
@@ -51,6 +51,7 @@ class Writer:
     Attributes:
         watch: called by whoever leads, after each transaction, with its commands and their raw outcomes; for who
             wants to count them.
+        adopt: makes of a connection of the caller's what does commands in its transaction; None: there are none here.
         poll: called when receives wait; after how many seconds they are to be tried again though nothing is heard.
     """
 
@@ -63,6 +64,7 @@ class Writer:
         self._is_led = self._is_closed = False
         self._heard = 0
         self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
+        self.adopt: Callable[[Any], Joined] | None = None
         self.poll: Callable[[], float] = _poll_s
         self._leader: Leader | None = None
         self._owner: Any = None  # the thread or the task that leads for longer

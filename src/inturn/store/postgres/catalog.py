@@ -25,7 +25,7 @@ class Known(QueueInfo):
             self.number, self.name, self.settings, self.created_ms, dict(self.readers), depth, last, tokens, self.due_ms
         )
 
-    @property  # type: ignore[override]
+    @property
     def last(self) -> int:
         """The last sequence number that was given out."""
         return self.catalog.counts(self)[0]
@@ -34,7 +34,7 @@ class Known(QueueInfo):
     def last(self, value: int) -> None:
         """It is the database's."""
 
-    @property  # type: ignore[override]
+    @property
     def depth(self) -> int:
         """How many messages are not acknowledged."""
         return self.catalog.counts(self)[1]
@@ -43,7 +43,7 @@ class Known(QueueInfo):
     def depth(self, value: int) -> None:
         """It is the database's."""
 
-    @property  # type: ignore[override]
+    @property
     def tokens(self) -> int:
         """The last fencing token that was given out."""
         return self.catalog.counts(self)[2]
@@ -67,6 +67,7 @@ class Catalog(Statements):
         super().__init__(wire)
         self.queues: dict[str, QueueInfo] = {}
         self._version: int | None = None
+        self._is_changed = False
 
     def look(self, version: int) -> None:
         """A transaction has begun: see whether a queue was changed since the last one."""
@@ -86,7 +87,12 @@ class Catalog(Statements):
 
     def forget(self) -> None:
         """The transaction has been rolled back, and with it what is known here."""
-        self._version = None
+        self._version, self._is_changed = None, False
+
+    def forget_if_changed(self) -> None:
+        """Whether what was changed is kept is not known here."""
+        if self._is_changed:
+            self.forget()
 
     def counts(self, info: QueueInfo) -> tuple[int, int, int]:
         """The last number, how many messages are pending, and the last token."""
@@ -110,7 +116,7 @@ class Catalog(Statements):
             self.forget()
             msg = "another process has changed a queue at the same time"
             raise RunAgain(msg)
-        self._version = version
+        self._version, self._is_changed = version, True
         if info is None:
             self._purge(self.queues[name])
             number = self.queues.pop(name).number

@@ -6,8 +6,6 @@ from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 import psycopg
-from psycopg.types.numeric import Int8BinaryDumper
-from psycopg.types.string import StrBinaryDumper
 
 from inturn.core import limits
 from inturn.core.errors import StoreError, StoreMismatch
@@ -62,8 +60,6 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[ps
     except BaseException:
         connection.close()
         raise
-    connection.adapters.register_dumper(int, Int8BinaryDumper)  # the same type whatever the value: the same plan
-    connection.adapters.register_dumper(str, StrBinaryDumper)
     connection.prepare_threshold = None  # psycopg would forget ours too when it forgets its own
     return connection, dict(zip(PLANNING, usual, strict=True))
 

@@ -112,6 +112,11 @@ class Desks(Statements):
         """All queues by name."""
         return self.catalog.queues
 
+    def _notify(self, channel: str) -> None:
+        """Tell others that they may find something."""
+        if self._news:
+            self._do("notify", channel, ",".join(map(str, sorted(self._news)[: limits.COMMANDS_AT_ONCE])))
+
     def look_at_clock(self, now_ms: int) -> None:
         """If it went back, nothing waits longer than it was to wait."""
         if now_ms < self._now_ms:  # or this is the first look
@@ -282,7 +287,7 @@ def entry_of(row: Row) -> Entry:
 
 def hold_of(row: Row) -> Hold | None:
     """The hold in a row, behind the message."""
-    return None if row[_ENTRY + 2] is None else Hold._make(row[_ENTRY:])  # type: ignore[arg-type]
+    return None if row[_ENTRY + 2] is None else Hold._make(row[_ENTRY:])
 
 
 def _note(note: str | None) -> str | None:

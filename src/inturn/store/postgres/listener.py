@@ -64,8 +64,8 @@ class Listener:
     def _listen(self, connection: "psycopg.Connection[Any]") -> bool:
         """Until it is stopped; or until the connection is lost, which raises."""
         while True:
-            ready, _, _ = select.select([connection, self._woken], [], [])
-            if self._woken in ready:
+            ready, _, _ = select.select([connection.fileno(), self._woken.fileno()], [], [])
+            if self._woken.fileno() in ready:
                 return True
             connection.pgconn.consume_input()
             is_news = False

@@ -592,5 +592,8 @@ where queue = $1 and grp is null and done = 0 order by sequence_number limit $2;
 -- name: channel
 select 'inturn_' || ('inturn_meta'::regclass::oid)::text;
 
+-- name: channel_here
+select 'inturn_' || to_regclass('inturn_meta')::oid::text;
+
 -- name: notify
 select pg_notify($1, $2);

@@ -12,9 +12,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-from psycopg.adapt import PyFormat
+from psycopg import waiting
+from psycopg.adapt import AdaptersMap, PyFormat
 from psycopg.generators import fetch_many, pipeline_communicate
 from psycopg.pq import ExecStatus, Format
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import StrBinaryDumper
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -64,6 +67,17 @@ class Later:
         self.is_done = False
 
 
+class _Ours:
+    """How values are written: a type for each, whatever the value, so that the same plan fits; and text as UTF-8."""
+
+    connection = None
+    adapters = AdaptersMap(psycopg.adapters)
+
+
+_Ours.adapters.register_dumper(int, Int8BinaryDumper)
+_Ours.adapters.register_dumper(str, StrBinaryDumper)
+
+
 class Wire:
     """Runs named statements over one connection, which may be replaced by another when it was lost.
 
@@ -74,16 +88,15 @@ class Wire:
         prepares: whether statements are prepared, as is worth while if the connection is nobody else's.
     """
 
-    def __init__(self, connection: "psycopg.Connection[Any]", *, prepares: bool = True) -> None:
+    def __init__(self, pg: "PGconn", *, prepares: bool = True) -> None:
         self._waiting: list[Later] = []
         self._prepares = prepares
-        self.use(connection)
+        self.use(pg)
 
-    def use(self, connection: "psycopg.Connection[Any]") -> None:
+    def use(self, pg: "PGconn") -> None:
         """From now on it is this one; what was waiting for the old one is forgotten."""
-        self.connection = connection
-        self._pg = connection.pgconn
-        self._adapt = psycopg.adapt.Transformer(connection)
+        self.pg = pg
+        self._adapt = psycopg.adapt.Transformer(_Ours())
         self._prepared: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self._waiting.clear()
 
@@ -130,15 +143,15 @@ class Wire:
         together, self._waiting = [*self._waiting, last], []
         commands: deque[Callable[[], None]] = deque()
         answered: list[Later | None] = []  # what each result is of; None: of a preparation
-        for each in together:
-            self._encode(each, commands, answered)
-        self._pg.enter_pipeline_mode()
+        for later in together:
+            self._encode(later, commands, answered)
+        self.pg.enter_pipeline_mode()
         try:
-            commands.append(self._pg.pipeline_sync)
-            results = self.connection.wait(_exchange(self._pg, commands))
-            self._pg.exit_pipeline_mode()
+            commands.append(self.pg.pipeline_sync)
+            results = waiting.wait(_exchange(self.pg, commands), self.pg.socket)
+            self.pg.exit_pipeline_mode()
         except BaseException:
-            self._pg.finish()  # nobody knows what is still to come over it
+            self.pg.finish()  # nobody knows what is still to come over it
             raise
         for each, result in zip(answered, results, strict=False):
             if result.status == _REFUSED:
@@ -156,15 +169,15 @@ class Wire:
         types, formats = (adapt.types or (), adapt.formats) if values else ((), ())
         sql = each.sql.encode()
         if not self._prepares:
-            commands.append(partial(self._pg.send_query_params, sql, data, types, formats, _BINARY))
+            commands.append(partial(self.pg.send_query_params, sql, data, types, formats, _BINARY))
             answered.append(each)
             return
         name = self._prepared.get((each.sql, types))
         if name is None:
             name = self._prepared[each.sql, types] = b"inturn_%d" % len(self._prepared)
-            commands.append(partial(self._pg.send_prepare, name, sql, types))
+            commands.append(partial(self.pg.send_prepare, name, sql, types))
             answered.append(None)
-        commands.append(partial(self._pg.send_query_prepared, name, data, formats, _BINARY))
+        commands.append(partial(self.pg.send_query_prepared, name, data, formats, _BINARY))
         answered.append(each)
 
 
