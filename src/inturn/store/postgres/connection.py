@@ -103,7 +103,11 @@ def _migrate(connection: "psycopg.Connection[Any]", url: str, *, create: bool) -
 
 
 def _version(connection: "psycopg.Connection[Any]") -> int:
-    there = connection.execute("select current_schema(), to_regclass(quote_ident(current_schema()) || '.inturn_meta')")
+    # of pg_class, since to_regclass may not see yet what was made while this waited for the lock
+    there = connection.execute(
+        "select current_schema(), (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = current_schema() and c.relname = 'inturn_meta')"
+    )
     schema, table = there.fetchone() or (None, None)
     if schema is None:
         msg = "the search_path of the connection names no schema that is there; make one, or name another"
@@ -119,6 +123,17 @@ def shown(url: str) -> str:
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", re.sub(r"(password=)[^&\s]*", r"\1…", url))
 
 
+_TOLD: Final = {
+    "53100": "the server's disk is full: nothing of the transaction was kept; make room and try again",
+    "25006": "the server does not let this connection write: it is a standby, or set to read only",
+    "55P03": f"another transaction has held a lock for more than {limits.BUSY_S} s; nothing was changed",
+    "42501": "the user may not do this in the database; grant it the right to make and write tables in its schema",
+}
+"""What to tell of an error, https://www.postgresql.org/docs/current/errcodes-appendix.html."""
+
+
 def said(error: psycopg.Error, url: str) -> StoreError:
     """An error of the connection or the server in plain words."""
-    return StoreError(f"{shown(url)}: {str(error).strip() or type(error).__name__}")
+    words = str(error).strip() or type(error).__name__
+    told = _TOLD.get(error.sqlstate or "")
+    return StoreError(f"{shown(url)}: {told} ({words})" if told else f"{shown(url)}: {words}")

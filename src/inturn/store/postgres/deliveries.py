@@ -58,9 +58,13 @@ class Deliveries(Settling):
             taken: Taken = []
             while len(taken) < want.limit and (found := next(groups, None)):
                 head, group, rows = found
-                leases.heads.append(head)
-                desk.ready_from = head + 1  # all before are taken, or taken off
-                taken += self._take(queue, desk, group, rows, want.limit - len(taken), now_ms)
+                some = self._take(queue, desk, group, rows, want.limit - len(taken), now_ms)
+                if some is not None:
+                    leases.heads.append(head)
+                    taken += some
+                elif desk.left is None:
+                    desk.left = head
+                desk.ready_from = desk.left or head + 1  # all before are taken, or taken off
             yield taken
 
     def _free(
@@ -69,7 +73,10 @@ class Deliveries(Settling):
         """The groups that can be received, the oldest first: the head's number, the group, and its first messages."""
         end = first_number(queue.number + 1)
         chunk = max(receivers * most, limits.LIST_AT_ONCE)
-        after, count = desk.ready_from or 0, receivers * most + 1  # one more tells whether there are more
+        after, count = (
+            (desk.ready_from or 0) if desk.left is None else desk.left + 1,
+            receivers * most + 1,
+        )  # one more tells whether there are more
         listing = self._do("list", queue.number, end, chunk, desk.floor) if desk.ran_out else None
         while True:
             rows = self._all("next", queue.number, after, end, count, most, count)
@@ -95,19 +102,27 @@ class Deliveries(Settling):
         """What a receiver gets who takes from one group only."""
         (want,) = wants
         rows = self._all("next_of_group", queue.number, want.group, desk.floor, want.limit)
+        taken: Taken | None = None
         if rows and not _hides(hold_of(rows[0])):
-            leases.heads.append(rows[0][0])
-            yield self._take(queue, desk, want.group, rows, want.limit, now_ms)
-        else:
-            yield []
+            taken = self._take(queue, desk, want.group, rows, want.limit, now_ms)
+            if taken is not None:
+                leases.heads.append(rows[0][0])
+        yield taken or []
 
-    def _take(self, queue: QueueInfo, desk: Desk, group: str | None, rows: list[Row], limit: int, now_ms: int) -> Taken:
-        """What can be received of a group; what was tried too often at its head is moved away first."""
+    def _take(
+        self, queue: QueueInfo, desk: Desk, group: str | None, rows: list[Row], limit: int, now_ms: int
+    ) -> Taken | None:
+        """What can be received of a group; what was tried too often at its head is moved away first.
+
+        None: it cannot be moved now, and the group is left as it is.
+        """
         to = self.queues.get(queue.settings.dead_letter or "")
         most = queue.settings.max_receives
         while to is not None and rows and delivery.is_exhausted(hold_of(rows[0]), most):
             if _hides(hold_of(rows[0])):
                 return []
+            if not self._may_move(to):
+                return None
             entry = entry_of(rows[0])
             move = Move(entry.sequence_number, group, entry.origin, delivery.exhausted(most))
             self._move(queue, [move], to, now_ms)

@@ -41,6 +41,7 @@ class Desk:
 
     Attributes:
         kept: the row as it is in the database.
+        left: the first head that stays listed though it was passed by.
         groups: that are to be looked at again.
         singles: messages without a group that are.
         oldest_ms: when the first message was sent that is there.
@@ -55,6 +56,7 @@ class Desk:
     due_ms: int | None
     oldest_ms: int | None = None
     kept: tuple[Any, ...] = ()
+    left: int | None = None
     groups: set[str] = field(default_factory=set)
     singles: set[int] = field(default_factory=set)
 
@@ -268,6 +270,10 @@ class Desks(Statements):
         self._leave(queue, gone)
         self._touch(queue, [(move.group, None, 1, None) for move in moves if move not in here])
         self._touch(queue, [(move.group, move.number, 0, None) for move in here])
+
+    def _may_move(self, to: QueueInfo) -> bool:
+        """Whether messages can be moved there now; not while another transaction, which may last, is sending to it."""
+        return self._one("try_numbering", to.number) is not None
 
     def _touch(self, queue: QueueInfo, notes: Iterable[tuple[str | None, int | None, int, int | None]]) -> None:
         """Leave notes for who has the desk next: a group, or a number; how many are gone; when something is due."""

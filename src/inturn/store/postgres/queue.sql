@@ -47,6 +47,9 @@ delete from inturn_desk where queue = $1;
 -- name: lock_numbering
 select last from inturn_numbering where queue = $1 for update;
 
+-- name: try_numbering
+select 1 from inturn_numbering where queue = $1 for update skip locked;
+
 -- name: lock_desk
 select 1 from inturn_desk where queue = $1 for update;
 

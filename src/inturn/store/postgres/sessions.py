@@ -166,6 +166,8 @@ class Sessions(Deliveries):
                 found = [(entry_of(row), hold_of(row)) for row in rows]
                 holds = [_seen(each, now_ms) for _, each in found]
                 return found[: delivery.takes(holds, want.limit, now_ms)]
+            if not self._may_move(to):
+                return []
             move = Move(entry.sequence_number, entry.group, entry.origin, delivery.exhausted(most))
             self._move(queue, [move], to, now_ms)
         return []
@@ -183,6 +185,8 @@ class Sessions(Deliveries):
         to = self.queues.get(queue.settings.dead_letter or "")
         most = queue.settings.max_receives
         if to is not None and delivery.is_exhausted(hold, most):
+            if not self._may_move(to):
+                return []
             move = Move(entry.sequence_number, entry.group, entry.origin, delivery.exhausted(most))
             self._move(queue, [move], to, now_ms)
             return []

@@ -63,7 +63,8 @@ class Settling(Desks):
             return []
         numbers = [change.sequence_number for change in changes]
         is_plain = all(change.act is Act.ACK and change.token is not None for change in changes)
-        if is_plain and len(set(numbers)) == len(numbers):
+        is_here = queue.has_given(min(numbers)) and queue.has_given(max(numbers))
+        if is_plain and is_here and len(set(numbers)) == len(numbers):
             return self._acknowledge(queue, changes, now_ms)
         return self._settle_each(queue, changes, now_ms)
 

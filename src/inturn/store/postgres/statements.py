@@ -41,6 +41,8 @@ def queries() -> dict[str, str]:
 
 
 _SQL: Final = queries()
+_Key = tuple[str, tuple[int, ...]]
+"""A prepared statement: its text, and the types of its parameters."""
 _AUTO: Final = PyFormat.AUTO
 _BINARY: Final = Format.BINARY
 _ROWS: Final = ExecStatus.TUPLES_OK
@@ -97,7 +99,8 @@ class Wire:
         """From now on it is this one; what was waiting for the old one is forgotten."""
         self.pg = pg
         self._adapt = psycopg.adapt.Transformer(_Ours())
-        self._prepared: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self._prepared: dict[_Key, bytes] = {}
+        self._names = 0
         self._waiting.clear()
 
     def all(self, name: str, *values: Any) -> list[Any]:
@@ -142,7 +145,7 @@ class Wire:
         """
         together, self._waiting = [*self._waiting, last], []
         commands: deque[Callable[[], None]] = deque()
-        answered: list[Later | None] = []  # what each result is of; None: of a preparation
+        answered: list[Later | _Key] = []  # what each result is of; a key: of a preparation
         for later in together:
             self._encode(later, commands, answered)
         self.pg.enter_pipeline_mode()
@@ -153,17 +156,23 @@ class Wire:
         except BaseException:
             self.pg.finish()  # nobody knows what is still to come over it
             raise
+        refused = None
         for each, result in zip(answered, results, strict=False):
             if result.status == _REFUSED:
-                raise psycopg.errors.error_from_result(result, encoding="utf-8")
-            if each is not None:
+                refused = result
+            if refused is not None:  # all behind it was passed over
+                if isinstance(each, tuple):
+                    del self._prepared[each]
+            elif isinstance(each, Later):
                 each.is_done = True
                 if result.status == _ROWS:
                     self._adapt.set_pgresult(result)
                     each.rows = self._adapt.load_rows(0, result.ntuples, tuple)
+        if refused is not None:
+            raise psycopg.errors.error_from_result(refused, encoding="utf-8")
         return last.rows
 
-    def _encode(self, each: Later, commands: deque[Callable[[], None]], answered: list[Later | None]) -> None:
+    def _encode(self, each: Later, commands: deque[Callable[[], None]], answered: list[Later | _Key]) -> None:
         values, adapt = each.values, self._adapt
         data = adapt.dump_sequence(values, [_AUTO] * len(values)) if values else ()
         types, formats = (adapt.types or (), adapt.formats) if values else ((), ())
@@ -172,11 +181,13 @@ class Wire:
             commands.append(partial(self.pg.send_query_params, sql, data, types, formats, _BINARY))
             answered.append(each)
             return
-        name = self._prepared.get((each.sql, types))
+        key = each.sql, types
+        name = self._prepared.get(key)
         if name is None:
-            name = self._prepared[each.sql, types] = b"inturn_%d" % len(self._prepared)
+            self._names += 1
+            name = self._prepared[key] = b"inturn_%d" % self._names
             commands.append(partial(self.pg.send_prepare, name, sql, types))
-            answered.append(None)
+            answered.append(key)
         commands.append(partial(self.pg.send_query_prepared, name, data, formats, _BINARY))
         answered.append(each)
 
