@@ -224,6 +224,25 @@ def test_a_dead_letter_queue_that_somebody_is_sending_to_stops_nobody(db: Databa
     assert [each.body for each in dead.receive(10)] == ["x", "a1"]
 
 
+def test_a_wait_for_a_lock_takes_no_processor(db: Database, postgres_url: str) -> None:
+    queue = db.queue("q")
+    with psycopg.connect(postgres_url) as connection:
+        queue.send("first", tx=connection)
+        used: list[float] = []
+
+        def wait() -> None:
+            before = time.thread_time()
+            queue.send("second")
+            used.append(time.thread_time() - before)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.6)
+        connection.commit()
+        waiting.join()
+    assert used[0] < 0.3
+
+
 # --- what it keeps ---
 
 

@@ -43,6 +43,8 @@ def queries() -> dict[str, str]:
 _SQL: Final = queries()
 _Key = tuple[str, tuple[int, ...]]
 """A prepared statement: its text, and the types of its parameters."""
+_INTERRUPTED_S: Final = 0.1
+"""After how long a wait sees that it is interrupted."""
 _AUTO: Final = PyFormat.AUTO
 _BINARY: Final = Format.BINARY
 _ROWS: Final = ExecStatus.TUPLES_OK
@@ -151,7 +153,7 @@ class Wire:
         self.pg.enter_pipeline_mode()
         try:
             commands.append(self.pg.pipeline_sync)
-            results = waiting.wait(_exchange(self.pg, commands), self.pg.socket)
+            results = waiting.wait(_exchange(self.pg, commands), self.pg.socket, _INTERRUPTED_S)
             self.pg.exit_pipeline_mode()
         except BaseException:
             self.pg.finish()  # nobody knows what is still to come over it
