@@ -30,7 +30,7 @@ class Deliveries(Settling):
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         self.look_at_clock(now_ms)
-        if all(want.group is None for want in wants) and self._is_idle(queue, now_ms):
+        if self._is_idle(queue, now_ms):
             return [[] for _ in wants]
         desk = self._open(queue, now_ms)
         answers: list[list[Delivery]] = []

@@ -5,19 +5,18 @@ together with that: each journey to the server costs more than most statements.
 """
 
 import re
-from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg import waiting
 from psycopg.adapt import AdaptersMap, PyFormat
-from psycopg.generators import fetch_many, pipeline_communicate
+from psycopg.generators import fetch_many
 from psycopg.pq import ExecStatus, Format
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrBinaryDumper
+from psycopg.waiting import Ready, Wait
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -46,6 +45,7 @@ _Key = tuple[str, tuple[int, ...]]
 _INTERRUPTED_S: Final = 0.1
 """After how long a wait sees that it is interrupted."""
 _AUTO: Final = PyFormat.AUTO
+_EITHER: Final = Wait.RW
 _BINARY: Final = Format.BINARY
 _ROWS: Final = ExecStatus.TUPLES_OK
 _REFUSED: Final = ExecStatus.FATAL_ERROR
@@ -146,14 +146,14 @@ class Wire:
             psycopg.Error: what the server has to say to the first that it cannot do; or if the connection is lost.
         """
         together, self._waiting = [*self._waiting, last], []
-        commands: deque[Callable[[], None]] = deque()
+        encoded = [self._encode(each) for each in together]
         answered: list[Later | _Key] = []  # what each result is of; a key: of a preparation
-        for later in together:
-            self._encode(later, commands, answered)
         self.pg.enter_pipeline_mode()
         try:
-            commands.append(self.pg.pipeline_sync)
-            results = waiting.wait(_exchange(self.pg, commands), self.pg.socket, _INTERRUPTED_S)
+            for later, values in zip(together, encoded, strict=True):
+                self._send(later, *values, answered)
+            self.pg.pipeline_sync()
+            results = waiting.wait(_exchange(self.pg), self.pg.socket, _INTERRUPTED_S)
             self.pg.exit_pipeline_mode()
         except BaseException:
             self.pg.finish()  # nobody knows what is still to come over it
@@ -174,29 +174,42 @@ class Wire:
             raise psycopg.errors.error_from_result(refused, encoding="utf-8")
         return last.rows
 
-    def _encode(self, each: Later, commands: deque[Callable[[], None]], answered: list[Later | _Key]) -> None:
-        values, adapt = each.values, self._adapt
-        data = adapt.dump_sequence(values, [_AUTO] * len(values)) if values else ()
-        types, formats = (adapt.types or (), adapt.formats) if values else ((), ())
+    def _encode(self, each: Later) -> tuple[Sequence[Any], tuple[int, ...], Sequence[Any]]:
+        """The parameters of a statement as they are sent, their types and formats."""
+        if not each.values:
+            return (), (), ()
+        data = self._adapt.dump_sequence(each.values, [_AUTO] * len(each.values))
+        return data, self._adapt.types or (), self._adapt.formats or ()
+
+    def _send(
+        self,
+        each: Later,
+        data: Sequence[Any],
+        types: tuple[int, ...],
+        formats: Sequence[Any],
+        answered: list[Later | _Key],
+    ) -> None:
         sql = each.sql.encode()
-        if not self._prepares:
-            commands.append(partial(self.pg.send_query_params, sql, data, types, formats, _BINARY))
-            answered.append(each)
-            return
-        key = each.sql, types
-        name = self._prepared.get(key)
-        if name is None:
-            self._names += 1
-            name = self._prepared[key] = b"inturn_%d" % self._names
-            commands.append(partial(self.pg.send_prepare, name, sql, types))
-            answered.append(key)
-        commands.append(partial(self.pg.send_query_prepared, name, data, formats, _BINARY))
+        if self._prepares:
+            key = each.sql, types
+            name = self._prepared.get(key)
+            if name is None:
+                self._names += 1
+                name = self._prepared[key] = b"inturn_%d" % self._names
+                self.pg.send_prepare(name, sql, types)
+                answered.append(key)
+            self.pg.send_query_prepared(name, data, formats, _BINARY)
+        else:
+            self.pg.send_query_params(sql, data, types, formats, _BINARY)
         answered.append(each)
 
 
-def _exchange(pg: "PGconn", commands: deque[Callable[[], None]]) -> "PQGen[list[PGresult]]":
-    """Send commands, and take the result of each as it comes, up to that of the last, which is a sync."""
-    results = [each for part in (yield from pipeline_communicate(pg, commands)) for each in part]
+def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":
+    """See that all is on its way, and take the result of each statement, up to the last, which is a sync."""
+    while pg.flush():
+        if (yield _EITHER) & Ready.R:  # the server may not read on before its answers are taken
+            pg.consume_input()
+    results: list[PGresult] = []
     while not results or results[-1].status != _SYNCED:
         results += yield from fetch_many(pg)
     return results
