@@ -214,7 +214,7 @@ class Transaction:
         return self._begun()
 
     def _begun(self) -> Self:
-        unit = self._store.transaction()
+        unit = self._store.lasting()
         try:
             unit.__enter__()
         except BaseException:

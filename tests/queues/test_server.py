@@ -284,6 +284,37 @@ def test_who_listens_goes_on_when_its_connection_was_lost(
         assert [each.body for each in waiting.result()] == ["x"]
 
 
+def test_who_waits_for_a_slow_transaction_holds_up_nobody_else(db: Database, postgres_url: str) -> None:
+    """In one process, with one connection for all that it does."""
+    queue, other = db.queue("q"), db.queue("other")
+    queue.send("there", group="b")
+    with psycopg.connect(postgres_url) as connection, ThreadPoolExecutor(4) as threads:
+        queue.send("slow", group="a", tx=connection)
+        waiting = [threads.submit(queue.send, number, group="a") for number in range(3)]
+        time.sleep(0.05)
+        assert [each.body for each in queue.receive()] == ["there"]
+        assert other.send("x").duplicate is False
+        with db.transaction() as tx:
+            assert [each.body for each in other.receive(tx=tx)] == ["x"]
+        assert not any(each.done() for each in waiting)
+        connection.commit()
+        assert len({each.result(30).sequence_number for each in waiting}) == 3
+    assert queue.peek()[1].body == "slow"
+
+
+def test_who_waits_too_long_for_a_lock_is_told(
+    db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BUSY_S", 0.3)
+    queue = db.queue("q")
+    with psycopg.connect(postgres_url) as connection:
+        queue.send("slow", tx=connection)
+        with pytest.raises(StoreError, match="another transaction has held a lock for more than"):
+            queue.send("x")
+        connection.rollback()
+    assert queue.send("y")
+
+
 # --- what it keeps ---
 
 

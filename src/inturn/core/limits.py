@@ -109,6 +109,10 @@ LISTEN_PAUSE_S: Final = 0.001
 RECONNECT_S: Final = 10
 """How long a lost connection to PostgreSQL is sought again before a transaction is given up."""
 
+LOCK_S: Final = 0.1
+"""How long a command waits over PostgreSQL for a lock that a lasting transaction has, before others have their turn; it
+is tried again until ``BUSY_S`` have passed."""
+
 RUN_AGAIN: Final = 20
 """How often a transaction is run again that another was in the way of, over PostgreSQL."""
 

@@ -31,6 +31,10 @@ class RunAgain(StoreError):
     """Another transaction was in the way, so this one was rolled back; run again, it may well succeed."""
 
 
+class Busy(StoreError):
+    """A transaction that may last has what this one needs, so this one was rolled back; others need not wait for it."""
+
+
 class Store(Protocol):
     """Queues, in one database. All but :meth:`transaction` is called inside a transaction, by one caller at a time."""
 
@@ -248,6 +252,10 @@ class PipelineKeeper(Store, Protocol):
 
 class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
     """A store in an SQL database, in which the caller may have tables too."""
+
+    def lasting(self) -> AbstractContextManager[None]:
+        """A transaction of the caller's, which may last, and waits for others that do."""
+        ...
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """Run a statement of the caller's; a cursor over its rows is returned."""

@@ -12,7 +12,6 @@ every ``limits.POLL_S`` for the sake of what other processes send.
 """
 
 import asyncio
-import random
 import threading
 import time
 from collections import deque
@@ -26,9 +25,10 @@ from typing import Any, Protocol, TypeVar
 from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.alarm import Alarm
-from inturn.store.base import RunAgain, Store
+from inturn.store.base import Busy, Store
 from inturn.store.callers import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
-from inturn.store.commands import Command, Joined, Outcome, execute
+from inturn.store.commands import Command, Joined, Outcome
+from inturn.store.outcomes import BUSY, again, outcomes_of
 
 T = TypeVar("T")
 
@@ -86,20 +86,23 @@ class Writer:
             raise _within()
         if not command.wait_s and self._is_alone():
             try:
-                value = _again(partial(self._alone, command))
+                value = again(partial(self._alone, command))
                 self.watch((command,), ((value, None),))
+            except Busy:
+                value = BUSY
             finally:
                 self._pass_on()
-            return command.answer(value)
+            if value is not BUSY:
+                return command.answer(value)
         caller = ThreadCaller(command)
         try:
             if not self._enter(caller):
                 caller.wait()
-            if caller.has_lead:
-                while caller.outcome is None and caller not in self._parked:
+            while caller.outcome is None:
+                if caller.has_lead:
                     self._write()
-                caller.has_lead = False
-                self._pass_on()
+                    caller.has_lead = False
+                    self._pass_on()
                 if caller.outcome is None:
                     caller.wait()
         except BaseException:
@@ -291,7 +294,9 @@ class Writer:
         callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
         heard = self._heard
         try:
-            outcomes = self._outcomes([caller.command for caller in callers if caller.command])
+            outcomes = outcomes_of(
+                self.store, [caller.command for caller in callers if caller.command], self.clock, self.watch
+            )
         except BaseException:  # this thread is interrupted; what it was to do, the next one does
             with self._mutex:
                 self._callers.extendleft(reversed(gathered))
@@ -300,26 +305,17 @@ class Writer:
         if self._parked and self._heard != heard:  # it came too late for this transaction, and too early for the alarm
             self._alarm.set(time.monotonic())
 
-    def _outcomes(self, commands: Sequence[Command[Any]]) -> list[Outcome]:
-        if not commands:
-            return []
-        try:
-            outcomes = _again(partial(execute, self.store, commands, self.clock))
-        except StoreError as error:  # the store cannot be written, so no other command fares better
-            return [(None, error)] * len(commands)
-        except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
-            if len(commands) == 1:
-                return [(None, error)]
-            return [outcome for command in commands for outcome in self._outcomes([command])]
-        self.watch(commands, outcomes)
-        return outcomes
-
     def _hand_out(self, callers: Sequence[Caller], outcomes: Sequence[Outcome]) -> None:
         """Give each caller its outcome; receives that found nothing and may wait are parked."""
         now = time.monotonic()
-        told, parked, unclaimed = [], [], []
+        told, parked, unclaimed, put_back = [], [], [], []
         with self._mutex:
             for caller, outcome in zip(callers, outcomes, strict=True):
+                if outcome[0] is BUSY:
+                    if not self._is_over(caller, now):
+                        put_back.append(caller)
+                        continue
+                    outcome = (None, outcome[1])  # noqa: PLW2901 - that is what becomes of it
                 if caller.is_gone:
                     unclaimed.append((caller, outcome))
                 elif caller.until and caller.until > now and outcome == ([], None):
@@ -328,11 +324,18 @@ class Writer:
                     caller.outcome = outcome
                     told.append(caller)
             self._parked = parked
+            self._callers.extend(put_back)
         tell(told)
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
             self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
+
+    @staticmethod
+    def _is_over(caller: Caller, now: float) -> bool:
+        """Whether a caller has waited long enough for another transaction, or waits no more."""
+        caller.busy_until = caller.busy_until or now + limits.BUSY_S
+        return caller.is_gone or now > caller.busy_until
 
     def _due(self, parked: Sequence[Caller]) -> float:
         """When a lease or a delay is over in a queue that is waited for, by the monotonic clock."""
@@ -374,19 +377,6 @@ class Writer:
             with suppress(StoreError):
                 if self._enter(Nobody(undoing)):
                     self._helper.submit(self._serve)
-
-
-def _again(act: Callable[[], T]) -> T:
-    """Do something in a transaction, again if another was in the way."""
-    tries = 0
-    while True:
-        try:
-            return act()
-        except RunAgain:
-            tries += 1
-            if tries == limits.RUN_AGAIN:
-                raise
-            time.sleep(random.uniform(0, 0.001 * 2 ** min(tries, 6)))  # noqa: S311 - so that those who met do not meet again
 
 
 def _poll_s() -> float:

@@ -23,7 +23,7 @@ _SETTINGS: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
-    "lock_timeout": f"{limits.BUSY_S}s",
+    "lock_timeout": f"{round(limits.LOCK_S * 1000)}ms",
     # Who has locked a queue and then vanished, or hangs, does not hold up the others for ever.
     "idle_in_transaction_session_timeout": f"{2 * limits.TRANSACTION_S}s",
 }
@@ -88,6 +88,7 @@ def _migrate(connection: "psycopg.Connection[Any]", url: str, *, create: bool) -
         msg = f"{shown(url)} is a database without queues; make one first"
         raise StoreError(msg)
     with connection.transaction():
+        connection.execute(f"set local lock_timeout = '{limits.BUSY_S}s'".encode())
         connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATING,))
         version = _version(connection)
         if version > newest:

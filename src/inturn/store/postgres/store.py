@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +14,7 @@ from psycopg import errors
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.faults import reach
-from inturn.store.base import RunAgain
+from inturn.store.base import Busy, RunAgain
 from inturn.store.postgres.adopted import Adopted, AdoptedQueues
 from inturn.store.postgres.connection import PLANNING, connect, said
 from inturn.store.postgres.listener import Listener
@@ -46,6 +46,7 @@ class PostgresStore(Queues):
         super().__init__(Wire(self._connection.pgconn))
         self._transaction = _Transaction(self)
         self._clock = (0, 0.0)  # the server's, and this machine's monotonic one at the same moment
+        self._is_lasting = False
         self._listener: Listener | None = None
         self._adopted: WeakKeyDictionary[Any, AdoptedQueues] = WeakKeyDictionary()
         with self.transaction():
@@ -56,6 +57,11 @@ class PostgresStore(Queues):
     def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""
         return self._transaction
+
+    def lasting(self) -> AbstractContextManager[None]:
+        """A transaction of the caller's: it waits for locks, since only it knows what else could be done meanwhile."""
+        self._is_lasting = True
+        return self.transaction()
 
     def clock(self) -> int:
         """The server's time, which is the same for all who use it, in milliseconds since 1970."""
@@ -68,6 +74,8 @@ class PostgresStore(Queues):
             self._locked.clear()
             self._news.clear()
             self._look()
+            if self._is_lasting:
+                self.wire.say(f"set local lock_timeout = '{limits.BUSY_S}s'")
             reach("in transaction")
         except BaseException as error:
             self.roll_back(error)
@@ -162,14 +170,18 @@ class PostgresStore(Queues):
 
         Raises:
             RunAgain: if another transaction was in the way.
+            Busy: if one still is, and may be for long.
             StoreError: if that is because of the database; the words say what is wrong.
         """
         self.wire.forget()
         self.catalog.forget()
+        is_lasting, self._is_lasting = self._is_lasting, False
         with suppress(psycopg.Error):
             if not self._connection.closed:
                 self.wire.say("rollback")
                 self.wire.flush()
+        if isinstance(because, errors.LockNotAvailable) and not is_lasting:
+            raise Busy(str(said(because, self._url))) from because
         if isinstance(because, errors.DeadlockDetected | errors.SerializationFailure):
             raise RunAgain(str(because)) from because
         if isinstance(because, psycopg.OperationalError | psycopg.InternalError):
@@ -219,7 +231,10 @@ class _Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self._store.commit()
-        else:
-            self._store.roll_back(error)
+        try:
+            if error is None:
+                self._store.commit()
+            else:
+                self._store.roll_back(error)
+        finally:
+            self._store._is_lasting = False
