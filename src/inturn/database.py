@@ -7,19 +7,19 @@ with db.transaction() as tx:
     message.ack(tx=tx)
 """
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings, checked_name
-from inturn.core.errors import InputError, QueueExists, TransactionOver
+from inturn.core.errors import InputError, QueueExists, SetupError, TransactionOver
 from inturn.idempotency.keys import DatabaseKeys
 from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
@@ -37,31 +37,49 @@ def wall_clock_ms() -> int:
 
 
 def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
-    target: str | Path, *, create: bool = True, durable: bool = True, clock: Callable[[], int] = wall_clock_ms
+    target: str | Path, *, create: bool = True, durable: bool = True, clock: Callable[[], int] | None = None
 ) -> "Database":
     """Open a database of queues, which is made if it is not there.
 
     Args:
-        target: an SQLite file, ``shop.db``; ``:memory:`` for one that ends with the process.
-        create: whether it is made if it is not there. Without, a file that has no queues yet is refused, untouched.
+        target: an SQLite file, ``shop.db``; ``:memory:`` for one that ends with the process; or a PostgreSQL
+            database, ``postgresql://user@host/shop``, in which tables are made in the first schema of its
+            ``search_path``.
+        create: whether it is made if it is not there. Without, one that has no queues yet is refused, untouched.
         durable: whether an answer waits until the disk has what was done. Without, the last moments before a power
             failure or a crash of the machine may be lost, whole transactions from the end; a crash of the process
-            loses nothing, and the file stays sound.
-        clock: the time in milliseconds since 1970; another one for tests.
+            loses nothing, and the database stays sound.
+        clock: the time in milliseconds since 1970, for tests; None: this machine's, and with PostgreSQL the server's.
 
     Raises:
-        StoreError: if the file cannot be used: read-only, corrupt, no database, or the disk is full; or, without
-            ``create``, if it is not there.
+        StoreError: if the database cannot be used: read-only, corrupt, no database, not reached, or the disk is full;
+            or, without ``create``, if it is not there.
         StoreMismatch: if a newer version of inturn has written it.
         InputError: if the target is of no known kind.
+        SetupError: if psycopg is not installed, for PostgreSQL.
     """
     text = str(target)
+    if text.startswith(("postgresql://", "postgres://")):
+        return _open_postgres(text, create=create, durable=durable, clock=clock)
     if "://" in text:
-        msg = f"{text!r}: name an SQLite file, such as shop.db; other databases are not known here"
+        msg = f"{text.split('://', maxsplit=1)[0]!r}: name an SQLite file, such as shop.db, or a postgresql:// address"
         raise InputError(msg)
     if not create:
         check_there(text)
-    return Database(SqliteStore(text, durable=durable), clock)
+    return Database(SqliteStore(text, durable=durable), clock or wall_clock_ms)
+
+
+def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[], int] | None) -> "Database":
+    try:
+        from inturn.store.postgres import PostgresStore
+    except ImportError as error:
+        msg = f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})"
+        raise SetupError(msg) from error
+    store = PostgresStore(url, durable=durable, create=create)
+    db = Database(store, clock or store.clock)
+    db.writer.poll = partial(store.listen, db.writer.wake)
+    db.writer.adopt = partial(store.adopt, clock=clock)
+    return db
 
 
 class Database:
@@ -160,8 +178,8 @@ class Database:
     def transaction(self) -> "Transaction":
         """Your own SQL and what is done with messages, all of it or nothing; for ``with`` and ``async with``.
 
-        It holds the only write lock, so all others wait meanwhile, and it is rolled back after
-        ``limits.TRANSACTION_S`` seconds.
+        On SQLite it holds the only write lock, so all others wait meanwhile; on PostgreSQL all others of this
+        ``Database`` do. It is rolled back after ``limits.TRANSACTION_S`` seconds.
         """
         return Transaction(self.writer, self.store)
 
@@ -196,7 +214,7 @@ class Transaction:
         return self._begun()
 
     def _begun(self) -> Self:
-        unit = self._store.transaction()
+        unit = self._store.lasting()
         try:
             unit.__enter__()
         except BaseException:
@@ -246,27 +264,31 @@ class Transaction:
                 self._end(TransactionOver, error, None)
             return None
 
-    def execute(self, sql: str, parameters: tuple[Any, ...] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
-        """Run a statement of your own.
+    def execute(self, sql: str, parameters: tuple[Any, ...] | Mapping[str, Any] = ()) -> Any:
+        """Run a statement of your own; a cursor of sqlite3 or of psycopg is returned.
 
         Args:
             sql: one statement; tables that begin with ``inturn_`` are not yours.
-            parameters: for its ``?`` or ``:name``.
+            parameters: for its ``?`` or ``:name`` on SQLite, its ``%s`` or ``%(name)s`` on PostgreSQL.
 
         Raises:
             TransactionOver: if the transaction has ended.
             sqlite3.Error: what SQLite has to say.
+            psycopg.Error: what PostgreSQL has to say.
         """
         with self._mutex:
             self._check()
-            cursor: sqlite3.Cursor = self._store.execute(sql, parameters)
-            return cursor
+            return self._store.execute(sql, parameters)
 
     def run(self, command: Command[T]) -> T:
         """Run a command in this transaction; the verbs do it when they are given ``tx=``."""
         with self._mutex:
             self._check()
             return command.answer(command.run(self._store, self._writer.clock()))
+
+    async def arun(self, command: Command[T]) -> T:
+        """The same in a task: at once, since nobody else writes meanwhile."""
+        return self.run(command)
 
     def _check(self) -> None:
         if self._is_over or self._unit is None:

@@ -10,7 +10,13 @@ from desk import STORES, Desk
 @pytest.fixture(params=STORES)
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     """A desk with one queue, named q."""
-    desk = Desk(STORES[request.param](tmp_path))
+    desk = Desk(STORES[request.param](tmp_path, lambda: request.getfixturevalue("postgres_url")))
     desk.make("q")
     yield desk
     desk.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database of each kind, for ``inturn.open``."""
+    return str(tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url"))

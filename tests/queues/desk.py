@@ -1,6 +1,7 @@
 """What the tests of stores share: a store, a clock that stands until it is moved, and short words for the verbs."""
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from inturn.core.envelope import (
 from inturn.core.session import Answer, Request, Verb
 from inturn.store.base import SessionStore, Store
 from inturn.store.memory import MemoryStore
+from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
 
 
@@ -28,10 +30,12 @@ class QueueStore(Store, SessionStore, Protocol):
     """What every store of queues can do."""
 
 
-STORES: dict[str, Callable[[Path], QueueStore]] = {
-    "memory": lambda path: MemoryStore(),
-    "sqlite": lambda path: SqliteStore(str(path / "q.db"), durable=False),
+STORES: dict[str, Callable[[Path, Callable[[], str]], QueueStore]] = {
+    "memory": lambda path, url: MemoryStore(),
+    "sqlite": lambda path, url: SqliteStore(str(path / "q.db"), durable=False),
+    "postgres": lambda path, url: PostgresStore(url(), durable=False),
 }
+"""Makes a store of each kind, of a directory and what gives the address of an empty schema of PostgreSQL."""
 
 
 class Desk:
@@ -42,7 +46,7 @@ class Desk:
         self.now = 1_000_000
 
     def close(self) -> None:
-        if isinstance(self.store, SqliteStore):
+        if isinstance(self.store, SqliteStore | PostgresStore):
             self.store.close()
 
     def make(self, name: str, **settings: Any) -> None:
@@ -53,7 +57,7 @@ class Desk:
 
     def info(self, name: str = "q") -> QueueInfo:
         with self.store.transaction():
-            return self.store.queues[name]
+            return deepcopy(self.store.queues[name])
 
     def send(self, *texts: str, queue: str = "q", group: str | None = "", **more: Any) -> list[Sent]:
         """Send bodies; each in the group that its first letter names, if none is given."""

@@ -43,14 +43,17 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def db(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Database]:
-    memory: Any = MemoryStore()
-    db = Database(memory if request.param == "memory" else SqliteStore(str(tmp_path / "shop.db")), clock)
-    yield db
-    db.writer.close()
-    if request.param == "sqlite":
-        db.store.close()
+    if request.param == "memory":
+        memory: Any = MemoryStore()
+        db = Database(memory, clock)
+        yield db
+        db.writer.close()
+        return
+    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with inturn.open(target, clock=clock) as db:
+        yield db
 
 
 @pytest.fixture
@@ -178,7 +181,7 @@ def test_what_a_session_does_is_part_of_a_transaction(db: Database, queue: Queue
 
 
 def test_a_group_that_nothing_is_known_of_takes_no_room(db: Database, queue: Queue) -> None:
-    if not isinstance(db.store, SqliteStore):
+    if isinstance(db.store, MemoryStore):
         return
     for at in range(20):
         with begun(queue, at) as session:
@@ -189,7 +192,9 @@ def test_a_group_that_nothing_is_known_of_takes_no_room(db: Database, queue: Que
     with begun(queue, "kept") as session:
         session.set_state(b"")
     with db.transaction() as tx:
-        assert tx.execute("select grp, state from inturn_session").fetchall() == [("kept", b"")]
+        table = "inturn_session" if isinstance(db.store, SqliteStore) else "inturn_state"
+        assert tx.execute(f"select grp, state from {table}").fetchall() == [("kept", b"")]  # noqa: S608 - one of two
+        assert tx.execute("select count(*) from inturn_session").fetchall() == [(table == "inturn_session",)]
 
 
 def test_park_and_resume(queue: Queue, clock: Clock) -> None:
@@ -315,8 +320,8 @@ def test_a_queue_that_is_not_there(db: Database) -> None:
 
 
 @pytest.fixture
-def real(tmp_path: Path) -> Iterator[Database]:
-    with inturn.open(tmp_path / "real.db", durable=False) as db:
+def real(target: str) -> Iterator[Database]:
+    with inturn.open(target, durable=False) as db:
         yield db
 
 
@@ -347,9 +352,8 @@ def test_who_waits_in_a_session_is_told_that_it_is_lost(real: Database) -> None:
     assert queue.session("a", wait_s=30) is not None
 
 
-def test_two_sessions_race_for_each_group_and_one_has_it(tmp_path: Path) -> None:
-    """Two connections to one file, as two processes have them, with two threads each."""
-    target = tmp_path / "race.db"
+def test_two_sessions_race_for_each_group_and_one_has_it(target: str) -> None:
+    """Two connections to one database, as two processes have them, with two threads each."""
     groups, each = 20, 5
     with inturn.open(target, durable=False) as one, inturn.open(target, durable=False) as other:
         queue = one.queue("q")

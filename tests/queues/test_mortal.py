@@ -6,22 +6,29 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).parent / "programs" / "mortal.py"
-KILLS = 400
+KILLS = {"sqlite": 400, "postgres": 60}
 
 
-def test_processes_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KILLS)
+def test_processes_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """More lives by hand: python tests/queues/programs/mortal.py DIRECTORY 5000 SEED."""
-    done = subprocess.run(
-        [sys.executable, PROGRAM, tmp_path, str(KILLS), "1"], capture_output=True, text=True, check=False
-    )
+    kills = KILLS[kind]
+    command = [sys.executable, PROGRAM, tmp_path, str(kills), "1"]
+    if kind == "postgres":
+        command.append(request.getfixturevalue("postgres_url"))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     history = json.loads(done.stdout)
-    assert history["killed"] == KILLS, "lives that ended otherwise"
+    assert history["killed"] == kills, "lives that ended otherwise"
     assert history["sound"] == [["ok"]]
     applied = [(account, number) for account, number, _ in history["applied"]]
     answered = {(account, int(number)) for account, number in history["sent"]}
-    assert len(answered) > KILLS / 10, "too little was done to say anything"
+    assert len(answered) > kills / 10, "too little was done to say anything"
     assert len(applied) == len(set(applied)), "done twice"
     assert answered <= set(applied), "lost"
     for account, each in groupby(sorted(set(applied)), key=lambda pair: pair[0]):

@@ -22,6 +22,7 @@ class Stores(RuleBasedStateMachine):
     """Runs each command at both desks."""
 
     kind = "sqlite"
+    url: Any = None
     deliveries: Bundle[tuple[str, Delivery]] = Bundle("deliveries")
     locks: Bundle[Answer] = Bundle("locks")
 
@@ -29,7 +30,7 @@ class Stores(RuleBasedStateMachine):
         super().__init__()
         self._directory = tempfile.TemporaryDirectory()
         path = Path(self._directory.name)
-        self.desks = [Desk(STORES["memory"](path)), Desk(STORES[self.kind](path))]
+        self.desks = [Desk(STORES[kind](path, self.url)) for kind in ("memory", self.kind)]
         self.both("make", "dead")
         self.both("make", "q", dead_letter="dead", max_receives=2, visibility_timeout_s=3, dedup_window_s=7)
 
@@ -201,8 +202,10 @@ class Stores(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "memory"])
-def test_like_the_oracle(kind: str) -> None:
-    machine = type("Stores", (Stores,), {"kind": kind})
+def test_like_the_oracle(kind: str, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue("postgres_schemas").new if kind == "postgres" else None
+    machine = type("Stores", (Stores,), {"kind": kind, "url": staticmethod(url) if url else None})
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=40))
+    examples = 40 if kind == "postgres" else 100  # every command is a journey to a server
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40))

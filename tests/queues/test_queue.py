@@ -12,6 +12,7 @@ from inturn.core.envelope import QueueSettings, Why
 from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueExists, StoreError
 from inturn.database import Database
 from inturn.queue import draft
+from inturn.store.sqlite import SqliteStore
 
 
 class Clock:
@@ -33,8 +34,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def db(tmp_path: Path, clock: Clock) -> Iterator[Database]:
-    with inturn.open(tmp_path / "shop.db", clock=clock) as db:
+def db(target: str, clock: Clock) -> Iterator[Database]:
+    with inturn.open(target, clock=clock) as db:
         yield db
 
 
@@ -245,13 +246,14 @@ def test_a_reader_reads_everything_and_can_go_back(db: Database) -> None:
 def test_a_transaction_keeps_all_of_it_or_nothing(db: Database) -> None:
     queue, done = db.queue("q"), db.queue("done")
     with db.transaction() as tx:
-        tx.execute("create table account (id primary key, balance)")
+        tx.execute("create table account (id text primary key, balance integer)")
         tx.execute("insert into account values ('a', 0)")
     queue.send({"amount": 5}, group="a")
 
     def pay(message: Any, *, fail: bool) -> None:
         with db.transaction() as tx:
-            tx.execute("update account set balance = balance + :amount", message.body)
+            amount = ":amount" if isinstance(db.store, SqliteStore) else "%(amount)s"
+            tx.execute(f"update account set balance = balance + {amount}", message.body)  # noqa: S608 - a placeholder
             message.ack(tx)
             done.send({"paid": message.body["amount"]}, group="a", tx=tx)
             if fail:
@@ -294,10 +296,16 @@ def test_a_receive_within_a_transaction(db: Database) -> None:
     assert len(queue.receive()) == 1  # as if it had not been received
 
 
-@pytest.mark.parametrize("sql", ["commit", " ROLLBACK", "begin", "pragma synchronous=off", "savepoint x"])
+@pytest.mark.parametrize("sql", ["commit", " ROLLBACK", "begin", "savepoint x"])
 def test_a_transaction_is_not_ended_from_inside(db: Database, sql: str) -> None:
     with db.transaction() as tx, pytest.raises(StoreError, match="cannot be run here"):
         tx.execute(sql)
+
+
+def test_a_connection_keeps_its_settings(tmp_path: Path, postgres_url: str) -> None:
+    for target, sql in ((tmp_path / "a.db", "pragma synchronous=off"), (postgres_url, "set synchronous_commit = off")):
+        with inturn.open(target) as db, db.transaction() as tx, pytest.raises(StoreError, match="cannot be run here"):
+            tx.execute(sql)
 
 
 def test_an_address_of_another_kind(tmp_path: Path) -> None:

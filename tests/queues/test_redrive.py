@@ -1,7 +1,6 @@
 """Redrive through the queue: what goes back, where to, and what stays."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,9 @@ from inturn.queue import Queue, QueueSettings
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Queue, Queue]]:
+def pair(target: str) -> Iterator[tuple[Queue, Queue]]:
     """A queue whose messages go to the other one when they are given back once."""
-    with inturn.open(tmp_path / "a.db", durable=False) as db:
+    with inturn.open(target, durable=False) as db:
         dead = db.queue("dead")
         yield db.queue("q", QueueSettings(dead_letter="dead", max_receives=1)), dead
 

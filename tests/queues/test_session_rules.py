@@ -565,7 +565,7 @@ def test_an_open_gate_is_nobodys(desk: Desk) -> None:
 
 def test_what_is_parked_locked_and_deferred_costs_the_next_receive_nothing(tmp_path: Path) -> None:
     """What is counted is not time but the steps of SQLite's machine."""
-    desk = Desk(STORES["sqlite"](tmp_path))
+    desk = Desk(STORES["sqlite"](tmp_path, str))
     connection = desk.store.connection  # type: ignore[attr-defined]
     steps = 0
 

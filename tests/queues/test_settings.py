@@ -1,7 +1,6 @@
 """The settings of a queue: what cannot be meant is refused when it is said, not when a message needs it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from inturn.queue import QueueSettings
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    with inturn.open(tmp_path / "a.db", durable=False) as db:
+def db(target: str) -> Iterator[Database]:
+    with inturn.open(target, durable=False) as db:
         yield db
 
 

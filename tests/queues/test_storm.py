@@ -6,17 +6,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inturn.core.errors import LeaseExpired
 from inturn.database import Database
+from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
 
 
-class Guarded(SqliteStore):
+class Guarding:
     """Says so if two write at once."""
 
     writing = 0
@@ -27,10 +27,18 @@ class Guarded(SqliteStore):
         self.wrong += self.writing
         self.writing += 1
         try:
-            with super().transaction():
+            with super().transaction():  # type: ignore[misc]
                 yield
         finally:
             self.writing -= 1
+
+
+class Guarded(Guarding, SqliteStore):
+    """In a file."""
+
+
+class GuardedToo(Guarding, PostgresStore):
+    """On a server."""
 
 
 class Storm:
@@ -103,8 +111,8 @@ class Storm:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_storm_leaves_nothing_behind(tmp_path: Path, seed: int) -> None:
-    store = Guarded(str(tmp_path / "shop.db"), durable=False)
+def test_a_storm_leaves_nothing_behind(target: str, seed: int) -> None:
+    store = (GuardedToo if "://" in target else Guarded)(target, durable=False)
     with Database(store) as db:
         storm = Storm(db, seed)
         errors: list[Any] = []

@@ -99,6 +99,26 @@ a million messages lie in a thousand groups."""
 POLL_S: Final = 0.05
 """How long it takes at most until a waiting receive sees what another process has sent."""
 
+LIST_AT_ONCE: Final = 128
+"""How many new messages at least are looked at together for who can receive them, over PostgreSQL."""
+
+LISTEN_POLL_S: Final = 0.5
+"""How often a waiting receive looks over PostgreSQL although nobody has told of anything: a lease that another process
+had may be over, and what was told may have been lost with a connection."""
+
+LISTEN_PAUSE_S: Final = 0.001
+"""How long who listens lets notifications gather."""
+
+RECONNECT_S: Final = 10
+"""How long a lost connection to PostgreSQL is sought again before a transaction is given up."""
+
+LOCK_S: Final = 0.1
+"""How long a command waits over PostgreSQL for a lock that a lasting transaction has, before others have their turn; it
+is tried again until ``BUSY_S`` have passed."""
+
+RUN_AGAIN: Final = 20
+"""How often a transaction is run again that another was in the way of, over PostgreSQL."""
+
 BUSY_S: Final = 30
 """How long a command waits for another process that holds the write lock."""
 

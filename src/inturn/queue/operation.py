@@ -7,7 +7,8 @@ it: ``queue.send(body)`` and ``await queue.send.aio(body)``.
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from inturn.store.commands import Command, Transaction
+from inturn.core.errors import InputError
+from inturn.store.commands import Command, Joined, Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,16 +51,27 @@ class Bound(Generic[P, T_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Do it; what it did is durable when this returns."""
         command = self._command(*args, **kwargs)
-        return self._writer.run(command) if command.tx is None else command.tx.run(command)
+        return self._writer.run(command) if command.tx is None else _joined(self._writer, command.tx).run(command)
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
         """Do it without holding up the event loop."""
         command = self._command(*args, **kwargs)
-        return self._writer.arun(command) if command.tx is None else _at_once(command.tx, command)
+        return self._writer.arun(command) if command.tx is None else _joined(self._writer, command.tx).arun(command)
 
 
-async def _at_once(tx: Transaction, command: Command[T]) -> T:
-    return tx.run(command)
+def _joined(writer: Runner, tx: Transaction) -> Joined:
+    """What does commands in a transaction of the caller's.
+
+    Raises:
+        InputError: if it is none, or none for this database.
+    """
+    if isinstance(tx, Joined):
+        return tx
+    adopt: Callable[[Any], Joined] | None = getattr(writer, "adopt", None)
+    if adopt is None:
+        msg = f"tx is {tx!r}; it is that of `with db.transaction() as tx:`"
+        raise InputError(msg)
+    return adopt(tx)
 
 
 class Operation(Generic[S, P, T_co]):

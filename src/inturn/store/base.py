@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from inturn.core import session
 from inturn.core.delivery import Change, Verdict
 from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, ParkedGroup, QueueInfo, Sent, Want
+from inturn.core.errors import StoreError
 from inturn.core.idempotency import Answer, Request
 from inturn.store.kept import (
     Claim,
@@ -24,6 +25,14 @@ from inturn.store.kept import (
     PipelineInfo,
     RejectedMessage,
 )
+
+
+class RunAgain(StoreError):
+    """Another transaction was in the way, so this one was rolled back; run again, it may well succeed."""
+
+
+class Busy(StoreError):
+    """A transaction that may last has what this one needs, so this one was rolled back; others need not wait for it."""
 
 
 class Store(Protocol):
@@ -243,6 +252,10 @@ class PipelineKeeper(Store, Protocol):
 
 class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
     """A store in an SQL database, in which the caller may have tables too."""
+
+    def lasting(self) -> AbstractContextManager[None]:
+        """A transaction of the caller's, which may last, and waits for others that do."""
+        ...
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """Run a statement of the caller's; a cursor over its rows is returned."""

@@ -20,9 +20,10 @@ class Caller:
         outcome: the answer, once there is one.
         has_lead: whether it has the lead itself; for a task with a command the helper has it.
         is_gone: whether it waits no more.
+        busy_until: when it has waited long enough for another transaction, if it waits for one.
     """
 
-    until = 0.0
+    until = busy_until = 0.0
     outcome: Outcome | None = None
     has_lead = is_gone = False
 

@@ -6,7 +6,7 @@ A command says what it does with a store, and what its answer means to the calle
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from inturn.core import session
 from inturn.core.delivery import Act, Change, Verdict
@@ -30,12 +30,26 @@ def queue_of(store: Store, name: str) -> QueueInfo:
     return info
 
 
-class Transaction(Protocol):
-    """A transaction of the caller's own."""
+@runtime_checkable
+class Joined(Protocol):
+    """A transaction of the caller's own, that commands can be done in."""
 
     def run(self, command: "Command[T]") -> T:
         """Do a command in it."""
         ...
+
+    async def arun(self, command: "Command[T]") -> T:
+        """The same for a task."""
+        ...
+
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Transaction: TypeAlias = Joined | psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+    """What verbs take as ``tx=``: that of ``db.transaction()``, or a connection to the same PostgreSQL database."""
+else:  # for who has no psycopg
+    Transaction = Joined
 
 
 class Command(Generic[T]):

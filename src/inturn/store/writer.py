@@ -25,9 +25,10 @@ from typing import Any, Protocol, TypeVar
 from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.alarm import Alarm
-from inturn.store.base import Store
+from inturn.store.base import Busy, Store
 from inturn.store.callers import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
-from inturn.store.commands import Command, Outcome, execute
+from inturn.store.commands import Command, Joined, Outcome
+from inturn.store.outcomes import BUSY, again, outcomes_of
 
 T = TypeVar("T")
 
@@ -50,6 +51,8 @@ class Writer:
     Attributes:
         watch: called by whoever leads, after each transaction, with its commands and their raw outcomes; for who
             wants to count them.
+        adopt: makes of a connection of the caller's what does commands in its transaction; None: there are none here.
+        poll: called when receives wait; after how many seconds they are to be tried again though nothing is heard.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
@@ -59,7 +62,10 @@ class Writer:
         self._callers: deque[Caller] = deque()
         self._parked: list[Caller] = []  # only who leads changes it
         self._is_led = self._is_closed = False
+        self._heard = 0
         self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
+        self.adopt: Callable[[Any], Joined] | None = None
+        self.poll: Callable[[], float] = _poll_s
         self._leader: Leader | None = None
         self._owner: Any = None  # the thread or the task that leads for longer
         self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that is about to call the helper
@@ -80,27 +86,33 @@ class Writer:
             raise _within()
         if not command.wait_s and self._is_alone():
             try:
-                with self.store.transaction():
-                    value = command.run(self.store, self.clock())
+                value = again(partial(self._alone, command))
                 self.watch((command,), ((value, None),))
+            except Busy:
+                value = BUSY
             finally:
                 self._pass_on()
-            return command.answer(value)
+            if value is not BUSY:
+                return command.answer(value)
         caller = ThreadCaller(command)
         try:
             if not self._enter(caller):
                 caller.wait()
-            if caller.has_lead:
-                while caller.outcome is None and caller not in self._parked:
+            while caller.outcome is None:
+                if caller.has_lead:
                     self._write()
-                caller.has_lead = False
-                self._pass_on()
+                    caller.has_lead = False
+                    self._pass_on()
                 if caller.outcome is None:
                     caller.wait()
         except BaseException:
             self._abandon(caller)
             raise
         return command.answer(caller.value())
+
+    def _alone(self, command: Command[Any]) -> Any:
+        with self.store.transaction():
+            return command.run(self.store, self.clock())
 
     async def arun(self, command: Command[T]) -> T:
         """The same for a task."""
@@ -138,6 +150,11 @@ class Writer:
         with self._mutex:
             for caller in (*self._parked, *self._callers):
                 caller.until = 0.0
+        self._alarm.set(time.monotonic())
+
+    def wake(self) -> None:
+        """Somebody else has put something there: try the parked receives again, and those that are about to park."""
+        self._heard += 1
         self._alarm.set(time.monotonic())
 
     def take_lead(self, leader: Leader) -> None:
@@ -277,34 +294,30 @@ class Writer:
             while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
                 gathered.append(self._callers.popleft())
         callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
+        heard = self._heard
         try:
-            outcomes = self._outcomes([caller.command for caller in callers if caller.command])
+            outcomes = outcomes_of(
+                self.store, [caller.command for caller in callers if caller.command], self.clock, self.watch
+            )
         except BaseException:  # this thread is interrupted; what it was to do, the next one does
             with self._mutex:
                 self._callers.extendleft(reversed(gathered))
             raise
         self._hand_out(callers, outcomes)
-
-    def _outcomes(self, commands: Sequence[Command[Any]]) -> list[Outcome]:
-        if not commands:
-            return []
-        try:
-            outcomes = execute(self.store, commands, self.clock)
-        except StoreError as error:  # the store cannot be written, so no other command fares better
-            return [(None, error)] * len(commands)
-        except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
-            if len(commands) == 1:
-                return [(None, error)]
-            return [outcome for command in commands for outcome in self._outcomes([command])]
-        self.watch(commands, outcomes)
-        return outcomes
+        if self._parked and self._heard != heard:  # it came too late for this transaction, and too early for the alarm
+            self._alarm.set(time.monotonic())
 
     def _hand_out(self, callers: Sequence[Caller], outcomes: Sequence[Outcome]) -> None:
         """Give each caller its outcome; receives that found nothing and may wait are parked."""
         now = time.monotonic()
-        told, parked, unclaimed = [], [], []
+        told, parked, unclaimed, put_back = [], [], [], []
         with self._mutex:
             for caller, outcome in zip(callers, outcomes, strict=True):
+                if outcome[0] is BUSY:
+                    if not self._is_over(caller, now):
+                        put_back.append(caller)
+                        continue
+                    outcome = (None, outcome[1])  # noqa: PLW2901 - that is what becomes of it
                 if caller.is_gone:
                     unclaimed.append((caller, outcome))
                 elif caller.until and caller.until > now and outcome == ([], None):
@@ -313,11 +326,18 @@ class Writer:
                     caller.outcome = outcome
                     told.append(caller)
             self._parked = parked
+            self._callers.extend(put_back)
         tell(told)
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
-            self._alarm.set(min(now + limits.POLL_S, self._due(parked), *(caller.until for caller in parked)))
+            self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
+
+    @staticmethod
+    def _is_over(caller: Caller, now: float) -> bool:
+        """Whether a caller has waited long enough for another transaction, or waits no more."""
+        caller.busy_until = caller.busy_until or now + limits.BUSY_S
+        return caller.is_gone or now > caller.busy_until
 
     def _due(self, parked: Sequence[Caller]) -> float:
         """When a lease or a delay is over in a queue that is waited for, by the monotonic clock."""
@@ -359,6 +379,10 @@ class Writer:
             with suppress(StoreError):
                 if self._enter(Nobody(undoing)):
                     self._helper.submit(self._serve)
+
+
+def _poll_s() -> float:
+    return limits.POLL_S
 
 
 def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:

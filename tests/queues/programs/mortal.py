@@ -1,6 +1,6 @@
 """A shop whose process is killed again and again, and the history that shows whether anything was lost or done twice.
 
-    python mortal.py DIRECTORY KILLS SEED
+    python mortal.py DIRECTORY KILLS SEED [POSTGRESQL]
 
 Each life is a fork that dies at a named point, or after a random time, and the next one goes on with the same file. A
 life sends the next orders of some accounts, each with a deduplication id, and notes in ``sent.log`` what was answered;
@@ -21,6 +21,11 @@ import inturn
 from inturn import faults
 from inturn.queue import QueueSettings, draft
 
+TARGET = sys.argv[4] if len(sys.argv) > 4 else str(Path(sys.argv[1]) / "shop.db")
+IS_FILE = "://" not in TARGET
+PLACE = "integer primary key" if IS_FILE else "bigserial primary key"
+VALUES = "?, ?, ?" if IS_FILE else "%s, %s, %s"
+SOUND = "select * from pragma_integrity_check" if IS_FILE else "select 'ok'"
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
 POINTS = [*faults.OF_A_TRANSACTION, "received", "applied", "answered"]
 
@@ -35,11 +40,11 @@ def live(directory: Path, seed: int, *, dies: bool) -> None:
         else:
             signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02))
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process as it is
-    with inturn.open(directory / "shop.db") as db:
+    with inturn.open(TARGET) as db:
         orders = db.queue("orders", QueueSettings(visibility_timeout_s=0.05, dedup_window_s=None))
         receipts = db.queue("receipts")
         with db.transaction() as tx:
-            tx.execute("create table if not exists applied (place integer primary key, account, number, life)")
+            tx.execute(f"create table if not exists applied (place {PLACE}, account text, number bigint, life bigint)")
         following = _following(directory)
         while dies or orders.depth().messages:
             if dies:
@@ -81,7 +86,7 @@ def _send(orders: Any, chance: random.Random, following: dict[str, int], log: in
 def _apply(db: Any, receipts: Any, message: Any, life: int) -> None:
     with db.transaction() as tx:
         tx.execute(
-            "insert into applied (account, number, life) values (?, ?, ?)",
+            f"insert into applied (account, number, life) values ({VALUES})",  # noqa: S608 - placeholders
             (message.group, message.body["number"], life),
         )
         faults.reach("applied")
@@ -102,11 +107,11 @@ def main(directory: Path, kills: int, seed: int) -> None:
         killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
     time.sleep(0.1)  # the leases of the dead are over
     live(directory, seed, dies=False)
-    with inturn.open(directory / "shop.db") as db:
+    with inturn.open(TARGET) as db:
         receipts = [(each.group, each.body["number"]) for each in db.queue("receipts").peek(10_000)]
         with db.transaction() as tx:
             applied = tx.execute("select account, number, life from applied order by place").fetchall()
-            sound = tx.execute("select * from pragma_integrity_check").fetchall()
+            sound = tx.execute(SOUND).fetchall()
     sent = [line.split() for line in (directory / "sent.log").read_text().splitlines()]
     print(json.dumps({"killed": killed, "sent": sent, "applied": applied, "receipts": receipts, "sound": sound}))
 

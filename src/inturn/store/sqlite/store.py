@@ -3,7 +3,7 @@
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Final
@@ -53,6 +53,10 @@ class SqliteStore(Sessions):
     def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""
         return self._transaction
+
+    def lasting(self) -> AbstractContextManager[None]:
+        """The same: there is one writer at a time."""
+        return self.transaction()
 
     def begin(self) -> None:
         """Take the write lock, and see what others have written."""

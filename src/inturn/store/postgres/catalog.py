@@ -1,0 +1,158 @@
+"""What is known of each queue: its settings are kept in memory, and read again when somebody has changed a queue."""
+
+from typing import Any
+
+import msgspec
+from psycopg.errors import UniqueViolation
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo, QueueSettings, first_number
+from inturn.store.base import RunAgain
+from inturn.store.postgres.statements import Statements, Wire
+
+
+class Known(QueueInfo):
+    """A queue whose counts are asked of the database when somebody looks at them; few do, and all write them.
+
+    A copy of it is a plain value.
+    """
+
+    catalog: "Catalog"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QueueInfo:
+        last, depth, tokens = self.catalog.counts(self)
+        return QueueInfo(
+            self.number, self.name, self.settings, self.created_ms, dict(self.readers), depth, last, tokens, self.due_ms
+        )
+
+    @property
+    def last(self) -> int:
+        """The last sequence number that was given out."""
+        return self.catalog.counts(self)[0]
+
+    @last.setter
+    def last(self, value: int) -> None:
+        """It is the database's."""
+
+    @property
+    def depth(self) -> int:
+        """How many messages are not acknowledged."""
+        return self.catalog.counts(self)[1]
+
+    @depth.setter
+    def depth(self, value: int) -> None:
+        """It is the database's."""
+
+    @property
+    def tokens(self) -> int:
+        """The last fencing token that was given out."""
+        return self.catalog.counts(self)[2]
+
+    @tokens.setter
+    def tokens(self, value: int) -> None:
+        """It is the database's."""
+
+
+class Catalog(Statements):
+    """The queues of one database.
+
+    Args:
+        wire: to it.
+
+    Attributes:
+        queues: by name, as they are in the transaction that is open.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self.queues: dict[str, QueueInfo] = {}
+        self._version: int | None = None
+        self._is_changed = False
+
+    def look(self, version: int) -> None:
+        """A transaction has begun: see whether a queue was changed since the last one."""
+        if version != self._version:
+            due = {info.number: info.due_ms for info in self.queues.values()}
+            self.queues = {}
+            for number, name, settings, readers, created_ms in self._all("queues"):
+                self.queues[name] = self._known(
+                    number,
+                    name,
+                    msgspec.json.decode(settings, type=QueueSettings),
+                    created_ms,
+                    msgspec.json.decode(readers, type=dict[str, int]),
+                )
+                self.queues[name].due_ms = due.get(number)
+            self._version = version
+
+    def forget(self) -> None:
+        """The transaction has been rolled back, and with it what is known here."""
+        self._version, self._is_changed = None, False
+
+    def forget_if_changed(self) -> None:
+        """Whether what was changed is kept is not known here."""
+        if self._is_changed:
+            self.forget()
+
+    def counts(self, info: QueueInfo) -> tuple[int, int, int]:
+        """The last number, how many messages are pending, and the last token."""
+        row = self._one("counts", info.number, limits.SEQUENCE_BITS)
+        return row or (first_number(info.number), 0, 0)
+
+    def _known(self, *values: Any) -> Known:
+        known = Known(*values)
+        known.catalog = self
+        return known
+
+    def save(self, name: str, info: QueueInfo | None, *, purge: bool) -> None:
+        """Make, change or remove a queue.
+
+        Raises:
+            RunAgain: if somebody else has changed a queue since the transaction began; what was to be saved was
+                made of what was known then.
+        """
+        (version,) = self._one("change_catalog")
+        if self._version is None or version != self._version + 1:
+            self.forget()
+            msg = "another process has changed a queue at the same time"
+            raise RunAgain(msg)
+        self._version, self._is_changed = version, True
+        if info is None:
+            self._purge(self.queues[name])
+            number = self.queues.pop(name).number
+            for statement in ("sessions", "states", "numbering", "desk", "queue"):
+                self._do(f"remove_{statement}", number)
+            return
+        settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
+        if info.number == 0:
+            self._add(info, settings, readers)
+        else:
+            self._do("save_queue", info.number, settings, readers)
+            if purge:
+                self._purge(info)
+        if info.readers:
+            self._do("forget_read", first_number(info.number), info.read_to)
+        else:
+            self._do("forget_read", first_number(info.number), first_number(info.number + 1))
+
+    def _add(self, info: QueueInfo, settings: str, readers: str) -> None:
+        (info.number,) = self._one("make_number")
+        first = first_number(info.number)
+        try:
+            self._do("add_queue", info.number, info.name, settings, readers, info.created_ms)
+            self._do("add_numbering", info.number, first)
+            self._do("add_desk", info.number, first)
+            self.wire.flush()
+        except UniqueViolation as error:
+            msg = f"another process has made the queue {info.name!r} at the same time"
+            raise RunAgain(msg) from error
+        self.queues[info.name] = self._known(info.number, info.name, info.settings, info.created_ms, info.readers)
+
+    def _purge(self, info: QueueInfo) -> None:
+        number, every = info.number, (first_number(info.number), first_number(info.number + 1))
+        self._do("lock_numbering", number)
+        self._do("lock_desk", number)
+        self._do("purge_messages", number, *every)
+        for table in ("purge_ready", "purge_holds"):
+            self._do(table, *every)
+        self._do("purge_dedup", number)

@@ -1,0 +1,179 @@
+"""Who is given what, over PostgreSQL: it selects what core/delivery.py decides about."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final
+
+from inturn.core import delivery, limits
+from inturn.core.delivery import Hold
+from inturn.core.envelope import Delivery, Entry, QueueInfo, Want, first_number
+from inturn.store.postgres.desk import Desk, Held, Move, Row, entry_of, hold_of
+from inturn.store.postgres.settling import Settling
+
+Taken = list[tuple[Entry, Hold | None]]
+"""Messages that somebody is given, with what was known of each before."""
+
+
+@dataclass
+class _Leases:
+    """What is written once all receivers have theirs."""
+
+    fresh: list[tuple[int, str | None, int, int]] = field(default_factory=list)
+    again: list[Held] = field(default_factory=list)
+    heads: list[int] = field(default_factory=list)
+
+
+class Deliveries(Settling):
+    """Receives messages."""
+
+    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages."""
+        self.look_at_clock(now_ms)
+        if self._is_idle(queue, now_ms):
+            return [[] for _ in wants]
+        desk = self._open(queue, now_ms)
+        answers: list[list[Delivery]] = []
+        for is_of_group, part in groupby(wants, lambda want: want.group is not None):
+            leases = _Leases()
+            those = list(part)
+            for start in range(0, len(those), 1 if is_of_group else len(those)):
+                these = those[start : start + 1] if is_of_group else those
+                find = self._take_of_group if is_of_group else self._take_next
+                for want, taken in zip(these, find(queue, desk, these, leases, now_ms), strict=True):
+                    answers.append(self._lease(queue, desk, taken, want, leases, now_ms))
+                self._write_leases(queue, leases, now_ms)
+                leases = _Leases()
+        if not all(answers):
+            self._see_ahead(queue, desk, now_ms)
+        self._keep(queue, desk)
+        return answers
+
+    def _take_next(
+        self, queue: QueueInfo, desk: Desk, wants: Sequence[Want], leases: _Leases, now_ms: int
+    ) -> Iterator[Taken]:
+        """What receivers get who take from any group, one after the other."""
+        groups = self._free(queue, desk, len(wants), max(want.limit for want in wants))
+        for want in wants:
+            taken: Taken = []
+            while len(taken) < want.limit and (found := next(groups, None)):
+                head, group, rows = found
+                some = self._take(queue, desk, group, rows, want.limit - len(taken), now_ms)
+                if some is not None:
+                    leases.heads.append(head)
+                    taken += some
+                elif desk.left is None:
+                    desk.left = head
+                desk.ready_from = desk.left or head + 1  # all before are taken, or taken off
+            yield taken
+
+    def _free(
+        self, queue: QueueInfo, desk: Desk, receivers: int, most: int
+    ) -> Iterator[tuple[int, str | None, list[Row]]]:
+        """The groups that can be received, the oldest first: the head's number, the group, and its first messages."""
+        end = first_number(queue.number + 1)
+        chunk = max(receivers * most, limits.LIST_AT_ONCE)
+        after, count = (
+            (desk.ready_from or 0) if desk.left is None else desk.left + 1,
+            receivers * most + 1,
+        )  # one more tells whether there are more
+        listing = self._do("list", queue.number, end, chunk, desk.floor) if desk.ran_out else None
+        while True:
+            rows = self._all("next", queue.number, after, end, count, most, count)
+            if listing is not None:
+                desk.listed, listed = listing.rows[0] if listing.rows else (desk.listed, 0)
+                desk.ran_out, listing = listed < chunk, None
+            heads = [(head, list(those)) for head, those in groupby(rows, lambda row: row[0])]
+            is_cut = len(rows) == count
+            if is_cut and len(heads) > 1:  # of the last group there may be more
+                heads.pop()
+            for head, those in heads:
+                after = head + 1
+                yield head, those[0][1], [row[2:] for row in those if row[2] is not None]
+            if is_cut:
+                continue
+            if desk.ran_out:
+                return
+            listing = self._do("list", queue.number, end, chunk, desk.floor)
+
+    def _take_of_group(
+        self, queue: QueueInfo, desk: Desk, wants: Sequence[Want], leases: _Leases, now_ms: int
+    ) -> Iterator[Taken]:
+        """What a receiver gets who takes from one group only."""
+        (want,) = wants
+        rows = self._all("next_of_group", queue.number, want.group, desk.floor, want.limit)
+        taken: Taken | None = None
+        if rows and not _hides(hold_of(rows[0])):
+            taken = self._take(queue, desk, want.group, rows, want.limit, now_ms)
+            if taken is not None:
+                leases.heads.append(rows[0][0])
+        yield taken or []
+
+    def _take(
+        self, queue: QueueInfo, desk: Desk, group: str | None, rows: list[Row], limit: int, now_ms: int
+    ) -> Taken | None:
+        """What can be received of a group; what was tried too often at its head is moved away first.
+
+        None: it cannot be moved now, and the group is left as it is.
+        """
+        to = self.queues.get(queue.settings.dead_letter or "")
+        most = queue.settings.max_receives
+        while to is not None and rows and delivery.is_exhausted(hold_of(rows[0]), most):
+            if _hides(hold_of(rows[0])):
+                return []
+            if not self._may_move(to):
+                return None
+            entry = entry_of(rows[0])
+            move = Move(entry.sequence_number, group, entry.origin, delivery.exhausted(most))
+            self._move(queue, [move], to, now_ms)
+            rows = []
+            if group is not None:
+                rows = self._all("next_of_group", queue.number, group, desk.floor, limit)
+        taken = [(entry_of(row), hold_of(row)) for row in rows[:limit]]
+        return taken[: delivery.takes([_seen(hold, now_ms) for _, hold in taken], limit, now_ms)]
+
+    def _lease(
+        self, queue: QueueInfo, desk: Desk, taken: Taken, want: Want, leases: _Leases, now_ms: int
+    ) -> list[Delivery]:
+        """What one receiver gets."""
+        if not taken:
+            return []
+        desk.tokens += 1
+        token = desk.tokens
+        ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        until_ms = now_ms + ms
+        desk.is_due(until_ms)
+        given = []
+        for entry, before in taken:
+            if before is None:
+                leases.fresh.append((entry.sequence_number, entry.group, until_ms, token))
+                given.append(Delivery(entry, token, until_ms, 1, now_ms))
+            else:
+                hold = delivery.leased(before, token, ms, now_ms)
+                leases.again.append((entry.sequence_number, entry.group, hold))
+                given.append(Delivery(entry, token, until_ms, hold.attempts, hold.first_ms))
+        return given
+
+    def _write_leases(self, queue: QueueInfo, leases: _Leases, now_ms: int) -> None:
+        if leases.fresh:
+            columns: list[Any] = list(map(list, zip(*leases.fresh, strict=True)))
+            self._do("lease", queue.number, now_ms, *columns)
+        if leases.again:
+            self._set_holds(queue, leases.again)
+        if leases.heads:
+            self._do("not_ready", leases.heads)
+
+
+_LATER: Final = 2**62
+
+
+def _hides(hold: Hold | None) -> bool:
+    """Whether a hold keeps its message hidden, whatever the time: until it is given back."""
+    return hold is not None and hold.until_ms is not None
+
+
+def _seen(hold: Hold | None, now_ms: int) -> Hold | None:
+    """A hold that is over, and that somebody is settling just now, as one that is not over."""
+    if hold is not None and hold.until_ms is not None and hold.until_ms <= now_ms:
+        return hold._replace(until_ms=_LATER)
+    return hold

@@ -1,0 +1,301 @@
+"""Who locks what in a queue, and how it is known which groups can be received.
+
+Two rows of each queue are locked, each by one transaction at a time, until it ends:
+
+- who sends, or moves messages in, locks the queue's *numbering*, so numbers are seen in their order, without gaps;
+- who receives, or changes by hand what can be received, locks the queue's *desk*. `inturn_ready` holds the heads of
+  groups that can be received, and is changed only by who has the desk.
+
+So a slow transaction that sends does not stop receivers, nor the other way round. A send does not touch
+`inturn_ready`: the log is the mailbox, and who has the desk *lists* what has come to it. Who settles locks no more
+than the holds of the messages it was given: it leaves a note in `inturn_touched`, and the next who has the desk
+*draws* these and *refreshes* those groups.
+
+Who has the desk never waits for who settles: a hold that is over is given back only if nobody is settling it just
+now, and until it is given back, whatever the time, it keeps its group closed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from inturn.core import delivery, limits
+from inturn.core.delivery import Hold
+from inturn.core.envelope import Content, Entry, QueueInfo, first_number
+from inturn.store.base import RunAgain
+from inturn.store.postgres.catalog import Catalog
+from inturn.store.postgres.gates import Gates
+from inturn.store.postgres.statements import Statements, Wire
+
+_ENTRY: Final = len(Entry._fields)
+_CONTENTS: Final = tuple(Content)
+
+Row = Sequence[object]
+Held = tuple[int, str | None, Hold]
+"""A message's number, its group, and what is known of it."""
+
+
+@dataclass
+class Desk:
+    """The row of a queue's desk, which is locked; see 0001.sql. ``ready_from`` is None if it stays as it is.
+
+    Attributes:
+        kept: the row as it is in the database.
+        left: the first head that stays listed though it was passed by.
+        groups: that are to be looked at again.
+        singles: messages without a group that are.
+        oldest_ms: when the first message was sent that is there.
+    """
+
+    tokens: int
+    gone: int
+    listed: int
+    floor: int
+    ready_from: int | None
+    ran_out: bool
+    due_ms: int | None
+    oldest_ms: int | None = None
+    kept: tuple[Any, ...] = ()
+    left: int | None = None
+    groups: set[str] = field(default_factory=set)
+    singles: set[int] = field(default_factory=set)
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """What is to be kept."""
+        return self.tokens, self.gone, self.floor, self.ready_from, self.ran_out, self.due_ms
+
+    def is_due(self, until_ms: int) -> None:
+        """Something is to be looked at then."""
+        self.due_ms = until_ms if self.due_ms is None else min(self.due_ms, until_ms)
+
+    def touch(self, number: int, group: str | None) -> None:
+        """A message, or its group, is to be looked at again."""
+        if group is None:
+            self.singles.add(number)
+        else:
+            self.groups.add(group)
+
+
+class Move(NamedTuple):
+    """A message that goes into another queue.
+
+    Attributes:
+        number: which.
+        group: its group.
+        origin: where it was sent at first, if it has been moved before.
+        note: why.
+    """
+
+    number: int
+    group: str | None
+    origin: int | None
+    note: str | None
+
+
+class Desks(Statements):
+    """The desks of one database's queues.
+
+    Args:
+        wire: to it.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self.catalog: Final = Catalog(wire)
+        self.gates: Final = Gates(wire)
+        self._now_ms = 2**63
+        self._locked: set[int] = set()  # the queues whose desks this transaction has
+        self._news: set[int] = set()  # the queues in which others may find something after it
+        self._idle: set[int] = set()  # the queues in which nothing was found the last time
+
+    @property
+    def queues(self) -> dict[str, QueueInfo]:
+        """All queues by name."""
+        return self.catalog.queues
+
+    def _notify(self, channel: str) -> None:
+        """Tell others that they may find something."""
+        if self._news:
+            self._do("notify", channel, ",".join(map(str, sorted(self._news)[: limits.COMMANDS_AT_ONCE])))
+
+    def look_at_clock(self, now_ms: int) -> None:
+        """If it went back, nothing waits longer than it was to wait."""
+        if now_ms < self._now_ms:  # or this is the first look
+            self._do("set_right", now_ms)
+        self._now_ms = now_ms
+
+    # --- the desk ---
+
+    def _lock(self, queue: QueueInfo) -> None:
+        """Have the desk until the transaction ends."""
+        if queue.number not in self._locked:
+            self._locked.add(queue.number)
+            self._do("lock_desk", queue.number)
+
+    def _open(self, queue: QueueInfo, now_ms: int) -> Desk:
+        """Have the desk, with everything seen to that has come about since: what was settled, and what is over.
+
+        Raises:
+            RunAgain: if the queue is not there any more.
+        """
+        self._lock(queue)
+        rows = self._all("draw", queue.number, first_number(queue.number + 1))
+        if not rows:
+            self.catalog.forget()
+            msg = f"the queue {queue.name!r} was removed at the same time"
+            raise RunAgain(msg)
+        tokens, gone, listed, floor, _, ran_out, due_ms, first, oldest_ms = rows[0][:9]
+        kept = tokens, gone, floor, None, ran_out, due_ms
+        # What is not committed yet, or comes later, has a number after all that were listed.
+        floor = first or max(floor, listed + 1)
+        desk = Desk(tokens, gone, listed, floor, None, ran_out, due_ms, oldest_ms, kept)
+        for *_, group, number, more_gone, due in rows:
+            desk.gone += more_gone or 0
+            if due is not None:
+                desk.is_due(due)
+            if group is not None or number is not None:
+                desk.touch(number, group)
+        self._tidy(queue, desk, now_ms)
+        return desk
+
+    def _is_idle(self, queue: QueueInfo, now_ms: int) -> bool:
+        """Whether there is nothing to be had, as there was nothing the last time: whoever waits only looks.
+
+        It takes no lock and so writes nothing, whereas a row lock is written to the server's disk.
+        """
+        if queue.number not in self._idle or queue.number in self._locked:
+            return False
+        retention_s = queue.settings.retention_s
+        sent_until_ms = None if retention_s is None else round(now_ms - retention_s * 1000)
+        found = self._one("is_anything", queue.number, first_number(queue.number + 1), now_ms, sent_until_ms)
+        if found is not None and not found[0]:
+            return True
+        self._idle.discard(queue.number)
+        return False
+
+    def _keep(self, queue: QueueInfo, desk: Desk) -> None:
+        """What is at the desk has changed."""
+        if desk.row != desk.kept:
+            self._do("keep_desk", queue.number, *desk.row)
+
+    def _tidy(self, queue: QueueInfo, desk: Desk, now_ms: int) -> None:
+        """Give back leases that are over, remove what is past its retention, and list groups that are free now."""
+        if queue.settings.retention_s is not None:
+            self._retire(queue, desk, round(now_ms - queue.settings.retention_s * 1000))
+        if desk.due_ms is not None and desk.due_ms <= now_ms:
+            desk.groups.update(self.gates.end_locks(queue.number, now_ms))
+            rows = self._all("over", queue.number, desk.floor, now_ms, limits.EXPIRE_AT_ONCE)
+            self._give_back(queue, desk, rows)
+            (desk.due_ms,) = self._one("next_due", queue.number, desk.due_ms)
+        self._refresh(queue, desk)
+
+    def _give_back(self, queue: QueueInfo, desk: Desk, rows: Iterable[Row]) -> None:
+        """End leases and delays; each row has the hold, and whether it is the head of its group."""
+        left = []
+        for number, group, *hold, is_head in rows:
+            desk.touch(number, group)  # type: ignore[arg-type]
+            left.append((number, group, delivery.given_back(Hold._make(hold), is_head=bool(is_head))))
+        self._set_holds(queue, left)  # type: ignore[arg-type]
+
+    def _retire(self, queue: QueueInfo, desk: Desk, sent_until_ms: int) -> None:
+        if desk.oldest_ms is None or desk.oldest_ms > sent_until_ms:  # as nearly always
+            return
+        end = first_number(queue.number + 1)
+        for number, group, done in self._all("retire", desk.floor, end, limits.EXPIRE_AT_ONCE, sent_until_ms):
+            desk.gone += done != 1
+            desk.touch(number, group)
+
+    def _refresh(self, queue: QueueInfo, desk: Desk) -> None:
+        """List the heads of those groups that are free now."""
+        if desk.groups:
+            self._do("refresh", queue.number, list(desk.groups), desk.floor)
+        if desk.singles:
+            self._do("refresh_singles", queue.number, list(desk.singles))
+        desk.groups, desk.singles = set(), set()
+
+    def _see_ahead(self, queue: QueueInfo, desk: Desk, now_ms: int) -> None:
+        """Nothing was found: when a lease, a delay or a lock is over, at the earliest."""
+        self._idle.add(queue.number)
+        is_ahead = desk.due_ms is not None and desk.due_ms > now_ms  # if not, somebody is settling it just now
+        queue.due_ms = desk.due_ms if is_ahead else None
+
+    # --- what both who receives and who settles does ---
+
+    def _set_holds(self, queue: QueueInfo, holds: Sequence[tuple[int, str | None, Hold | None]]) -> None:
+        """Messages have other holds, or none."""
+        none = [number for number, _, hold in holds if hold is None]
+        if none:
+            self._do("remove_holds", none)
+        rows = [(number, group, *hold) for number, group, hold in holds if hold is not None]
+        if rows:
+            number, group, until_ms, token, attempts, extended, since_ms, first_ms, deferred = zip(*rows, strict=True)
+            columns = (number, group, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
+            self._do("set_holds", queue.number, *map(list, columns))
+
+    def _leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
+        """Messages are done with, which nobody holds any more; one is kept if a reader has yet to read it."""
+        kept: list[int] = []
+        if queue.readers:
+            read_to = queue.read_to
+            kept = [number for number in numbers if number > read_to]
+            numbers = [number for number in numbers if number <= read_to]
+        if kept:
+            self._do("set_done", kept, 1)
+        if numbers:
+            self._do("remove_messages", list(numbers))
+
+    def _move(self, queue: QueueInfo, moves: Sequence[Move], to: QueueInfo, now_ms: int) -> None:
+        """Put messages into another queue; where one was sent at first, it is in its old place again."""
+        here = [move for move in moves if move.number == (move.origin or move.number) and to.number == queue.number]
+        back = [move for move in moves if to.has_given(move.origin or move.number) and move not in here]
+        there = [move for move in moves if not to.has_given(move.origin or move.number)]
+        self._news.add(to.number)
+        if there:
+            numbers, notes = [move.number for move in there], [_note(move.note) for move in there]
+            self._do("move", to.number, len(there), now_ms, queue.name, numbers, notes)
+        if here:
+            self._do(
+                "move_within", now_ms, queue.name, [move.number for move in here], [_note(move.note) for move in here]
+            )
+        if back:
+            self._lock(to)
+            numbers, notes = [move.number for move in back], [_note(move.note) for move in back]
+            self._do("move_back", to.number, now_ms, queue.name, numbers, notes)
+            places = [(move.origin or move.number, move.group) for move in back if move.group is not None]
+            if places:
+                self._do("not_first", to.number, [place for place, _ in places], [group for _, group in places])
+        gone = [move.number for move in moves if move not in here]
+        self._do("remove_holds", [move.number for move in moves])
+        self._leave(queue, gone)
+        self._touch(queue, [(move.group, None, 1, None) for move in moves if move not in here])
+        self._touch(queue, [(move.group, move.number, 0, None) for move in here])
+
+    def _may_move(self, to: QueueInfo) -> bool:
+        """Whether messages can be moved there now; not while another transaction, which may last, is sending to it."""
+        return self._one("try_numbering", to.number) is not None
+
+    def _touch(self, queue: QueueInfo, notes: Iterable[tuple[str | None, int | None, int, int | None]]) -> None:
+        """Leave notes for who has the desk next: a group, or a number; how many are gone; when something is due."""
+        rows = list(notes)
+        if rows:
+            self._news.add(queue.number)
+            self._do("touch", queue.number, *map(list, zip(*rows, strict=True)))
+
+
+def entry_of(row: Row) -> Entry:
+    """The message in a row that begins with one."""
+    number, body, content, *rest = row[:_ENTRY]
+    kind = _CONTENTS[content]  # type: ignore[call-overload]
+    text = body if kind is Content.BYTES else body.decode()  # type: ignore[attr-defined]
+    return Entry(number, text, kind, *rest)  # type: ignore[arg-type]
+
+
+def hold_of(row: Row) -> Hold | None:
+    """The hold in a row, behind the message."""
+    return None if row[_ENTRY + 2] is None else Hold._make(row[_ENTRY:])
+
+
+def _note(note: str | None) -> str | None:
+    """A PostgreSQL text holds no NUL."""
+    return note and note.replace("\0", "\N{REPLACEMENT CHARACTER}")

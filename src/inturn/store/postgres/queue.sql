@@ -1,0 +1,602 @@
+-- What queues ask, by name; see desk.py for who locks what. None of it looks at more rows than it returns, whatever
+-- lies in the queue, but for `groups`, which is asked by people.
+--
+-- A plan is made when a table may be empty, and is to be right when it is full. So what is looked up for each row is a
+-- subquery with `offset 0`, `limit` or `for update`, which the planner leaves where it is; keys that were found are an
+-- array; and `+ 0` keeps it from an index that is not meant.
+
+-- name: now
+select (extract(epoch from clock_timestamp()) * 1000)::bigint, value from inturn_meta where name = 'catalog';
+
+-- name: queues
+select number, name, settings, readers, created_ms from inturn_queue;
+
+-- name: counts
+select n.last, n.last - ($1::bigint << $2::int) - d.gone
+       - coalesce((select sum(t.gone) from inturn_touched t where t.queue = $1), 0)::bigint, d.tokens
+from inturn_numbering n join inturn_desk d on d.queue = n.queue where n.queue = $1;
+
+-- name: change_catalog
+update inturn_meta set value = value + 1 where name = 'catalog' returning value;
+
+-- name: make_number
+update inturn_meta set value = value + 1 where name = 'queues' returning value;
+
+-- name: add_queue
+insert into inturn_queue (number, name, settings, readers, created_ms) values ($1, $2, $3, $4, $5);
+
+-- name: add_numbering
+insert into inturn_numbering (queue, last) values ($1, $2);
+
+-- name: add_desk
+insert into inturn_desk (queue, tokens, gone, listed, floor, ready_from, ran_out)
+values ($1, 0, 0, $2::bigint, $2::bigint, $2::bigint, false);
+
+-- name: save_queue
+update inturn_queue set settings = $2, readers = $3 where number = $1;
+
+-- name: remove_queue
+delete from inturn_queue where number = $1;
+
+-- name: remove_numbering
+delete from inturn_numbering where queue = $1;
+
+-- name: remove_desk
+delete from inturn_desk where queue = $1;
+
+-- name: lock_numbering
+select last from inturn_numbering where queue = $1 for update;
+
+-- name: try_numbering
+select 1 from inturn_numbering where queue = $1 for update skip locked;
+
+-- name: lock_desk
+select 1 from inturn_desk where queue = $1 for update;
+
+-- name: purge_messages
+with purged as (delete from inturn_message where sequence_number > $2 and sequence_number <= $3 returning done)
+update inturn_desk set gone = gone + (select count(*) from purged where done <> 1) where queue = $1;
+
+-- name: purge_ready
+delete from inturn_ready where sequence_number > $1 and sequence_number <= $2;
+
+-- name: purge_holds
+delete from inturn_hold where sequence_number > $1 and sequence_number <= $2;
+
+-- name: purge_dedup
+delete from inturn_dedup where queue = $1;
+
+-- name: purge_touched
+delete from inturn_touched where queue = $1;
+
+-- name: forget_read
+delete from inturn_message where done = 1 and sequence_number > $1 and sequence_number <= $2;
+
+-- name: send
+with numbering as (
+    update inturn_numbering set last = last + $2 where queue = $1 returning last - $2 as before
+), added as (
+    insert into inturn_message
+        (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)
+    select n.before + m.place, $1, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, $3
+    from numbering n, unnest($4::bytea[], $5::smallint[], $6::text[], $7::bigint[], $8::text[], $9::text[])
+         with ordinality m (body, content, grp, revision, dedup_id, attributes, place)
+)
+select before from numbering;
+
+-- name: known
+select n.last, d.place, d.sequence_number, d.until_ms
+from inturn_numbering n left join lateral (
+    select w.place, k.sequence_number, k.until_ms
+    from unnest($2::text[], $3::text[]) with ordinality w (scope, id, place)
+    cross join lateral (
+        select k.sequence_number, k.until_ms from inturn_dedup k
+        where k.queue = $1 and k.scope = w.scope and k.id = w.id offset 0
+    ) k
+) d on true
+where n.queue = $1;
+
+-- name: remember
+insert into inturn_dedup (queue, scope, id, sequence_number, until_ms)
+select $1, * from unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[])
+on conflict (queue, scope, id) do update set sequence_number = excluded.sequence_number, until_ms = excluded.until_ms;
+
+-- name: forget
+with outdated as materialized (
+    select queue, scope, id, until_ms from inturn_dedup
+    where until_ms >= $1 and until_ms <= $2 order by until_ms limit $3 for update skip locked
+), forgotten as (
+    delete from inturn_dedup where ctid = any(array(
+        select d.ctid from outdated o cross join lateral (
+            select d.ctid from inturn_dedup d where d.queue = o.queue and d.scope = o.scope and d.id = o.id offset 0
+        ) d
+    ))
+)
+select max(until_ms) from outdated;
+
+-- name: delay
+insert into inturn_hold (sequence_number, queue, grp, until_ms, attempts, extended, since_ms, deferred)
+select d.number, $1, d.grp, d.until_ms, 0, false, $2, false
+from unnest($3::bigint[], $4::text[], $5::bigint[]) d (number, grp, until_ms);
+
+-- name: touch
+insert into inturn_touched (queue, grp, number, gone, due_ms)
+select $1, * from unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]);
+
+-- name: draw
+with drawn as (
+    delete from inturn_touched where queue = $1 returning grp, number, gone, due_ms
+)
+select d.tokens, d.gone, d.listed, d.floor, d.ready_from, d.ran_out, d.due_ms, f.sequence_number, f.sent_ms,
+       t.grp, t.number, t.gone, t.due_ms
+from inturn_desk d
+left join lateral (
+    select m.sequence_number, m.sent_ms from inturn_message m
+    where m.sequence_number >= d.floor and m.sequence_number <= $2 order by m.sequence_number limit 1
+) f on true
+left join drawn t on true
+where d.queue = $1;
+
+-- name: is_anything
+select exists (select from inturn_touched where queue = $1)
+       or exists (
+           select from inturn_ready r where r.sequence_number >= d.ready_from and r.sequence_number <= $2
+       ) or exists (
+           select from inturn_message m where m.sequence_number > d.listed and m.sequence_number <= $2
+       ) or coalesce(d.due_ms <= $3, false) or coalesce((
+           select m.sent_ms from inturn_message m
+           where m.sequence_number >= d.floor and m.sequence_number <= $2 order by m.sequence_number limit 1
+       ) <= $4, false)
+from inturn_desk d where d.queue = $1;
+
+-- name: keep_desk
+update inturn_desk
+set tokens = $2, gone = $3, floor = $4, ready_from = coalesce($5::bigint, ready_from), ran_out = $6, due_ms = $7
+where queue = $1;
+
+-- name: list
+with chunk as materialized (
+    select m.sequence_number, m.grp, m.done from inturn_message m
+    where m.sequence_number > (select listed from inturn_desk where queue = $1) and m.sequence_number <= $2
+    order by m.sequence_number limit $3
+), firsts as (
+    select min(sequence_number) as sequence_number, grp from chunk where done = 0 and grp is not null group by grp
+    union all
+    select sequence_number, null from chunk where done = 0 and grp is null
+), added as (
+    insert into inturn_ready (sequence_number, grp)
+    select f.sequence_number, f.grp from firsts f
+    where not exists (
+        select from inturn_message e
+        where e.queue = $1 and e.grp = f.grp and e.done = 0
+              and e.sequence_number >= $4 and e.sequence_number < f.sequence_number offset 0
+    ) and not exists (
+        select from inturn_session s where s.queue = $1 and s.grp = f.grp offset 0
+    ) and not exists (
+        select from inturn_hold h where h.sequence_number = f.sequence_number and h.until_ms + 0 is not null offset 0
+    ) and not exists (
+        select from inturn_hold h
+        where h.queue = $1 and h.grp = f.grp and not h.deferred and h.token is not null and not h.extended offset 0
+    )
+    on conflict do nothing
+)
+update inturn_desk set listed = (select max(sequence_number) from chunk)
+where queue = $1 and exists (select from chunk) returning listed, (select count(*) from chunk);
+
+-- name: refresh
+with added as (
+    insert into inturn_ready (sequence_number, grp)
+    select m.sequence_number, t.grp
+    from unnest($2::text[]) t (grp)
+    cross join lateral (
+        select m.sequence_number from inturn_message m
+        where m.queue = $1 and m.grp = t.grp and m.done = 0 and m.sequence_number >= $3
+        order by m.sequence_number limit 1
+    ) m
+    where m.sequence_number <= (select listed from inturn_desk where queue = $1)
+    and not exists (
+        select from inturn_session s where s.queue = $1 and s.grp = t.grp offset 0
+    ) and not exists (
+        select from inturn_hold h
+        where h.queue = $1 and h.grp = t.grp and not h.deferred and h.until_ms + 0 is not null
+              and (h.sequence_number = m.sequence_number or (h.token is not null and not h.extended)) offset 0
+    )
+    on conflict do nothing returning sequence_number
+)
+update inturn_desk set ready_from = least(ready_from, (select min(sequence_number) from added))
+where queue = $1 and exists (select from added);
+
+-- name: refresh_singles
+with added as (
+    insert into inturn_ready (sequence_number)
+    select m.sequence_number from inturn_message m
+    where m.sequence_number = any($2::bigint[]) and m.done = 0
+    and m.sequence_number <= (select listed from inturn_desk where queue = $1)
+    and not exists (
+        select from inturn_hold h where h.sequence_number = m.sequence_number and h.until_ms + 0 is not null offset 0
+    )
+    on conflict do nothing returning sequence_number
+)
+update inturn_desk set ready_from = least(ready_from, (select min(sequence_number) from added))
+where queue = $1 and exists (select from added);
+
+-- name: not_ready
+delete from inturn_ready where sequence_number = any($1::bigint[]);
+
+-- name: next
+with heads as materialized (
+    select r.sequence_number, r.grp from inturn_ready r
+    where r.sequence_number >= greatest($2, (select ready_from from inturn_desk where queue = $1))
+          and r.sequence_number <= $3
+    order by r.sequence_number limit $4
+)
+select r.sequence_number, r.grp, m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
+       m.sent_ms, m.origin, m.came_from, m.note,
+       h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+from heads r
+left join lateral (
+    (select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done = 0)
+    union all
+    (select * from inturn_message
+     where queue = $1 and grp = r.grp and done = 0 and sequence_number >= r.sequence_number
+     order by sequence_number limit $5)
+) m on true
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+limit $6;
+
+-- name: next_of_group
+select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
+       m.sent_ms, m.origin, m.came_from, m.note,
+       h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+from inturn_message m
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number >= $3
+and not exists (select from inturn_session s where s.queue = $1 and s.grp = $2)
+and not exists (
+    select from inturn_hold b
+    where b.queue = $1 and b.grp = $2 and not b.deferred and b.token is not null and not b.extended
+)
+order by m.sequence_number limit $4;
+
+-- name: lease
+insert into inturn_hold
+    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
+select l.number, $1, l.grp, l.until_ms, l.token, 1, false, $2::bigint, $2::bigint, false
+from unnest($3::bigint[], $4::text[], $5::bigint[], $6::bigint[]) l (number, grp, until_ms, token);
+
+-- name: set_holds
+insert into inturn_hold
+    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
+select l.number, $1, l.grp, l.until_ms, l.token, l.attempts, l.extended, l.since_ms, l.first_ms, l.deferred
+from unnest($2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[], $8::bigint[],
+            $9::bigint[], $10::boolean[])
+     l (number, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
+on conflict (sequence_number) do update
+set until_ms = excluded.until_ms, token = excluded.token, attempts = excluded.attempts, extended = excluded.extended,
+    since_ms = excluded.since_ms, first_ms = excluded.first_ms, deferred = excluded.deferred;
+
+-- name: remove_holds
+delete from inturn_hold where sequence_number = any($1::bigint[]);
+
+-- name: over
+select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred,
+       h.grp is null or h.deferred or not exists (
+           select from inturn_message e
+           where e.queue = $1 and e.grp = h.grp and e.done = 0
+                 and e.sequence_number >= $2 and e.sequence_number < h.sequence_number offset 0
+       )
+from inturn_hold h where h.queue = $1 and h.until_ms <= $3
+order by h.until_ms limit $4 for update of h skip locked;
+
+-- name: next_due
+select least(
+    (select until_ms from inturn_hold where queue = $1 and until_ms >= $2 order by until_ms limit 1),
+    (select until_ms from inturn_session where queue = $1 and until_ms >= $2 order by until_ms limit 1)
+);
+
+-- name: set_right
+with found as materialized (
+    select sequence_number from inturn_hold where until_ms is not null and since_ms > $1 for update skip locked
+), moved as (
+    update inturn_hold set until_ms = $1 + until_ms - since_ms, since_ms = $1
+    where sequence_number = any(array(select sequence_number from found)) returning queue
+), locks as (
+    update inturn_session set until_ms = $1 + until_ms - since_ms, since_ms = $1
+    where until_ms is not null and since_ms > $1 returning queue
+)
+insert into inturn_touched (queue, due_ms) select queue, $1 from moved union select queue, $1 from locks;
+
+-- name: retire
+with old as (
+    select m.sequence_number, m.sent_ms from inturn_message m
+    where m.sequence_number >= $1 and m.sequence_number <= $2 order by m.sequence_number limit $3
+), outdated as (
+    select sequence_number from (
+        select sequence_number, max(sent_ms) over (order by sequence_number) as latest from old
+    ) o where latest <= $4
+), taken as (
+    select m.sequence_number from inturn_message m
+    where m.sequence_number = any(array(select sequence_number from outdated)) for update skip locked
+), removed as (
+    delete from inturn_message where sequence_number = any(array(select sequence_number from taken))
+    returning sequence_number, grp, done
+), unheld as (
+    delete from inturn_hold where sequence_number = any(array(select sequence_number from removed))
+), unlisted as (
+    delete from inturn_ready where sequence_number = any(array(select sequence_number from removed))
+)
+select sequence_number, grp, done from removed;
+
+-- name: acknowledge
+with held as materialized (
+    select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
+    cross join lateral (
+        select h.sequence_number, h.grp from inturn_hold h
+        where h.sequence_number = c.number and h.token = c.token and h.until_ms + 0 > $4 for update
+    ) h
+), unheld as (
+    delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
+), removed as (
+    delete from inturn_message where sequence_number = any(array(select sequence_number from held))
+), touched as (
+    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from held group by grp
+)
+select sequence_number from held;
+
+-- name: acknowledge_for_readers
+with held as materialized (
+    select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
+    cross join lateral (
+        select h.sequence_number, h.grp from inturn_hold h
+        where h.sequence_number = c.number and h.token = c.token and h.until_ms + 0 > $4 for update
+    ) h
+), unheld as (
+    delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
+), removed as (
+    delete from inturn_message
+    where sequence_number = any(array(select sequence_number from held where sequence_number <= $5))
+), kept as (
+    update inturn_message set done = 1
+    where sequence_number = any(array(select sequence_number from held where sequence_number > $5))
+), touched as (
+    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from held group by grp
+)
+select sequence_number from held;
+
+-- name: there
+select sequence_number from inturn_message where sequence_number = any($1::bigint[]) and done <> 1;
+
+-- name: sessions_of
+select 1 from inturn_hold h join inturn_session s on s.queue = h.queue and s.grp = h.grp and s.token = h.token
+where h.sequence_number = any($1::bigint[]) limit 1;
+
+-- name: lock_holds
+select 1 from unnest($1::bigint[], $2::bigint[]) c (number, token)
+cross join lateral (
+    select 1 from inturn_hold h
+    where h.sequence_number = c.number and (c.token is null or h.token = c.token) for update
+) h;
+
+-- name: settling
+select m.sequence_number, m.grp, m.done, m.origin,
+       h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+from inturn_message m
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+where m.sequence_number = any($1::bigint[]);
+
+-- name: earlier
+select c.sequence_number, array(
+    select e.sequence_number from inturn_message e
+    where e.queue = c.queue and e.grp = c.grp and e.done = 0 and e.sequence_number < c.sequence_number
+          and e.sequence_number >= (select floor from inturn_desk d where d.queue = c.queue)
+    order by e.sequence_number limit $2
+)
+from inturn_message c where c.sequence_number = any($1::bigint[]) and c.grp is not null;
+
+-- name: remove_messages
+delete from inturn_message where sequence_number = any($1::bigint[]);
+
+-- name: set_done
+update inturn_message set done = $2 where sequence_number = any($1::bigint[]);
+
+-- name: move
+with numbering as (
+    update inturn_numbering set last = last + $2 where queue = $1 returning last - $2 as before
+)
+insert into inturn_message
+    (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note)
+select n.before + c.place, $1, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, $3,
+       coalesce(m.origin, m.sequence_number), $4, c.note
+from numbering n, unnest($5::bigint[], $6::text[]) with ordinality c (number, note, place)
+cross join lateral (select * from inturn_message where sequence_number = c.number offset 0) m;
+
+-- name: move_back
+with moved as (
+    insert into inturn_message
+        (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms, came_from, note)
+    select m.origin, $1, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, $2, $3, c.note
+    from unnest($4::bigint[], $5::text[]) c (number, note)
+    cross join lateral (select * from inturn_message where sequence_number = c.number offset 0) m
+    on conflict (sequence_number) do update
+    set body = excluded.body, content = excluded.content, grp = excluded.grp, revision = excluded.revision,
+        dedup_id = excluded.dedup_id, attributes = excluded.attributes, sent_ms = excluded.sent_ms, origin = null,
+        came_from = excluded.came_from, note = excluded.note, done = 0
+    returning sequence_number, grp
+), touched as (
+    insert into inturn_touched (queue, grp, number) select $1, grp, case when grp is null then sequence_number end
+    from moved
+)
+update inturn_desk
+set gone = gone - (select count(*) from moved), floor = least(floor, (select min(sequence_number) from moved))
+where queue = $1;
+
+-- name: move_within
+update inturn_message
+set sent_ms = $1, came_from = $2, done = 0, note = ($4::text[])[array_position($3::bigint[], sequence_number)]
+where sequence_number = any($3::bigint[]);
+
+-- name: not_first
+delete from inturn_ready where sequence_number = any(array(
+    select (
+        select e.sequence_number from inturn_message e
+        where e.queue = $1 and e.grp = c.grp and e.done = 0 and e.sequence_number > c.number
+        order by e.sequence_number limit 1
+    ) from unnest($2::bigint[], $3::text[]) c (number, grp)
+));
+
+-- name: first_of_group
+select sequence_number from inturn_message
+where queue = $1 and grp = $2 and done = 0 and sequence_number >= $3 order by sequence_number limit 1;
+
+-- name: one_message
+select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+from inturn_message m
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+where m.sequence_number = $1 and m.done <> 1;
+
+-- name: group_holds
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_hold
+where queue = $1 and grp = $2 and not deferred;
+
+-- name: fetched_holds
+select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_hold
+where queue = $1 and grp = $2 and deferred and token is not null;
+
+-- name: keep_holds
+update inturn_hold set until_ms = $4, since_ms = $5
+where sequence_number = any(array(
+    select sequence_number from inturn_hold
+    where queue = $1 and grp = $2 and not deferred and token = $3 for update skip locked
+));
+
+-- name: keep_fetched
+update inturn_hold set until_ms = $4, since_ms = $5
+where sequence_number = any(array(
+    select sequence_number from inturn_hold
+    where queue = $1 and grp = $2 and deferred and token = $3 for update skip locked
+));
+
+-- name: end_leases
+select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred,
+       h.grp is null or h.deferred or not exists (
+           select from inturn_message e
+           where e.queue = $1 and e.grp = h.grp and e.done = 0
+                 and e.sequence_number >= $2 and e.sequence_number < h.sequence_number
+       )
+from inturn_hold h where h.sequence_number = any($3::bigint[]) for update of h skip locked;
+
+-- name: gate
+select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2;
+
+-- name: gate_to_renew
+select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2 for no key update;
+
+-- name: gate_to_share
+select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2 for key share;
+
+-- name: gate_to_take
+select token, until_ms, since_ms, note, parked_ms from inturn_session
+where queue = $1 and grp = $2 for update skip locked;
+
+-- name: set_gate
+insert into inturn_session (queue, grp, token, until_ms, since_ms, note, parked_ms) values ($1, $2, $3, $4, $5, $6, $7)
+on conflict (queue, grp) do update
+set token = excluded.token, until_ms = excluded.until_ms, since_ms = excluded.since_ms,
+    note = excluded.note, parked_ms = excluded.parked_ms;
+
+-- name: open_gate
+delete from inturn_session where queue = $1 and grp = $2;
+
+-- name: locks_over
+select grp, token, until_ms, since_ms, note, parked_ms from inturn_session
+where queue = $1 and until_ms <= $2 order by until_ms limit $3 for update skip locked;
+
+-- name: next_group
+select sequence_number, grp from inturn_ready
+where sequence_number >= greatest($2, (select ready_from from inturn_desk where queue = $1)) and sequence_number <= $3
+      and grp is not null
+order by sequence_number limit $4;
+
+-- name: session_messages
+select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
+       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+from inturn_message m
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number >= $3 and h.token is distinct from $4
+order by m.sequence_number limit $5;
+
+-- name: parked
+select grp, note, parked_ms from inturn_session
+where queue = $1 and note is not null order by parked_ms, grp limit $2;
+
+-- name: state
+select state from inturn_state where queue = $1 and grp = $2;
+
+-- name: set_state
+insert into inturn_state (queue, grp, state) values ($1, $2, $3)
+on conflict (queue, grp) do update set state = excluded.state;
+
+-- name: remove_state
+delete from inturn_state where queue = $1 and grp = $2;
+
+-- name: remove_sessions
+delete from inturn_session where queue = $1;
+
+-- name: remove_states
+delete from inturn_state where queue = $1;
+
+-- name: hidden
+select count(*) filter (where token is not null), count(*) filter (where token is null)
+from inturn_hold where queue = $1 and until_ms > $2;
+
+-- name: deferred
+select count(*) from inturn_message where queue = $1 and done = 2;
+
+-- name: read
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where sequence_number > $1 and sequence_number <= $2 order by sequence_number limit $3;
+
+-- name: read_pending
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where sequence_number > $1 and sequence_number <= $2 and done <> 1
+order by sequence_number limit $3;
+
+-- name: read_deferred
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where queue = $1 and sequence_number > $2 and done = 2 order by sequence_number limit $3;
+
+-- name: read_group
+(select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+ from inturn_message where queue = $1 and grp = $2 and sequence_number > $3 and done = 0
+ order by sequence_number limit $4)
+union all
+(select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+ from inturn_message where queue = $1 and grp = $2 and sequence_number > $3 and done = 2
+ order by sequence_number limit $4)
+order by sequence_number limit $4;
+
+-- name: read_group_deferred
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where queue = $1 and grp = $2 and sequence_number > $3 and done = 2
+order by sequence_number limit $4;
+
+-- name: groups
+select grp, count(*), min(sequence_number) from inturn_message
+where queue = $1 and done = 0 and grp is not null group by grp order by min(sequence_number) limit $2;
+
+-- name: group
+select count(*), min(sequence_number) from inturn_message where queue = $1 and grp = $2 and done = 0;
+
+-- name: ungrouped
+select sequence_number from inturn_message
+where queue = $1 and grp is null and done = 0 order by sequence_number limit $2;
+
+-- name: channel
+select 'inturn_' || ('inturn_meta'::regclass::oid)::text;
+
+-- name: channel_here
+select 'inturn_' || to_regclass('inturn_meta')::oid::text;
+
+-- name: notify
+select pg_notify($1, $2);

@@ -1,0 +1,183 @@
+"""What is sent, and what can be looked at, over PostgreSQL; and what else is in the database."""
+
+from collections.abc import Iterable, Sequence
+
+from inturn.core import dedup, limits, session
+from inturn.core.delivery import Hold
+from inturn.core.envelope import Depth, Draft, Entry, GroupView, QueueInfo, Sent, first_number
+from inturn.core.errors import InputError
+from inturn.core.idempotency import Answer, Request
+from inturn.store.base import PipelineStore, RunAgain
+from inturn.store.postgres.desk import entry_of, hold_of
+from inturn.store.postgres.sessions import Sessions
+
+
+class Queues(Sessions):
+    """All that can be done in a transaction, whoever has begun it."""
+
+    _forgotten_ms = 0
+
+    def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
+        """Make, change or remove a queue."""
+        _check_text("the queue's name", name)
+        self.catalog.save(name, info, purge=purge)
+
+    # --- sending ---
+
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+        """Put messages at the end of a queue."""
+        self.look_at_clock(now_ms)
+        if not drafts:
+            return []
+        settings = queue.settings
+        if settings.content_dedup or any(draft.dedup_id is not None for draft in drafts):
+            sent = self._send_known(queue, drafts, now_ms)
+        else:
+            before = self._add(queue, drafts, now_ms)
+            sent = [Sent(before + place, duplicate=False) for place in range(1, len(drafts) + 1)]
+        self._delay(queue, drafts, sent, now_ms)
+        return sent
+
+    def _add(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> int:
+        """Give numbers, and write; the number before the first."""
+        bodies, contents, groups, revisions, ids, _, attributes = map(list, zip(*drafts, strict=True))
+        data = [body.encode() if isinstance(body, str) else body for body in bodies]
+        for group, dedup_id in zip(groups, ids, strict=True):
+            _check_text("the group", group)
+            _check_text("the dedup_id", dedup_id)
+        self._news.add(queue.number)
+        values = (data, contents, groups, revisions, ids, attributes)
+        row = self._one("send", queue.number, len(drafts), now_ms, *values)
+        if row is None:
+            raise self._removed(queue)
+        return int(row[0])
+
+    def _removed(self, queue: QueueInfo) -> RunAgain:
+        self.catalog.forget()
+        return RunAgain(f"the queue {queue.name!r} was removed at the same time")
+
+    def _send_known(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+        """Put those at the end that are not an earlier message again."""
+        settings = queue.settings
+        keys = [dedup.known_by(draft, settings) for draft in drafts]
+        wanted = [key for key in keys if key is not None]
+        for scope, dedup_id in wanted:
+            _check_text("the group", scope)
+            _check_text("the dedup_id", dedup_id)
+        self._do("lock_numbering", queue.number)
+        rows = self._all("known", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
+        if not rows:
+            raise self._removed(queue)
+        last = int(rows[0][0])
+        known = {
+            wanted[place - 1]: dedup.Remembered(number, until_ms)
+            for _, place, number, until_ms in rows
+            if place is not None
+        }
+        new: dict[tuple[str, str], dedup.Remembered] = {}
+        sent, added = [], []
+        for draft, key in zip(drafts, keys, strict=True):
+            if key is not None:
+                first = known.get(key)
+                if first is not None and dedup.is_same(first, now_ms):
+                    sent.append(Sent(first.sequence_number, duplicate=True))
+                    continue
+                known[key] = new[key] = dedup.remembered(last + 1, settings, now_ms)
+            last += 1
+            sent.append(Sent(last, duplicate=False))
+            added.append(draft)
+        if new:
+            scopes, ids = [scope for scope, _ in new], [each for _, each in new]
+            numbers, until = [each.sequence_number for each in new.values()], [each.until_ms for each in new.values()]
+            self._do("remember", queue.number, scopes, ids, numbers, until)
+            self._forget(len(new), now_ms)
+        if added:
+            self._add(queue, added, now_ms)
+        return sent
+
+    def _forget(self, new: int, now_ms: int) -> None:
+        """Forget twice as many of what is too old as have come, so that the table shrinks again."""
+        outdated_ms = now_ms - limits.CLOCK_SLACK_MS
+        if outdated_ms < self._forgotten_ms:  # the clock went back
+            self._forgotten_ms = 0
+        self._do("forget", self._forgotten_ms, outdated_ms, 2 * new)
+
+    def _delay(self, queue: QueueInfo, drafts: Sequence[Draft], sent: Sequence[Sent], now_ms: int) -> None:
+        usual = queue.settings.delay_ms
+        delayed = [
+            (number, draft.group, now_ms + delay_ms)
+            for draft, (number, is_duplicate) in zip(drafts, sent, strict=True)
+            if not is_duplicate and (delay_ms := usual if draft.delay_ms is None else draft.delay_ms)
+        ]
+        if delayed:
+            self._do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
+            self._touch(queue, [(None, None, 0, min(until_ms for *_, until_ms in delayed))])
+
+    # --- looking ---
+
+    def read(
+        self,
+        queue: QueueInfo,
+        after: int,
+        limit: int,
+        *,
+        pending: bool = False,
+        deferred: bool = False,
+        group: str | None = None,
+    ) -> list[Entry]:
+        """The messages after a sequence number."""
+        if group is not None:
+            rows = self._all("read_group_deferred" if deferred else "read_group", queue.number, group, after, limit)
+        elif deferred:
+            rows = self._all("read_deferred", queue.number, after, limit)
+        else:
+            after = max(after, first_number(queue.number))
+            rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
+        return [entry_of(row) for row in rows]
+
+    def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
+        """How much is in a queue."""
+        hidden = self._do("hidden", queue.number, now_ms)
+        deferred = self._do("deferred", queue.number)
+        last, messages, _ = self.catalog.counts(queue)
+        (in_flight, delayed), (put_aside,) = hidden.rows[0], deferred.rows[0]
+        return Depth(messages, in_flight, delayed, last, put_aside)
+
+    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
+        """Groups with messages, those whose head is oldest first."""
+        wanted = list(names)
+        if wanted:
+            found = [(name, *self._one("group", queue.number, name)) for name in wanted]
+        else:
+            singles = self._all("ungrouped", queue.number, limit)
+            found = [*self._all("groups", queue.number, limit), *((None, 1, number) for (number,) in singles)]
+        found = sorted((row for row in found if row[1]), key=lambda row: row[2])
+        return [self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit]]
+
+    def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
+        row = self._one("one_message", head)
+        own = hold_of(row)
+        holds: list[Hold] = []
+        gate = session.OPEN
+        if group is not None:
+            holds = [Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
+            gate = self.gates.of(queue.number, group)
+        why, until_ms, token = session.why(gate, own, holds, now_ms)
+        return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0, gate.note)
+
+    # --- what else is in the database ---
+
+    @property
+    def pipelines(self) -> PipelineStore:
+        """The pipelines."""
+        raise NotImplementedError
+
+    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+        """Decide about an idempotency key."""
+        raise NotImplementedError
+
+
+def _check_text(what: str, text: str | None) -> None:
+    if text is not None and "\0" in text:
+        msg = f"{what} {text!r} has a NUL at {text.index(chr(0))}, which PostgreSQL keeps in no text; leave it out"
+        raise InputError(msg)

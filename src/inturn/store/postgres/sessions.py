@@ -1,0 +1,214 @@
+"""Sessions over PostgreSQL: it selects what core/session.py decides about, and gives out what is theirs only.
+
+A session begins and ends, and groups are parked and resumed, by who has the desk. What a session does meanwhile takes
+no desk, so it may be in a transaction that lasts: to write its state it keeps others from opening the gate, to renew
+its lock it changes the gate's row alone.
+"""
+
+from collections.abc import Sequence
+
+from inturn.core import delivery, limits, session
+from inturn.core.delivery import Hold, Verdict
+from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want, first_number
+from inturn.core.session import Answer, Gate, Request, Verb
+from inturn.store.postgres.deliveries import Deliveries, Taken, _hides, _seen
+from inturn.store.postgres.desk import Desk, Move, entry_of, hold_of
+
+_WITHOUT_DESK = {
+    Verb.LOOK: "gate",
+    Verb.GET_STATE: "gate",
+    Verb.SET_STATE: "gate_to_share",
+    Verb.RENEW: "gate_to_renew",
+}
+
+
+class Sessions(Deliveries):
+    """Deliveries, to sessions too."""
+
+    def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
+        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        self.look_at_clock(now_ms)
+        if request.verb in _WITHOUT_DESK:
+            return self._go_on(queue, group or "", request, now_ms)
+        answer = Answer(Verdict.HELD)
+        if group is None and request.verb is Verb.LOCK and self._is_idle(queue, now_ms):
+            return answer
+        desk = self._open(queue, now_ms)
+        if group is None and request.verb is Verb.LOCK:
+            group = self._next_group(queue, desk)
+        elif group is None:
+            group = ""
+        if group is not None:
+            answer = self._decide(queue, desk, group, request, now_ms)
+        if answer.verdict is not Verdict.DONE:
+            self._see_ahead(queue, desk, now_ms)
+        self._keep(queue, desk)
+        return answer
+
+    def _go_on(self, queue: QueueInfo, group: str, request: Request, now_ms: int) -> Answer:
+        """What a session does that has its lock."""
+        verb, number = request.verb, queue.number
+        before = self.gates.of(number, group, _WITHOUT_DESK[verb])
+        verdict, gate = session.decide(before, request, now_ms, is_held=False, token=0)
+        if verdict is not Verdict.DONE:
+            return Answer(verdict, group, before)
+        if verb is Verb.SET_STATE:
+            self.gates.set_state(number, group, request.state)
+        elif verb is Verb.RENEW:
+            self.gates.renew(number, group, gate)
+            self._touch(queue, [(None, None, 0, gate.until_ms)])
+        return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
+
+    def _decide(self, queue: QueueInfo, desk: Desk, group: str, request: Request, now_ms: int) -> Answer:
+        """What who has the desk does."""
+        verb, number = request.verb, queue.number
+        before = self.gates.to_take(number, group)
+        if before is None:
+            return Answer(Verdict.HELD, group)
+        is_held = verb in {Verb.LOCK, Verb.PARK} and self._is_held(queue, group)
+        verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=desk.tokens + 1)
+        if verdict is not Verdict.DONE:
+            return Answer(verdict, group, before)
+        if verb is Verb.LOCK:
+            desk.tokens += 1
+        if gate.until_ms is not None:
+            desk.is_due(gate.until_ms)
+        if gate != before:
+            self.gates.save(number, group, gate)
+        if verb in {Verb.CLOSE, Verb.PARK} and request.token is not None:
+            self._end(queue, desk, group, request.token)
+        if session.is_closed(gate) != session.is_closed(before):
+            head = self._one("first_of_group", number, group, desk.floor)
+            if head:
+                self._do("not_ready", [head[0]])
+            desk.groups.add(group)
+            self._refresh(queue, desk)
+            self._news.add(number)
+        return Answer(verdict, group, gate)
+
+    def _next_group(self, queue: QueueInfo, desk: Desk) -> str | None:
+        """The oldest group that is free; one is passed by only if a part of it is leased, and that was extended."""
+        end = first_number(queue.number + 1)
+        after, count = 0, 1
+        if desk.ran_out:
+            self._list(queue, desk)
+        while True:
+            rows = self._all("next_group", queue.number, after, end, count)
+            for number, group in rows:
+                after = number + 1
+                if not self._is_held(queue, group):
+                    return str(group)
+            if not rows:
+                if desk.ran_out:
+                    return None
+                self._list(queue, desk)
+            count = limits.HEADS_AT_ONCE
+
+    def _list(self, queue: QueueInfo, desk: Desk) -> None:
+        end = first_number(queue.number + 1)
+        row = self._one("list", queue.number, end, limits.LIST_AT_ONCE, desk.floor)
+        desk.listed, listed = row or (desk.listed, 0)
+        desk.ran_out = listed < limits.LIST_AT_ONCE
+
+    def _is_held(self, queue: QueueInfo, group: str) -> bool:
+        """Whether somebody has a message of it; a lease that is over, and was not given back, is being settled."""
+        return any(hold.token is not None and hold.until_ms is not None for _, hold in self._leases(queue, group))
+
+    def _leases(self, queue: QueueInfo, group: str) -> list[tuple[int, Hold]]:
+        fetched = self._do("fetched_holds", queue.number, group)
+        rows = self._all("group_holds", queue.number, group)
+        return [(number, Hold._make(hold)) for number, *hold in (*rows, *fetched.rows)]
+
+    def _end(self, queue: QueueInfo, desk: Desk, group: str, token: int) -> None:
+        """Give back what was received under a lock."""
+        numbers = [number for number, hold in self._leases(queue, group) if hold.token == token]
+        if numbers:
+            self._give_back(queue, desk, self._all("end_leases", queue.number, desk.floor, numbers))
+            self._refresh(queue, desk)
+
+    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
+        """Groups that are parked, those first that were parked first."""
+        return [ParkedGroup._make(row) for row in self._all("parked", queue.number, limit)]
+
+    # --- receiving ---
+
+    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages."""
+        if all(want.token is None and want.number is None for want in wants):  # as nearly always
+            return super().receive(queue, wants, now_ms)
+        return [self._receive_one(queue, want, now_ms) for want in wants]
+
+    def _receive_one(self, queue: QueueInfo, want: Want, now_ms: int) -> list[Delivery]:
+        if want.token is None and want.number is None:
+            return super().receive(queue, [want], now_ms)[0]
+        self.look_at_clock(now_ms)
+        desk = self._open(queue, now_ms)
+        if want.number is not None:
+            given = self._fetch(queue, desk, want, want.number, now_ms)
+        else:
+            gate = self.gates.of(queue.number, want.group or "")
+            taken: Taken = []
+            if session.is_of(gate, want.token, now_ms):
+                taken = self._take_within(queue, desk, want, gate, now_ms)
+            given = self._give(queue, desk, taken, want, gate, now_ms)
+        if not given:
+            self._see_ahead(queue, desk, now_ms)
+        self._keep(queue, desk)
+        return given
+
+    def _take_within(self, queue: QueueInfo, desk: Desk, want: Want, gate: Gate, now_ms: int) -> Taken:
+        """What a session can receive next: it is not in its own way."""
+        to = self.queues.get(queue.settings.dead_letter or "")
+        most = queue.settings.max_receives
+        while rows := self._all("session_messages", queue.number, want.group, desk.floor, gate.token, want.limit):
+            entry, hold = entry_of(rows[0]), hold_of(rows[0])
+            if to is None or not delivery.is_exhausted(hold, most) or _hides(hold):
+                found = [(entry_of(row), hold_of(row)) for row in rows]
+                holds = [_seen(each, now_ms) for _, each in found]
+                return found[: delivery.takes(holds, want.limit, now_ms)]
+            if not self._may_move(to):
+                return []
+            move = Move(entry.sequence_number, entry.group, entry.origin, delivery.exhausted(most))
+            self._move(queue, [move], to, now_ms)
+        return []
+
+    def _fetch(self, queue: QueueInfo, desk: Desk, want: Want, number: int, now_ms: int) -> list[Delivery]:
+        """A deferred message, if nobody has it."""
+        row = self._one("one_message", number) if queue.has_given(number) else None
+        hold = hold_of(row) if row else None
+        if row is None or not delivery.is_deferred(hold) or _hides(hold):
+            return []
+        entry = entry_of(row)
+        gate = session.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
+        if not session.may_fetch(gate, want.token, now_ms):
+            return []
+        to = self.queues.get(queue.settings.dead_letter or "")
+        most = queue.settings.max_receives
+        if to is not None and delivery.is_exhausted(hold, most):
+            if not self._may_move(to):
+                return []
+            move = Move(entry.sequence_number, entry.group, entry.origin, delivery.exhausted(most))
+            self._move(queue, [move], to, now_ms)
+            return []
+        return self._give(queue, desk, [(entry, hold)], want, gate, now_ms)
+
+    def _give(self, queue: QueueInfo, desk: Desk, taken: Taken, want: Want, gate: Gate, now_ms: int) -> list[Delivery]:
+        """Lease messages; those of a session until its lock is over."""
+        if not taken:
+            return []
+        token = want.token
+        if token is None:
+            desk.tokens += 1
+            token = desk.tokens
+        given, holds = [], []
+        ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        for entry, before in taken:
+            hold = delivery.leased(before, token, ms, now_ms)
+            if want.token is not None:
+                hold = session.within(gate, hold)
+            until_ms = hold.until_ms or 0
+            desk.is_due(until_ms)
+            holds.append((entry.sequence_number, entry.group, hold))
+            given.append(Delivery(entry, token, until_ms, hold.attempts, hold.first_ms))
+        self._set_holds(queue, holds)
+        return given

@@ -1,0 +1,180 @@
+"""What becomes of messages that somebody was given: acknowledged, extended, given back, moved, deferred, cancelled.
+
+Who settles what it was given locks no more than the holds of these messages, so its transaction may last. An operator,
+who changes what nobody has, has the desk.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inturn.core import delivery, session
+from inturn.core.delivery import Act, Change, Hold, Verdict
+from inturn.core.envelope import QueueInfo
+from inturn.store.postgres.desk import Desks, Move
+
+
+@dataclass
+class _Message:
+    """A message that is settled.
+
+    Attributes:
+        group: its group.
+        origin: where it was sent at first, if it was moved.
+        hold: what is known of it, after the changes so far.
+        before: the numbers of earlier messages in its group.
+        is_changed: whether there is another hold.
+    """
+
+    group: str | None
+    origin: int | None
+    hold: Hold | None
+    before: Sequence[int] = ()
+    is_changed: bool = False
+
+
+@dataclass
+class _Work:
+    """Changes that are being made; nothing is written until all are known."""
+
+    messages: dict[int, _Message]
+    notes: dict[tuple[str | None, int | None], tuple[int, int | None]]
+    left: list[int]
+    removed: list[int]
+    deferred: list[int]
+    moves: dict[str, list[Move]]
+    out: set[int]  # what is not before others in its group any more
+    free: list[int]  # what nobody had, and so may be listed
+
+    def note(self, number: int, message: _Message, gone: int, due_ms: int | None = None) -> None:
+        """The group, or the message, is to be looked at again."""
+        key = (message.group, None) if message.group is not None or gone else (None, number)
+        before, due = self.notes.get(key, (0, None))
+        soonest = min((each for each in (due, due_ms) if each is not None), default=None)
+        self.notes[key] = (before + gone, soonest)
+
+
+class Settling(Desks):
+    """Settles messages."""
+
+    def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+        """Acknowledge, extend, give back, move, defer or cancel messages."""
+        self.look_at_clock(now_ms)
+        if not changes:
+            return []
+        numbers = [change.sequence_number for change in changes]
+        is_plain = all(change.act is Act.ACK and change.token is not None for change in changes)
+        is_here = queue.has_given(min(numbers)) and queue.has_given(max(numbers))
+        if is_plain and is_here and len(set(numbers)) == len(numbers):
+            return self._acknowledge(queue, changes, now_ms)
+        return self._settle_each(queue, changes, now_ms)
+
+    def _acknowledge(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+        """All that is mostly done, in one statement."""
+        numbers = [change.sequence_number for change in changes]
+        tokens = [change.token for change in changes]
+        if queue.readers:
+            rows = self._all("acknowledge_for_readers", queue.number, numbers, tokens, now_ms, queue.read_to)
+        else:
+            rows = self._all("acknowledge", queue.number, numbers, tokens, now_ms)
+        if rows:
+            self._news.add(queue.number)
+        if len(rows) == len(numbers):
+            return [Verdict.DONE] * len(numbers)
+        done = {row[0] for row in rows}
+        there = {row[0] for row in self._all("there", [number for number in numbers if number not in done])}
+        missed = {number: Verdict.EXPIRED if number in there else Verdict.GONE for number in numbers}
+        return [Verdict.DONE if number in done else missed[number] for number in numbers]
+
+    def _settle_each(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+        """Different things at once; each sees those before it."""
+        work = self._load(queue, changes)
+        verdicts = []
+        for change in changes:
+            message = work.messages.get(change.sequence_number)
+            if message is None or not queue.has_given(change.sequence_number):
+                verdicts.append(Verdict.GONE)
+                continue
+            verdict = delivery.verdict(message.hold, change, now_ms)
+            if verdict is Verdict.DONE:
+                if change.token is None:
+                    work.free.append(change.sequence_number)
+                self._change(queue, work, change, message, now_ms)
+            verdicts.append(verdict)
+        self._write(queue, work, now_ms)
+        return verdicts
+
+    def _load(self, queue: QueueInfo, changes: Sequence[Change]) -> _Work:
+        numbers = [change.sequence_number for change in changes]
+        if any(change.token is None for change in changes):
+            self._lock(queue)
+        self._do("lock_holds", numbers, [change.token for change in changes])
+        nacks = [change.sequence_number for change in changes if change.act is Act.NACK]
+        earlier = self._do("earlier", nacks, len(changes)) if nacks else None
+        messages = {
+            number: _Message(group, origin, None if hold[2] is None else Hold._make(hold))
+            for number, group, done, origin, *hold in self._all("settling", numbers)
+            if done != 1
+        }
+        for number, before in earlier.rows if earlier else ():
+            if number in messages:
+                messages[number].before = before
+        return _Work(messages, {}, [], [], [], {}, set(), [])
+
+    def _change(self, queue: QueueInfo, work: _Work, change: Change, message: _Message, now_ms: int) -> None:
+        number, hold = change.sequence_number, message.hold
+        if change.act is Act.EXTEND:
+            if not self._extends_lock(queue, work, change, message, now_ms):
+                message.hold, message.is_changed = delivery.extended(hold, change.ms, now_ms), True
+            work.note(number, message, 0, now_ms + change.ms)
+            return
+        if change.act is Act.NACK:
+            hold = hold or Hold(None)
+            is_head = message.group is None or hold.deferred or work.out.issuperset(message.before)
+            left = delivery.given_back(hold, is_head=is_head, delay_ms=change.ms, now_ms=now_ms)
+            message.hold, message.is_changed = left, True
+            work.note(number, message, 0, left and left.until_ms)
+            return
+        work.out.add(number)
+        if change.act is Act.DEFER:
+            message.hold, message.is_changed = delivery.deferred(hold), True
+            work.deferred.append(number)
+            work.note(number, message, 0)
+            return
+        del work.messages[number]
+        if change.act is Act.MOVE and change.to is not None:
+            move = Move(number, message.group, message.origin, change.note)
+            work.moves.setdefault(change.to, []).append(move)
+            return
+        (work.removed if change.act is Act.CANCEL else work.left).append(number)
+        work.note(number, message, 1)
+
+    def _extends_lock(self, queue: QueueInfo, work: _Work, change: Change, message: _Message, now_ms: int) -> bool:
+        """Extend the lock of the session that a message was received in, if it was."""
+        group = message.group
+        if group is None or change.token is None:
+            return False
+        gate = self.gates.of(queue.number, group, "gate_to_renew")
+        if not session.is_of(gate, change.token, now_ms):
+            return False
+        gate = session.renewed(gate, change.ms, now_ms)
+        self.gates.renew(queue.number, group, gate)
+        for each in work.messages.values():
+            if each.hold is not None and each.hold.token == gate.token and each.group == group:
+                each.hold = session.within(gate, each.hold)
+        return True
+
+    def _write(self, queue: QueueInfo, work: _Work, now_ms: int) -> None:
+        changed = [(number, each.group, each.hold) for number, each in work.messages.items() if each.is_changed]
+        self._set_holds(queue, changed)
+        if work.deferred:
+            self._do("set_done", work.deferred, 2)
+        if work.left or work.removed:
+            self._do("remove_holds", [*work.left, *work.removed])
+            self._leave(queue, work.left)
+        if work.removed:
+            self._do("remove_messages", work.removed)
+        for name in sorted(work.moves):
+            self._move(queue, work.moves[name], self.queues[name], now_ms)
+        self._touch(queue, [(*key, *value) for key, value in work.notes.items()])
+        if work.free:
+            self._do("not_ready", work.free)

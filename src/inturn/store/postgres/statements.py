@@ -1,0 +1,238 @@
+"""The statements of the .sql files here, run by their names.
+
+What is done and not asked for its result waits until something is asked, or until the end, and goes to the server
+together with that: each journey to the server costs more than most statements.
+"""
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import waiting
+from psycopg.adapt import AdaptersMap, PyFormat
+from psycopg.generators import fetch_many
+from psycopg.pq import ExecStatus, Format
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import StrBinaryDumper
+from psycopg.waiting import Ready, Wait
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
+
+_HERE: Final = files("inturn.store.postgres")
+
+
+def queries() -> dict[str, str]:
+    """The statements of all .sql files here by their names; parameters are ``$1``, ``$2`` and so on."""
+    found = {}
+    for each in sorted(_HERE.iterdir(), key=lambda file: file.name):
+        if each.name.endswith(".sql"):
+            parts = re.split(r"^-- name: (\w+)\n", each.read_text(), flags=re.MULTILINE)
+            for name, text in zip(parts[1::2], parts[2::2], strict=True):
+                if name in found:
+                    msg = f"two statements are called {name!r}; one is in {each.name}"
+                    raise ValueError(msg)
+                found[name] = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
+    return found
+
+
+_SQL: Final = queries()
+_Key = tuple[str, tuple[int, ...]]
+"""A prepared statement: its text, and the types of its parameters."""
+_INTERRUPTED_S: Final = 0.1
+"""After how long a wait sees that it is interrupted."""
+_AUTO: Final = PyFormat.AUTO
+_EITHER: Final = Wait.RW
+_BINARY: Final = Format.BINARY
+_ROWS: Final = ExecStatus.TUPLES_OK
+_REFUSED: Final = ExecStatus.FATAL_ERROR
+_SYNCED: Final = ExecStatus.PIPELINE_SYNC
+
+
+class Later:
+    """A statement that waits.
+
+    Attributes:
+        sql: its text.
+        values: its parameters.
+        rows: of its result, once it was done.
+        is_done: whether it was.
+    """
+
+    __slots__ = ("is_done", "rows", "sql", "values")
+
+    def __init__(self, sql: str, values: Sequence[Any]) -> None:
+        self.sql = sql
+        self.values = values
+        self.rows: list[Any] = []
+        self.is_done = False
+
+
+class _Ours:
+    """How values are written: a type for each, whatever the value, so that the same plan fits; and text as UTF-8."""
+
+    connection = None
+    adapters = AdaptersMap(psycopg.adapters)
+
+
+_Ours.adapters.register_dumper(int, Int8BinaryDumper)
+_Ours.adapters.register_dumper(str, StrBinaryDumper)
+
+
+class Wire:
+    """Runs named statements over one connection, which may be replaced by another when it was lost.
+
+    It speaks to libpq by itself, since a cursor of psycopg costs twice as much processor time as that.
+
+    Args:
+        connection: to the server.
+        prepares: whether statements are prepared, as is worth while if the connection is nobody else's.
+    """
+
+    def __init__(self, pg: "PGconn", *, prepares: bool = True) -> None:
+        self._waiting: list[Later] = []
+        self._prepares = prepares
+        self.use(pg)
+
+    def use(self, pg: "PGconn") -> None:
+        """From now on it is this one; what was waiting for the old one is forgotten."""
+        self.pg = pg
+        self._adapt = psycopg.adapt.Transformer(_Ours())
+        self._prepared: dict[_Key, bytes] = {}
+        self._names = 0
+        self._waiting.clear()
+
+    def all(self, name: str, *values: Any) -> list[Any]:
+        """The rows of a statement's result."""
+        return self._ask(Later(_SQL[name], values))
+
+    def one(self, name: str, *values: Any) -> Any:
+        """The first row of a statement's result; None if it has none."""
+        rows = self._ask(Later(_SQL[name], values))
+        return rows[0] if rows else None
+
+    def do(self, name: str, *values: Any) -> Later:
+        """Do something before the next statement that is asked for its result; what goes wrong is told then."""
+        later = Later(_SQL[name], values)
+        self._waiting.append(later)
+        return later
+
+    def do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        """The same once for each row of values; for few, since one statement that takes arrays is much cheaper."""
+        self._waiting += [Later(_SQL[name], row) for row in rows]
+
+    def say(self, sql: str) -> Later:
+        """Have something done that has no name, such as ``begin``, before what is asked next."""
+        later = Later(sql, ())
+        self._waiting.append(later)
+        return later
+
+    def flush(self) -> None:
+        """Do what is waiting."""
+        if self._waiting:
+            self._ask(self._waiting.pop())
+
+    def forget(self) -> None:
+        """Do nothing of what is waiting."""
+        self._waiting.clear()
+
+    def _ask(self, last: Later) -> list[Any]:
+        """Do what is waiting, and this.
+
+        Raises:
+            psycopg.Error: what the server has to say to the first that it cannot do; or if the connection is lost.
+        """
+        together, self._waiting = [*self._waiting, last], []
+        encoded = [self._encode(each) for each in together]
+        answered: list[Later | _Key] = []  # what each result is of; a key: of a preparation
+        self.pg.enter_pipeline_mode()
+        try:
+            for later, values in zip(together, encoded, strict=True):
+                self._send(later, *values, answered)
+            self.pg.pipeline_sync()
+            results = waiting.wait(_exchange(self.pg), self.pg.socket, _INTERRUPTED_S)
+            self.pg.exit_pipeline_mode()
+        except BaseException:
+            self.pg.finish()  # nobody knows what is still to come over it
+            raise
+        refused = None
+        for each, result in zip(answered, results, strict=False):
+            if result.status == _REFUSED:
+                refused = result
+            if refused is not None:  # all behind it was passed over
+                if isinstance(each, tuple):
+                    del self._prepared[each]
+            elif isinstance(each, Later):
+                each.is_done = True
+                if result.status == _ROWS:
+                    self._adapt.set_pgresult(result)
+                    each.rows = self._adapt.load_rows(0, result.ntuples, tuple)
+        if refused is not None:
+            raise psycopg.errors.error_from_result(refused, encoding="utf-8")
+        return last.rows
+
+    def _encode(self, each: Later) -> tuple[Sequence[Any], tuple[int, ...], Sequence[Any]]:
+        """The parameters of a statement as they are sent, their types and formats."""
+        if not each.values:
+            return (), (), ()
+        data = self._adapt.dump_sequence(each.values, [_AUTO] * len(each.values))
+        return data, self._adapt.types or (), self._adapt.formats or ()
+
+    def _send(
+        self,
+        each: Later,
+        data: Sequence[Any],
+        types: tuple[int, ...],
+        formats: Sequence[Any],
+        answered: list[Later | _Key],
+    ) -> None:
+        sql = each.sql.encode()
+        if self._prepares:
+            key = each.sql, types
+            name = self._prepared.get(key)
+            if name is None:
+                self._names += 1
+                name = self._prepared[key] = b"inturn_%d" % self._names
+                self.pg.send_prepare(name, sql, types)
+                answered.append(key)
+            self.pg.send_query_prepared(name, data, formats, _BINARY)
+        else:
+            self.pg.send_query_params(sql, data, types, formats, _BINARY)
+        answered.append(each)
+
+
+def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":
+    """See that all is on its way, and take the result of each statement, up to the last, which is a sync."""
+    while pg.flush():
+        if (yield _EITHER) & Ready.R:  # the server may not read on before its answers are taken
+            pg.consume_input()
+    results: list[PGresult] = []
+    while not results or results[-1].status != _SYNCED:
+        results += yield from fetch_many(pg)
+    return results
+
+
+class Statements:
+    """Runs statements over a wire.
+
+    Args:
+        wire: to the database.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire: Final = wire
+
+    def _one(self, name: str, *values: Any) -> Any:
+        return self.wire.one(name, *values)
+
+    def _all(self, name: str, *values: Any) -> list[Any]:
+        return self.wire.all(name, *values)
+
+    def _do(self, name: str, *values: Any) -> Later:
+        return self.wire.do(name, *values)
+
+    def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        self.wire.do_each(name, rows)

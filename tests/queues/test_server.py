@@ -1,0 +1,389 @@
+"""The PostgreSQL server: what is wrong with it is told in words, nothing is lost, no query looks through a table."""
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+import pytest
+
+import inturn
+from inturn.core import limits
+from inturn.core.errors import InputError, StoreError, StoreMismatch
+from inturn.database import Database, wall_clock_ms
+from inturn.queue import QueueSettings, draft
+from inturn.store.postgres import statements
+from inturn.store.postgres.connection import connect
+
+
+@pytest.fixture
+def db(postgres_url: str) -> Iterator[Database]:
+    with inturn.open(postgres_url) as db:
+        yield db
+
+
+@pytest.fixture
+def beside(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+def cut(db: Database, beside: psycopg.Connection[Any]) -> None:
+    """The server ends the connection, as one does that is started again."""
+    pid = db.store._connection.pgconn.backend_pid  # type: ignore[attr-defined]
+    beside.execute("select pg_terminate_backend(%s, 10000)", (pid,))
+
+
+# --- connecting ---
+
+
+def test_a_server_that_is_not_there(tmp_path: Any) -> None:
+    with pytest.raises(StoreError, match="No such file or directory"):
+        inturn.open(f"postgresql://user:secret@/shop?host={tmp_path}")
+    with pytest.raises(StoreError) as raised:
+        inturn.open(f"postgresql://user:secret@localhost/shop?host={tmp_path}&password=secret")
+    assert "secret" not in str(raised.value)
+
+
+def test_nothing_is_made_where_nothing_is_to_be_made(postgres_url: str, beside: psycopg.Connection[Any]) -> None:
+    with pytest.raises(StoreError, match="a database without queues; make one first"):
+        inturn.open(postgres_url, create=False)
+    assert beside.execute("select to_regclass('inturn_meta')").fetchone() == (None,)
+    inturn.open(postgres_url).close()
+    with inturn.open(postgres_url, create=False) as db:
+        assert db.queues() == []
+
+
+def test_those_who_make_it_at_the_same_time_wait_for_each_other(postgres_url: str) -> None:
+    gate, made = threading.Barrier(4), []
+
+    def make() -> None:
+        gate.wait()
+        with inturn.open(postgres_url) as db:
+            made.append(db.queue("q").depth().messages)
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [0] * 4
+
+
+def test_tables_of_a_newer_version_are_left_alone(postgres_url: str, beside: psycopg.Connection[Any]) -> None:
+    inturn.open(postgres_url).close()
+    beside.execute("update inturn_meta set value = 99 where name = 'version'")
+    with pytest.raises(StoreMismatch, match="written by a newer inturn: its format is 99"):
+        inturn.open(postgres_url)
+
+
+def test_a_schema_that_is_not_there(postgres_url: str) -> None:
+    with pytest.raises(StoreError, match="search_path of the connection names no schema that is there"):
+        inturn.open(re.sub("search_path%3D.*", "search_path%3Dnowhere", postgres_url))
+
+
+def test_schemas_do_not_see_each_other(postgres_schemas: Any) -> None:
+    with inturn.open(postgres_schemas.new()) as one, inturn.open(postgres_schemas.new()) as other:
+        one.queue("q").send("x")
+        assert other.queues() == []
+
+
+# --- connections that are lost ---
+
+
+def test_a_connection_that_is_lost_while_nothing_is_done_is_made_again(
+    db: Database, beside: psycopg.Connection[Any]
+) -> None:
+    queue = db.queue("q")
+    queue.send("a")
+    cut(db, beside)
+    queue.send("b")
+    assert [each.body for each in queue.receive(10)] == ["a", "b"]
+
+
+def test_a_transaction_that_is_cut_is_not_kept_and_who_did_it_is_told(
+    db: Database, beside: psycopg.Connection[Any]
+) -> None:
+    queue = db.queue("q")
+    with pytest.raises(StoreError), db.transaction() as tx:  # noqa: PT012 - the block is what is tested
+        queue.send("never", tx=tx)
+        tx.execute("select 1")
+        cut(db, beside)
+    assert queue.depth().messages == 0
+    queue.send("a")
+    assert [each.body for each in queue.receive(10)] == ["a"]
+
+
+def test_a_commit_that_is_cut_is_said_to_be_unknown(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = db.queue("q")
+    wire = db.store.wire  # type: ignore[attr-defined]
+    exchange = statements._exchange
+
+    def lose(pg: Any) -> Any:
+        """The server has done it, and its answer is lost."""
+        is_commit = wire.is_committing
+        result = yield from exchange(pg)
+        if is_commit:
+            monkeypatch.setattr(statements, "_exchange", exchange)
+            pg.finish()
+            msg = "server closed the connection unexpectedly"
+            raise psycopg.OperationalError(msg)
+        return result
+
+    monkeypatch.setattr(statements, "_exchange", lose)
+    say = wire.say
+    wire.is_committing = False
+
+    def saying(sql: str) -> Any:
+        wire.is_committing = sql == "commit"
+        return say(sql)
+
+    monkeypatch.setattr(wire, "say", saying)
+    with pytest.raises(StoreError, match="nobody knows whether it was done"):
+        queue.send("a", dedup_id="1")
+    monkeypatch.undo()
+    assert queue.send("a", dedup_id="1").duplicate
+    assert queue.depth().messages == 1
+
+
+def test_who_hangs_with_a_lock_does_not_hold_up_others_for_ever(
+    db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(inturn.store.postgres.connection._SETTINGS, "idle_in_transaction_session_timeout", "300ms")
+    queue = db.queue("q")
+    with inturn.open(postgres_url) as hanging:
+        mine = hanging.queue("q")
+        with pytest.raises(StoreError), hanging.transaction() as tx:  # noqa: PT012 - the block is what is tested
+            mine.send("never", tx=tx)
+            queue.send("a")  # waits until the server has ended the other
+            time.sleep(0.01)
+        mine.send("b")
+    assert [each.body for each in queue.receive(10)] == ["a", "b"]
+
+
+def test_transactions_that_lock_each_other_out_are_run_again(postgres_url: str) -> None:
+    """One sends into two queues in one order, the other in the other, each waiting for the other's lock."""
+    gate = threading.Barrier(2)
+    with inturn.open(postgres_url) as one, inturn.open(postgres_url) as other:
+        one.queue("a")
+        one.queue("b")
+        tries: list[str] = []
+
+        def send(db: Database, *names: str) -> None:
+            def both(store: Any, now_ms: int) -> None:
+                tries.append(names[0])
+                is_first_time = len(tries) <= 2
+                store.send(store.queues[names[0]], [draft("x")], now_ms)
+                if is_first_time:
+                    gate.wait(30)
+                store.send(store.queues[names[1]], [draft("x")], now_ms)
+
+            db.writer.run(inturn.store.commands.Ask("", both))
+
+        threads = [threading.Thread(target=send, args=[db, *names]) for db, names in ((one, "ab"), (other, "ba"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(tries) >= 3
+        assert [one.queue(name).depth().messages for name in "ab"] == [2, 2]
+
+
+def test_a_statement_that_fails_spoils_no_later_one(db: Database) -> None:
+    """What the server passes over behind it, in one journey, it has not prepared either."""
+    queue = db.queue("q", QueueSettings(visibility_timeout_s=0))
+    with db.transaction() as tx:
+        tx.execute("alter table inturn_desk add constraint few check (tokens < 3)")
+    for body in "abc":
+        queue.send(body, group=body)
+    queue.receive()
+    queue.receive()
+    with pytest.raises(psycopg.errors.CheckViolation):
+        queue.receive()
+    with db.transaction() as tx:
+        tx.execute("alter table inturn_desk drop constraint few")
+    for number in range(3):
+        queue.send(number)
+    assert len(queue.receive(10)) == 6
+
+
+def test_a_dead_letter_queue_that_somebody_is_sending_to_stops_nobody(db: Database, postgres_url: str) -> None:
+    dead = db.queue("dead")
+    queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=1, visibility_timeout_s=60))
+    queue.send_many([draft(body, group=body[0]) for body in ("a1", "a2", "b1")])
+    (tried,) = queue.receive()
+    tried.nack()
+    with psycopg.connect(postgres_url) as connection:
+        dead.send("x", tx=connection)
+        assert [each.body for each in queue.receive(10)] == ["b1"]
+        assert queue.receive(10, group="a") == []
+        connection.commit()
+    assert [each.body for each in queue.receive(10)] == ["a2"]
+    assert [each.body for each in dead.receive(10)] == ["x", "a1"]
+
+
+def test_a_wait_for_a_lock_takes_no_processor(db: Database, postgres_url: str) -> None:
+    queue = db.queue("q")
+    with psycopg.connect(postgres_url) as connection:
+        queue.send("first", tx=connection)
+        used: list[float] = []
+
+        def wait() -> None:
+            before = time.thread_time()
+            queue.send("second")
+            used.append(time.thread_time() - before)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.6)
+        connection.commit()
+        waiting.join()
+    assert used[0] < 0.3
+
+
+@pytest.mark.parametrize("group", [None, "a"])
+def test_who_waits_is_told_at_once_what_others_have_sent(
+    db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch, group: str | None
+) -> None:
+    """It does not ask by itself before its wait is over; neither when it is told, nor when a lease is given back."""
+    monkeypatch.setattr(limits, "POLL_S", 1000)
+    monkeypatch.setattr(limits, "LISTEN_POLL_S", 1000)
+    queue = db.queue("q")
+    with inturn.open(postgres_url) as other, ThreadPoolExecutor(1) as threads:
+        theirs = other.queue("q")
+        for number in range(5):
+            waiting = threads.submit(queue.receive, wait_s=30, group=group)
+            time.sleep(0.02 * number)
+            theirs.send(number, group="a")
+            (message,) = waiting.result()
+            assert message.body == number
+            waiting = threads.submit(queue.receive, wait_s=30, group=group)
+            theirs.nack([message])
+            (message,) = waiting.result()
+            message.ack()
+
+
+def test_who_listens_goes_on_when_its_connection_was_lost(
+    db: Database, postgres_url: str, beside: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LISTEN_POLL_S", 1000)
+    queue = db.queue("q")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.receive, wait_s=30)
+        listening = f'listen "{db.store._channel}"'  # type: ignore[attr-defined]
+        find = "select pid from pg_stat_activity where query = %s"
+        while not (pids := beside.execute(find, (listening,)).fetchall()):
+            time.sleep(0.01)
+        beside.execute("select pg_terminate_backend(%s, 10000)", pids[0])
+        with inturn.open(postgres_url) as other:
+            other.queue("q").send("x")
+        assert [each.body for each in waiting.result()] == ["x"]
+
+
+def test_who_waits_for_a_slow_transaction_holds_up_nobody_else(db: Database, postgres_url: str) -> None:
+    """In one process, with one connection for all that it does."""
+    queue, other = db.queue("q"), db.queue("other")
+    queue.send("there", group="b")
+    with psycopg.connect(postgres_url) as connection, ThreadPoolExecutor(4) as threads:
+        queue.send("slow", group="a", tx=connection)
+        waiting = [threads.submit(queue.send, number, group="a") for number in range(3)]
+        time.sleep(0.05)
+        assert [each.body for each in queue.receive()] == ["there"]
+        assert other.send("x").duplicate is False
+        with db.transaction() as tx:
+            assert [each.body for each in other.receive(tx=tx)] == ["x"]
+        assert not any(each.done() for each in waiting)
+        connection.commit()
+        assert len({each.result(30).sequence_number for each in waiting}) == 3
+    assert queue.peek()[1].body == "slow"
+
+
+def test_who_waits_too_long_for_a_lock_is_told(
+    db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BUSY_S", 0.3)
+    queue = db.queue("q")
+    with psycopg.connect(postgres_url) as connection:
+        queue.send("slow", tx=connection)
+        with pytest.raises(StoreError, match="another transaction has held a lock for more than"):
+            queue.send("x")
+        connection.rollback()
+    assert queue.send("y")
+
+
+# --- what it keeps ---
+
+
+def test_the_servers_clock_decides(db: Database, beside: psycopg.Connection[Any]) -> None:
+    ((server_s,),) = beside.execute("select extract(epoch from clock_timestamp())").fetchall()
+    assert abs(db.writer.clock() / 1000 - float(server_s)) < 5
+    with inturn.open(db.store._url, clock=lambda: wall_clock_ms() + 86_400_000) as tomorrow:  # type: ignore[attr-defined]
+        assert tomorrow.writer.clock() / 1000 > float(server_s) + 80_000
+
+
+def test_what_no_text_can_hold_is_told(db: Database) -> None:
+    queue = db.queue("q", QueueSettings(content_dedup=True))
+    for words, values in (("the group", {"group": "a\0"}), ("the dedup_id", {"dedup_id": "\0"})):
+        with pytest.raises(InputError, match=f"{words} .* has a NUL"):
+            queue.send("x", **values)  # type: ignore[arg-type]
+    queue.send("a\0b", attributes={"a": "\0"})
+    (message,) = queue.receive()
+    assert (message.body, message.attributes) == ("a\0b", {"a": "\0"})
+    db.queue("dead")
+    message.reject("why\0", to="dead")
+    assert [each.note for each in db.queue("dead").peek()] == ["why\N{REPLACEMENT CHARACTER}"]
+
+
+@pytest.mark.parametrize(("durable", "expected"), [(True, "on"), (False, "off")])
+def test_durable_is_what_the_server_calls_synchronous_commit(
+    postgres_url: str, beside: psycopg.Connection[Any], durable: bool, expected: str
+) -> None:
+    usual = beside.execute("show synchronous_commit").fetchone()
+    with inturn.open(postgres_url, durable=durable) as db, db.transaction() as tx:
+        assert tx.execute("show synchronous_commit").fetchone() == (usual if durable else ("off",))
+
+
+def test_your_own_statements_are_planned_as_usual(db: Database) -> None:
+    with db.transaction() as tx:
+        assert tx.execute("show enable_seqscan").fetchone() == ("on",)
+        assert tx.execute("show plan_cache_mode").fetchone() == ("auto",)
+    assert db.store._connection.execute("show enable_seqscan").fetchone() == ("off",)  # type: ignore[attr-defined]
+
+
+# --- plans ---
+
+QUEUE_SQL = (files("inturn.store.postgres") / "queue.sql").read_text()
+HOT = set(re.findall(r"^-- name: (\w+)$", QUEUE_SQL, re.MULTILINE)) - {
+    "queues",
+    "groups",
+    "group",
+    "ungrouped",
+    "deferred",
+    "set_right",
+}
+"""All but what is asked rarely and by people, or looks at all there is since it is about all there is."""
+
+
+@pytest.mark.parametrize("rows", [0, 20_000])
+def test_no_statement_looks_through_a_table(postgres_url: str, rows: int) -> None:
+    """Whatever the server knows of the tables: a plan may be made when they are empty, and used when they are full."""
+    with inturn.open(postgres_url, durable=False) as db:
+        queue = db.queue("q", QueueSettings(retention_s=1000))
+        for at in range(0, rows, 2_000):
+            queue.send_many([draft(at, group=str(n % 100), dedup_id=str(at + n)) for n in range(2_000)])
+        if rows:
+            queue.receive(1_000)
+    connection, _ = connect(postgres_url)
+    with connection:
+        if rows:
+            connection.execute("analyze")
+        for name in sorted(HOT):
+            plan = connection.execute(f"explain (generic_plan) {statements._SQL[name]}".encode()).fetchall()
+            text = "\n".join(line for (line,) in plan)
+            assert "Seq Scan" not in text, f"{name}:\n{text}"
+            for scan in re.findall(r"(?:Index|Index Only|Tid) Scan .*\n.*", text):
+                assert re.search(r"Index Cond|TID Cond|inturn_hold_due", scan), f"{name} walks an index:\n{text}"

