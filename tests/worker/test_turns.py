@@ -262,7 +262,7 @@ HISTORY = st.lists(
 def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any) -> None:
     gaps = {"on_gap": Wait("10 minutes")} if isinstance(order, Gapless) else {}
     line = ledger(order, **gaps)
-    with Shop("memory", Path()) as shop:
+    with Shop("memory") as shop:
         whole, at = Replay(), 0
         start = dt.datetime.now(dt.UTC)
         shop.work(line)

@@ -71,7 +71,7 @@ ROWS = st.lists(
 def test_every_grade_of_order_decides_as_the_timeline(order: Order, parts: list[list[Row]]) -> None:
     ids = {"id": "id"} if isinstance(order, Arrival | Timestamp) else {}
     line = ledger(order, **ids)
-    with Shop("memory", Path()) as shop:
+    with Shop("memory") as shop:
         for part in parts:
             shop.send(part)
             shop.work(line)
