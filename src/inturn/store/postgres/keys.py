@@ -27,10 +27,9 @@ class Keys(Statements):
         at = written(space), written(key)
         if isinstance(request, Lock):
             record = _record(self._one("key", *at))
-            if current(record, now_ms) is None:
+            if record is None or current(record, now_ms) != record:
                 return self._take(at, request, now_ms)
-            _, answer = decide(Slot(record, 0), request, now_ms)
-            return answer
+            return decide(Slot(record, 0), request, now_ms)[1]
         since = time.monotonic()
         record = _record(self._one("lock_key", *at))
         now_ms += int((time.monotonic() - since) * 1000)
