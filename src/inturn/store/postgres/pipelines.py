@@ -5,7 +5,7 @@ groups. Counts are added to one of several rows. Outputs are numbered by a seque
 several groups in about theirs, and with gaps.
 
 Who makes outputs leaves a note, in `inturn_posted`, and has no look at the outbox; there are only those who deliver.
-Who claims outputs draws the notes first. A note about a group with a row in the outbox is dropped only by who has that
+Who claims outputs, which is the last that a worker does in a transaction, draws the notes first. A note about a group with a row in the outbox is dropped only by who has that
 row, and the row only by who sees that the group has no output: so whatever comes together, where there is an output,
 there is a note or a row.
 """
