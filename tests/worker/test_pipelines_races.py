@@ -1,10 +1,11 @@
-"""Workers on several machines at the pipelines of one PostgreSQL database: nobody's output is forgotten, nobody waits."""
+"""Workers on several machines at the pipelines of one PostgreSQL database: no output is forgotten, few wait."""
 
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from itertools import permutations
+
 import pytest
 
 from inturn.store.base import RunAgain
@@ -43,7 +44,8 @@ class Machines:
     def take(self, at: int = 0) -> list[str]:
         """Claim what there is, and deliver it."""
         claims = self.claim(at)
-        assert all([self.delivered(each, at) for each in claims])
+        for each in claims:
+            assert self.delivered(each, at)
         return [made.output for each in claims for made in each.outputs]
 
     def delivered(self, claim: Claim, at: int = 0, count: int | None = None) -> bool:

@@ -3,7 +3,6 @@
 import datetime as dt
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest

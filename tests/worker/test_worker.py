@@ -3,7 +3,6 @@
 import datetime as dt
 import random
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec

@@ -15,6 +15,7 @@ from inturn.cli.errors import told
 from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict
 from inturn.core.standing import as_json as plain
+from inturn.store.address import is_address, shown
 
 if TYPE_CHECKING:
     from inturn.core.fold import Counts
@@ -158,6 +159,9 @@ def look_into(store: str) -> "Look":
         from inturn.worker.look import look
 
         return look(path, name)
+    if is_address(store):
+        msg = f"{shown(store)} names no pipeline: write {shown(store)}#PIPELINE"
+        raise InputError(msg)
     from inturn.spark.inspect import Inspector
 
     return Inspector(store)

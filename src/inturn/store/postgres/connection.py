@@ -1,6 +1,5 @@
 """A connection to the server: how it is opened, brought up to date, and what its errors mean in plain words."""
 
-import re
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
@@ -9,6 +8,7 @@ import psycopg
 
 from inturn.core import limits
 from inturn.core.errors import StoreError, StoreMismatch
+from inturn.store.address import shown
 
 _HERE: Final = files("inturn.store.postgres")
 _MIGRATING: Final = int.from_bytes(b"inturn", "big")
@@ -116,11 +116,6 @@ def _version(connection: "psycopg.Connection[Any]") -> int:
         return 0
     row = connection.execute("select value from inturn_meta where name = 'version'").fetchone()
     return int(row[0]) if row else 0
-
-
-def shown(url: str) -> str:
-    """An address without its password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", re.sub(r"(password=)[^&\s]*", r"\1…", url))
 
 
 _TOLD: Final = {

@@ -1,13 +1,13 @@
-"""What pipelines keep in the database: their groups, what these hold, outputs on their way, rejected messages, decisions.
+"""What pipelines keep in the database: groups, what these hold, outputs on their way, what was rejected, decisions.
 
 Workers on several machines seldom wait for each other. Who keeps what turns have left behind has the rows of these
 groups. Counts are added to one of several rows. Outputs are numbered by a sequence: within a group in their order, of
 several groups in about theirs, and with gaps.
 
 Who makes outputs leaves a note, in `inturn_posted`, and has no look at the outbox; there are only those who deliver.
-Who claims outputs, which is the last that a worker does in a transaction, draws the notes first. A note about a group with a row in the outbox is dropped only by who has that
-row, and the row only by who sees that the group has no output: so whatever comes together, where there is an output,
-there is a note or a row.
+Who claims outputs, which is the last that a worker does in a transaction, draws the notes first. A note about a group
+with a row in the outbox is dropped only by who has that row, and the row only by who sees that the group has no output:
+so whatever comes together, where there is an output, there is a note or a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
