@@ -10,7 +10,7 @@ from inturn.core.envelope import QueueInfo, first_number
 from inturn.core.errors import NoSuchQueue
 from inturn.store.postgres.catalog import Catalog
 from inturn.store.postgres.connection import connect_to_look, said
-from inturn.store.postgres.statements import SQL, Statements, Wire
+from inturn.store.postgres.statements import Statements, Wire, text_of
 
 
 class Row(NamedTuple):
@@ -99,7 +99,7 @@ class Log(Statements):
         """Many rows: for these a cursor of psycopg costs less than a wire."""
         try:
             with psycopg.RawCursor(self._connection) as cursor:
-                return cast("Sequence[Row]", cursor.execute(SQL[name].encode(), values, binary=True).fetchall())
+                return cast("Sequence[Row]", cursor.execute(text_of(name).encode(), values, binary=True).fetchall())
         except psycopg.Error as error:
             raise said(error, self._url) from error
 

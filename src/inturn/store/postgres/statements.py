@@ -40,7 +40,7 @@ def queries() -> dict[str, str]:
     return found
 
 
-SQL: Final = queries()
+_SQL: Final = queries()
 _Key = tuple[str, tuple[int, ...]]
 """A prepared statement: its text, and the types of its parameters."""
 _INTERRUPTED_S: Final = 0.1
@@ -51,6 +51,11 @@ _BINARY: Final = Format.BINARY
 _ROWS: Final = ExecStatus.TUPLES_OK
 _REFUSED: Final = ExecStatus.FATAL_ERROR
 _SYNCED: Final = ExecStatus.PIPELINE_SYNC
+
+
+def text_of(name: str) -> str:
+    """The text of a statement."""
+    return _SQL[name]
 
 
 class Later:
@@ -109,22 +114,22 @@ class Wire:
 
     def all(self, name: str, *values: Any) -> list[Any]:
         """The rows of a statement's result."""
-        return self._ask(Later(SQL[name], values))
+        return self._ask(Later(_SQL[name], values))
 
     def one(self, name: str, *values: Any) -> Any:
         """The first row of a statement's result; None if it has none."""
-        rows = self._ask(Later(SQL[name], values))
+        rows = self._ask(Later(_SQL[name], values))
         return rows[0] if rows else None
 
     def do(self, name: str, *values: Any) -> Later:
         """Do something before the next statement that is asked for its result; what goes wrong is told then."""
-        later = Later(SQL[name], values)
+        later = Later(_SQL[name], values)
         self._waiting.append(later)
         return later
 
     def do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
         """The same once for each row of values; for few, since one statement that takes arrays is much cheaper."""
-        self._waiting += [Later(SQL[name], row) for row in rows]
+        self._waiting += [Later(_SQL[name], row) for row in rows]
 
     def say(self, sql: str) -> Later:
         """Have something done that has no name, such as ``begin``, before what is asked next."""
