@@ -397,7 +397,7 @@ def test_readers_need_no_more_than_to_read(db: Database, queue: Queue, at: str) 
         tx.execute(f"grant usage on schema {schema} to looker")
         tx.execute(f"grant select on all tables in schema {schema} to looker")
     try:
-        assert numbers(batch(at.replace("//postgres@", "//looker@"))) == sent
+        assert numbers(batch(at.replace("//postgres:@", "//looker@"))) == sent
     finally:
         with db.transaction() as tx:
             tx.execute("drop owned by looker")
