@@ -28,6 +28,6 @@ update inturn_key set record = $3, until_ms = $4 where space = $1 and key = $2;
 delete from inturn_key where space = $1 and key = $2;
 
 -- name: clear_keys
-delete from inturn_key k using (
-    select space, key from inturn_key where until_ms <= $1 order by until_ms limit $2 for update skip locked
-) o where k.space = o.space and k.key = o.key;
+delete from inturn_key where ctid = any(array(
+    select ctid from inturn_key where until_ms <= $1 order by until_ms limit $2 for update skip locked
+));

@@ -1,4 +1,6 @@
--- What pipelines ask; see pipelines.py. All that changes is asked in sets, whatever their size.
+-- What pipelines ask; see pipelines.py. All that changes is asked in sets, whatever their size. A plan may be made when
+-- the tables are empty, when to go through a pipeline looks as cheap as to look up a group: `any(array(…))` and
+-- `offset 0` leave the server no choice.
 
 -- name: pipelines
 select name from inturn_pipeline order by name;
@@ -47,12 +49,12 @@ select $1, * from unnest($2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::
 on conflict do nothing returning grp;
 
 -- name: save_lines
-update inturn_group g
-set version = l.version, status = l.status, timeline = l.timeline, state = l.state, held = l.held,
-    oldest_us = l.oldest_us, due_us = l.due_us
-from unnest($2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[],
-    $9::bigint[]) l (grp, version, status, timeline, state, held, oldest_us, due_us)
-where g.pipeline = $1 and g.grp = l.grp;
+insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us)
+select $1, * from unnest($2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[],
+    $9::bigint[])
+on conflict (pipeline, grp) do update
+set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us;
 
 -- name: held_of
 select epoch, turn, id, since_us, digest, content from inturn_held
@@ -73,8 +75,13 @@ on conflict (pipeline, grp, epoch, turn, id) do update
 set since_us = excluded.since_us, digest = excluded.digest, content = excluded.content;
 
 -- name: release_messages
-delete from inturn_held h using unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[]) g (grp, epoch, turn, id)
-where h.pipeline = $1 and h.grp = g.grp and h.epoch = g.epoch and h.turn = g.turn and h.id = g.id;
+delete from inturn_held where ctid = any(array(
+    select h.at from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[]) g (grp, epoch, turn, id)
+    cross join lateral (
+        select ctid as at from inturn_held
+        where pipeline = $1 and grp = g.grp and epoch = g.epoch and turn = g.turn and id = g.id offset 0
+    ) h
+));
 
 -- name: reject_messages
 insert into inturn_rejected (pipeline, at_ms, grp, reason, detail, message)
@@ -109,33 +116,34 @@ with noted as materialized (
     insert into inturn_outbox (pipeline, grp, until_ms, token, attempts)
     select $1, n.grp, min(n.at_ms), 0, 0 from noted n
     where n.grp not in (select grp from there)
-          and exists (select from inturn_output o where o.pipeline = $1 and o.grp = n.grp)
+          and exists (select from inturn_output o where o.pipeline = $1 and o.grp = n.grp offset 0)
     group by n.grp order by n.grp
     on conflict do nothing
 )
-delete from inturn_posted p using noted n
-where p.pipeline = $1 and p.number = n.number
-      and (n.grp not in (select grp from there) or n.grp in (select grp from ours));
+delete from inturn_posted
+where pipeline = $1 and number = any(array(
+    select number from noted where grp not in (select grp from there) or grp in (select grp from ours)
+));
 
 -- name: claim
 with free as materialized (
     select grp, until_ms from inturn_outbox where pipeline = $1 and until_ms <= $2 order by until_ms limit $3
     for update skip locked
 ), claimed as (
-    update inturn_outbox b set token = nextval('inturn_claim_token'), until_ms = $5 from free f
-    where b.pipeline = $1 and b.grp = f.grp
-    returning b.grp, b.token, b.attempts, f.until_ms
+    update inturn_outbox set token = nextval('inturn_claim_token'), until_ms = $5
+    where pipeline = $1 and grp = any(array(select grp from free)) returning grp, token, attempts
 )
 select c.grp, c.token, c.attempts, o.number, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output
 from claimed c
+join free f on f.grp = c.grp
 left join lateral (
     select * from inturn_output o where o.pipeline = $1 and o.grp = c.grp order by o.number limit $4
 ) o on true
-order by c.until_ms, c.grp, o.number;
+order by f.until_ms, c.grp, o.number;
 
 -- name: renew_claims
 update inturn_outbox b set until_ms = $2 from unnest($3::text[], $4::bigint[]) c (grp, token)
-where b.pipeline = $1 and b.grp = c.grp and b.token = c.token;
+where b.pipeline = $1 and b.grp = any($3::text[]) and b.grp = c.grp and b.token = c.token;
 
 -- name: delivered
 with ours as (
@@ -151,7 +159,7 @@ select grp from ours;
 -- name: posted
 delete from inturn_outbox b
 where b.pipeline = $1 and b.grp = any($2::text[])
-      and not exists (select from inturn_output o where o.pipeline = $1 and o.grp = b.grp);
+      and not exists (select from inturn_output o where o.pipeline = $1 and o.grp = b.grp offset 0);
 
 -- name: outgoing
 select g.grp, coalesce(b.until_ms, p.at_ms, 0), coalesce(b.attempts, 0), b.error, o.depth
@@ -159,7 +167,9 @@ from unnest($2::text[]) g (grp)
 cross join lateral (
     select count(*) as depth from inturn_output o where o.pipeline = $1 and o.grp = g.grp
 ) o
-left join inturn_outbox b on b.pipeline = $1 and b.grp = g.grp
+left join lateral (
+    select * from inturn_outbox b where b.pipeline = $1 and b.grp = g.grp offset 0
+) b on true
 left join lateral (
     select min(at_ms) as at_ms from inturn_posted where pipeline = $1 and grp = g.grp
 ) p on true
