@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 parked = typer.Typer(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 
-StoreAt = Annotated[str, typer.Argument(help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger.")]
+StoreAt = Annotated[
+    str,
+    typer.Argument(
+        help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger or postgresql://…#ledger."
+    ),
+]
 GroupName = Annotated[str, typer.Argument(help="The group.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 By = Annotated[str, typer.Option(help="Who decides; default: the user who is logged in.")]
