@@ -1,5 +1,6 @@
 """Idempotency keys of several processes at one PostgreSQL database: nobody waits for a stranger; whose clock it is."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 
@@ -68,6 +69,20 @@ def test_a_key_is_accepted_in_the_transaction_of_ones_own_connection(db: Databas
     assert keys.try_lock("tx-1") == Completed("tx-1", "5")
     with db.transaction() as tx:
         assert tx.execute("select * from paid").fetchall() == [("tx-1",)]
+
+
+def test_the_same_with_a_connection_for_tasks(db: Database, postgres_url: str) -> None:
+    keys = db.idempotency_keys("p")
+
+    async def pay() -> None:
+        async with await psycopg.AsyncConnection.connect(postgres_url) as connection:
+            lock = await keys.try_lock.aio("tx-1", tx=connection)
+            assert lock
+            await keys.accept.aio(lock, 5, tx=connection)
+            assert isinstance(await keys.try_lock.aio("tx-1"), InProgress)
+
+    asyncio.run(pay())
+    assert keys.try_lock("tx-1") == Completed("tx-1", "5")
 
 
 def test_the_clock_is_the_servers(db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
