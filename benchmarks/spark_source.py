@@ -3,6 +3,7 @@
 ```
 python benchmarks/spark_source.py                        # rows per second and CPU seconds, goals
 python benchmarks/spark_source.py --messages 100000
+python benchmarks/spark_source.py --postgres postgresql://user@host/bench      # a log there, too
 ```
 
 All read all columns of all rows, in one Spark, in turns, after a warm-up; that they read the same rows is asserted.
@@ -39,6 +40,7 @@ WORDS = {
     "read parquet": "Parquet, read",
     "read range": "the log, read",
     "read group": "the log by group, read",
+    "read server": "the log in PostgreSQL, read",
     "states parquet": "Parquet, to states",
     "states range": "the log, to states",
     "states stream": f"the log as a stream of {MICRO_BATCHES} micro-batches, to states",
@@ -56,14 +58,17 @@ def drafts(count: int) -> Iterator[Draft]:
 class Bench:
     """The same rows in a queue and in Parquet."""
 
-    def __init__(self, folder: Path, count: int, buckets: int) -> None:
+    def __init__(self, folder: Path, count: int, buckets: int, server: str | None) -> None:
         self._folder, self._count, self._buckets = folder, count, buckets
         self._spark = start_spark(buckets)
         self._queue = f"{folder}/shop.db#payments"
-        with inturn.open(folder / "shop.db", durable=False) as db:
-            queue, every = db.queue("payments"), [*drafts(count)]
-            for at in range(0, count, AT_ONCE):
-                queue.send_many(every[at : at + AT_ONCE])
+        every = [*drafts(count)]
+        for target in (folder / "shop.db", *([server] if server else ())):
+            with inturn.open(target, durable=False) as db:
+                queue = db.queue("payments")
+                queue.purge()
+                for at in range(0, count, AT_ONCE):
+                    queue.send_many(every[at : at + AT_ONCE])
         parquet = f"{folder}/log.parquet"
         self._log().write.parquet(parquet)
         self._frames: dict[str, Callable[[], DataFrame]] = {
@@ -71,7 +76,10 @@ class Bench:
             "range": self._log,
             "group": lambda: self._log(partitionBy="group"),
         }
-        sums = {name: self._sum(frame()) for name, frame in self._frames.items()}
+        columns = [name for name in self._log().columns if name not in ("sequence_number", "sent_at")]
+        if server:
+            self._frames["server"] = lambda: self._spark.read.format("inturn").load(f"{server}#payments")
+        sums = {name: self._sum(frame().select(columns)) for name, frame in self._frames.items()}
         assert len({*sums.values()}) == 1, sums
 
     def _log(self, **options: str) -> DataFrame:
@@ -128,9 +136,10 @@ def run(options: argparse.Namespace, console: Console) -> Json:
     """Measure, and show a table with the goals."""
     folder = Path(tempfile.mkdtemp(prefix="inturn-spark-source-"))
     try:
-        bench = Bench(folder, options.messages, options.buckets)
-        cells: dict[str, list[Meter]] = {name: [] for name in options.only}
-        for number, name in in_turns(options.only, options.rounds):
+        bench = Bench(folder, options.messages, options.buckets, options.postgres)
+        only = [name for name in options.only if options.postgres or name != "read server"]
+        cells: dict[str, list[Meter]] = {name: [] for name in only}
+        for number, name in in_turns(only, options.rounds):
             meter = bench.run(name)
             if number:
                 progress.print(f"{number}/{options.rounds} {name}: {meter.cpu_s:.1f} CPU s, {meter.wall_s:.1f} s")
@@ -163,6 +172,7 @@ if __name__ == "__main__":
     parser.add_argument("--messages", type=int, default=MESSAGES)
     parser.add_argument("--buckets", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds, after one to warm up")
+    parser.add_argument("--postgres", help="the address of a database; its queue payments is emptied and filled")
     parser.add_argument("--only", nargs="+", choices=WORDS, default=list(WORDS))
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     show(run, parser.parse_args())

@@ -24,14 +24,21 @@ from inturn.core.errors import InputError, InturnError, NoSuchQueue, StoreError,
 from inturn.database import Database
 from inturn.queue import Queue, draft
 from inturn.spark.source import slices
+from inturn.spark.source.options import Place
 from inturn.spark.source.source import QueueSource
 
 ALL = ReadAllAvailable()
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def at(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the database is."""
+    return str(tmp_path / "shop.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+def db(at: str) -> Iterator[Database]:
+    with inturn.open(at, durable=False) as db:
         db.queue("other").send("not ours", group="g")
         yield db
 
@@ -41,8 +48,8 @@ def queue(db: Database) -> Queue:
     return db.queue("payments")
 
 
-def source(at: Path, **options: Any) -> QueueSource:
-    return QueueSource({"path": f"{at}/shop.db#payments", **{name: str(value) for name, value in options.items()}})
+def source(at: str, **options: Any) -> QueueSource:
+    return QueueSource({"path": f"{at}#payments", **{name: str(value) for name, value in options.items()}})
 
 
 KINDS = {"bigint": LongType(), "int": IntegerType(), "string": StringType(), "timestamp": TimestampType()}
@@ -54,15 +61,15 @@ def struct(ddl: str) -> StructType:
     return StructType([StructField(name, KINDS[kind]) for name, kind in fields])
 
 
-def schema(at: Path) -> StructType:
+def schema(at: str) -> StructType:
     return struct(source(at).schema())
 
 
-def batch(at: Path, **options: Any) -> Any:
+def batch(at: str, **options: Any) -> Any:
     return source(at, **options).reader(schema(at))
 
 
-def stream(at: Path, **options: Any) -> Any:
+def stream(at: str, **options: Any) -> Any:
     return source(at, **{"reader": "ledger", **options}).streamReader(schema(at))
 
 
@@ -96,13 +103,13 @@ def drain(queue: Queue) -> None:
 # -- what is read ----------------------------------------------------------------------------------------------
 
 
-def test_everything_that_is_known_of_a_message(queue: Queue, tmp_path: Path) -> None:
+def test_everything_that_is_known_of_a_message(queue: Queue, at: str) -> None:
     queue.send({"é": [1, None]}, group="g", revision=-7, dedup_id="ü-1", attributes={"trace": 5})
     queue.send("no\x00 JSON")
     queue.send(b"\xff\x00", group=7)
     queue.send("")
-    (part,) = batch(tmp_path).partitions()
-    (found,) = batch(tmp_path).read(part)
+    (part,) = batch(at).partitions()
+    (found,) = batch(at).read(part)
     assert isinstance(found, pa.RecordBatch)
     peeked = queue.peek(10)
     told = found.to_pylist()
@@ -124,6 +131,7 @@ TEXTS = st.text(st.sampled_from("\x00\x01,aé€😀"), max_size=3)
 SOME = TEXTS.filter(bool)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @given(
     drafts=st.lists(
         st.builds(
@@ -143,10 +151,14 @@ SOME = TEXTS.filter(bool)
 @example(drafts=[draft({"at": at}, group="g") for at in range(4)], gaps={1})
 @example(drafts=[draft("a", revision=1), draft("b"), draft(3, attributes={"a": ""})], gaps=set())
 def test_packed_or_row_by_row_is_the_same(
-    tmp_path_factory: pytest.TempPathFactory, drafts: list[Draft], gaps: set[int]
+    request: pytest.FixtureRequest, kind: str, drafts: list[Draft], gaps: set[int]
 ) -> None:
-    at = tmp_path_factory.mktemp("log")
-    with inturn.open(at / "shop.db", durable=False) as db:
+    if kind == "sqlite":
+        at = str(request.getfixturevalue("tmp_path_factory").mktemp("log") / "shop.db")
+    else:
+        at = request.getfixturevalue("postgres_schemas").new()
+        drafts = [each for each in drafts if "\0" not in (each.group or "")] or [draft("")]
+    with inturn.open(at, durable=False) as db:
         queue = db.queue("payments")
         queue.send_many(drafts)
         for gap in gaps:
@@ -164,9 +176,9 @@ def test_packed_or_row_by_row_is_the_same(
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 50])
-def test_parts_of_the_log_hold_each_message_once_and_in_order(queue: Queue, tmp_path: Path, partitions: int) -> None:
+def test_parts_of_the_log_hold_each_message_once_and_in_order(queue: Queue, at: str, partitions: int) -> None:
     sent = fill(queue, 40)
-    found = parts(batch(tmp_path, partitions=partitions))
+    found = parts(batch(at, partitions=partitions))
     assert [row["sequence_number"] for part in found for row in part] == sent
     assert len(found) == min(partitions, 40)
     assert min(map(len, found)) == 40 // min(partitions, 40)
@@ -174,9 +186,9 @@ def test_parts_of_the_log_hold_each_message_once_and_in_order(queue: Queue, tmp_
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 8])
-def test_a_group_is_in_one_partition_and_in_order(queue: Queue, tmp_path: Path, partitions: int) -> None:
+def test_a_group_is_in_one_partition_and_in_order(queue: Queue, at: str, partitions: int) -> None:
     sent = fill(queue, 300, groups=40) + [queue.send("x").sequence_number for _ in range(20)]
-    found = parts(batch(tmp_path, partitionBy="group", partitions=partitions))
+    found = parts(batch(at, partitionBy="group", partitions=partitions))
     assert len(found) == partitions
     assert all(found)
     for part in found:
@@ -186,58 +198,56 @@ def test_a_group_is_in_one_partition_and_in_order(queue: Queue, tmp_path: Path, 
     assert sum(map(len, where)) == 40
 
 
-def test_more_tasks_where_there_is_more_to_read(queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_tasks_where_there_is_more_to_read(queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SOURCE_TASK_ROWS", 10)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     counts = []
     for count in (0, 10, 1, 100):
         fill(queue, count)
-        counts.append(len(parts(batch(tmp_path))))
+        counts.append(len(parts(batch(at))))
     assert counts == [0, 1, 2, 3]
 
 
-def test_arrow_batches_are_bounded_by_rows_and_by_bytes(
-    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arrow_batches_are_bounded_by_rows_and_by_bytes(queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SOURCE_ARROW_BYTES", 1000)
     monkeypatch.setattr(limits, "SOURCE_FETCH_ROWS", 2)
     monkeypatch.setattr(limits, "SOURCE_ARROW_ROWS", 20)
     queue.send_many([draft("x" * (600 if at < 10 else 1)) for at in range(100)])
-    (part,) = batch(tmp_path, partitions=1).partitions()
-    assert [each.num_rows for each in batch(tmp_path).read(part)] == [2] * 5 + [20] * 4 + [10]
+    (part,) = batch(at, partitions=1).partitions()
+    assert [each.num_rows for each in batch(at).read(part)] == [2] * 5 + [20] * 4 + [10]
 
 
-def test_offsets_of_a_batch(queue: Queue, tmp_path: Path) -> None:
+def test_offsets_of_a_batch(queue: Queue, at: str) -> None:
     sent = fill(queue, 10)
-    assert numbers(batch(tmp_path, after=sent[2], upTo=sent[5])) == sent[3:6]
-    assert numbers(batch(tmp_path, after=sent[8])) == sent[9:]
-    assert numbers(batch(tmp_path, upTo=sent[0])) == sent[:1]
-    assert numbers(batch(tmp_path, after=sent[9])) == numbers(batch(tmp_path, upTo=3)) == []
-    assert numbers(batch(tmp_path)) == sent, "those of the queue beside it are not ours"
+    assert numbers(batch(at, after=sent[2], upTo=sent[5])) == sent[3:6]
+    assert numbers(batch(at, after=sent[8])) == sent[9:]
+    assert numbers(batch(at, upTo=sent[0])) == sent[:1]
+    assert numbers(batch(at, after=sent[9])) == numbers(batch(at, upTo=3)) == []
+    assert numbers(batch(at)) == sent, "those of the queue beside it are not ours"
 
 
-def test_some_columns(queue: Queue, tmp_path: Path) -> None:
+def test_some_columns(queue: Queue, at: str) -> None:
     fill(queue, 1)
     wanted = struct("body string, sequence_number bigint")
-    (row,) = rows(source(tmp_path).reader(wanted))
+    (row,) = rows(source(at).reader(wanted))
     assert list(row) == ["body", "sequence_number"]
     for ddl in ("body string, amount bigint", "revision int"):
         with pytest.raises(InputError, match=r"a message has no (amount bigint|revision int); there are sequence_n"):
-            source(tmp_path).reader(struct(ddl))
+            source(at).reader(struct(ddl))
 
 
-def test_nothing_is_written_and_no_lock_is_needed(db: Database, queue: Queue, tmp_path: Path) -> None:
+def test_nothing_is_written_and_no_lock_is_needed(db: Database, queue: Queue, at: str) -> None:
     sent = fill(queue, 5)
     with db.transaction():  # holds the only write lock
-        assert numbers(batch(tmp_path)) == sent
+        assert numbers(batch(at)) == sent
     assert queue.info().readers == {}
 
 
 # -- what is held, and what is let go --------------------------------------------------------------------------
 
 
-def test_a_reader_holds_what_is_acknowledged_until_spark_asks_for_more(queue: Queue, tmp_path: Path) -> None:
-    reader = stream(tmp_path)
+def test_a_reader_holds_what_is_acknowledged_until_spark_asks_for_more(queue: Queue, at: str) -> None:
+    reader = stream(at)
     start = reader.initialOffset()
     first = fill(queue, 6)
     drain(queue)
@@ -247,13 +257,13 @@ def test_a_reader_holds_what_is_acknowledged_until_spark_asks_for_more(queue: Qu
     assert numbers(reader, start, end) == first, "so it can ask again"
     assert reader.latestOffset(end, ALL) == end, "there is no more"
     assert queue.reader("ledger").position() == end["sequence_number"] == first[-1]
-    assert numbers(batch(tmp_path)) == []
+    assert numbers(batch(at)) == []
     reader.stop()
 
 
-def test_random_micro_batches_and_restarts_give_each_message_once(queue: Queue, tmp_path: Path) -> None:
+def test_random_micro_batches_and_restarts_give_each_message_once(queue: Queue, at: str) -> None:
     chance = random.Random(5)
-    reader, sent, found = stream(tmp_path), [], []
+    reader, sent, found = stream(at), [], []
     offset = reader.initialOffset()
     while len(sent) < 300 or found != sent:
         if len(sent) < 300:
@@ -262,7 +272,7 @@ def test_random_micro_batches_and_restarts_give_each_message_once(queue: Queue, 
         end = reader.latestOffset(offset, ReadMaxRows(chance.randint(1, 25)))
         if chance.random() < 0.3:  # it dies, and the micro-batch that was planned is read by the next process
             reader.stop()
-            reader = stream(tmp_path)
+            reader = stream(at)
         read = numbers(reader, offset, end)
         assert len(read) <= 25
         if chance.random() < 0.3:
@@ -272,10 +282,10 @@ def test_random_micro_batches_and_restarts_give_each_message_once(queue: Queue, 
     reader.stop()
 
 
-def test_rows_are_counted_where_numbers_have_gaps(queue: Queue, tmp_path: Path) -> None:
+def test_rows_are_counted_where_numbers_have_gaps(queue: Queue, at: str) -> None:
     sent = fill(queue, 20, groups=20)
     queue.ack(queue.receive(10))
-    reader = stream(tmp_path, maxRowsPerBatch=4)
+    reader = stream(at, maxRowsPerBatch=4)
     limit = reader.getDefaultReadLimit()
     start = reader.initialOffset()
     offsets = [start]
@@ -285,9 +295,9 @@ def test_rows_are_counted_where_numbers_have_gaps(queue: Queue, tmp_path: Path) 
     reader.stop()
 
 
-def test_available_now_ends_with_what_was_there(queue: Queue, tmp_path: Path) -> None:
+def test_available_now_ends_with_what_was_there(queue: Queue, at: str) -> None:
     sent = fill(queue, 5)
-    reader = stream(tmp_path)
+    reader = stream(at)
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
     fill(queue, 5)
@@ -299,17 +309,17 @@ def test_available_now_ends_with_what_was_there(queue: Queue, tmp_path: Path) ->
     reader.stop()
 
 
-def test_a_new_checkpoint_goes_on_where_the_reader_is(queue: Queue, tmp_path: Path) -> None:
+def test_a_new_checkpoint_goes_on_where_the_reader_is(queue: Queue, at: str) -> None:
     sent = fill(queue, 5)
     queue.reader("ledger").commit(sent[2])
-    reader = stream(tmp_path)
+    reader = stream(at)
     start = reader.initialOffset()
     assert numbers(reader, start, reader.latestOffset(start, ALL)) == sent[3:]
     reader.stop()
 
 
-def test_what_was_purged_gives_no_micro_batch(queue: Queue, tmp_path: Path) -> None:
-    reader = stream(tmp_path)
+def test_what_was_purged_gives_no_micro_batch(queue: Queue, at: str) -> None:
+    reader = stream(at)
     start = reader.initialOffset()
     fill(queue, 5)
     queue.purge()
@@ -319,11 +329,11 @@ def test_what_was_purged_gives_no_micro_batch(queue: Queue, tmp_path: Path) -> N
 
 
 def test_what_spark_has_committed_is_acknowledged_if_that_is_wanted(
-    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SOURCE_RELEASE_ROWS", 4)
     sent = fill(queue, 20, groups=20)
-    reader = stream(tmp_path, acknowledge=True)
+    reader = stream(at, acknowledge=True)
     start = reader.initialOffset()
     (held,) = queue.receive(1)
     end = reader.latestOffset(start, ReadMaxRows(15))
@@ -340,6 +350,7 @@ def test_what_spark_has_committed_is_acknowledged_if_that_is_wanted(
 # -- what is refused -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("at", ["sqlite"], indirect=True)
 def test_a_file_or_a_queue_that_is_not_there(queue: Queue, tmp_path: Path) -> None:
     at = {"path": f"{tmp_path}/none.db#payments"}
     with pytest.raises(StoreError, match=r"there is no database '.*none\.db'"):
@@ -354,17 +365,61 @@ def test_a_file_or_a_queue_that_is_not_there(queue: Queue, tmp_path: Path) -> No
         QueueSource({"path": f"{tmp_path}/plain.db", "queue": "q"}).schema()
 
 
-def test_another_machine(queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at", ["postgres"], indirect=True)
+def test_a_server_or_a_queue_that_is_not_there(queue: Queue, at: str, postgres_schemas: Any) -> None:
+    nowhere = {"path": "postgresql://ann:secret@127.0.0.1:1/shop#payments"}
+    with pytest.raises(StoreError, match=r"postgresql://ann@127.0.0.1:1/shop: connection") as told:
+        QueueSource(nowhere).schema()
+    assert "secret" not in f"{told.getrepr(style='long', chain=True)}".replace(nowhere["path"], "")
+    with pytest.raises(NoSuchQueue, match="there is no queue 'paymets'; there are: other, payments"):
+        QueueSource({"path": f"{at}#paymets"}).schema()
+    with pytest.raises(InputError, match=r"^'postgresql://ann@h/shop' names no queue: write load\("):
+        QueueSource({"path": "postgresql://ann:secret@h/shop"}).schema()
+    with pytest.raises(StoreError, match="is a database without queues"):
+        QueueSource({"path": postgres_schemas.new(), "queue": "q"}).schema()
+
+
+@pytest.mark.parametrize("at", ["postgres"], indirect=True)
+def test_a_part_is_read_where_the_driver_has_planned_it(db: Database, queue: Queue, at: str) -> None:
+    """A server that the same address leads to from another machine may be another one."""
     fill(queue, 3)
-    (part,) = batch(tmp_path).partitions()
+    (part,) = batch(at).partitions()
+    assert "secret" not in repr(Place("postgresql://ann:secret@h/shop", "q"))
+    queue.delete()
+    fill(db.queue("payments"), 3)
+    with pytest.raises(StoreError, match=r"is another one on .* than where Spark's driver runs"):
+        next(batch(at).read(part))
+
+
+@pytest.mark.parametrize("at", ["postgres"], indirect=True)
+def test_readers_need_no_more_than_to_read(db: Database, queue: Queue, at: str) -> None:
+    sent = fill(queue, 3)
+    with db.transaction() as tx:
+        tx.execute("create role looker login")
+        (schema,) = tx.execute("select current_schema()").fetchone()
+        tx.execute(f"grant usage on schema {schema} to looker")
+        tx.execute(f"grant select on all tables in schema {schema} to looker")
+    try:
+        assert numbers(batch(at.replace("//postgres:@", "//looker@"))) == sent
+    finally:
+        with db.transaction() as tx:
+            tx.execute("drop owned by looker")
+            tx.execute("drop role looker")
+
+
+@pytest.mark.parametrize("at", ["sqlite"], indirect=True)
+def test_another_machine(queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(queue, 3)
+    (part,) = batch(at).partitions()
     monkeypatch.setattr(slices, "machine", lambda: "elsewhere")
     with pytest.raises(StoreError, match="an SQLite file is read on its own machine only"):
-        next(batch(tmp_path).read(part))
+        next(batch(at).read(part))
 
 
-def test_a_file_that_is_not_the_one_the_driver_has_seen(db: Database, queue: Queue, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", ["sqlite"], indirect=True)
+def test_a_file_that_is_not_the_one_the_driver_has_seen(db: Database, queue: Queue, at: str, tmp_path: Path) -> None:
     fill(queue, 3)
-    reader = batch(tmp_path)
+    reader = batch(at)
     (part,) = reader.partitions()
     with sqlite3.connect(tmp_path / "shop.db") as old, sqlite3.connect(tmp_path / "copy.db") as copy:
         old.backup(copy)
@@ -376,11 +431,11 @@ def test_a_file_that_is_not_the_one_the_driver_has_seen(db: Database, queue: Que
         next(reader.read(part))
 
 
-def test_a_queue_that_was_made_anew(tmp_path: Path) -> None:
+def test_a_queue_that_was_made_anew(at: str) -> None:
     now = 1000
-    with inturn.open(tmp_path / "shop.db", clock=lambda: now) as db:
+    with inturn.open(at, clock=lambda: now) as db:
         fill(db.queue("payments"), 5)
-        reader = stream(tmp_path)
+        reader = stream(at)
         end = reader.latestOffset(reader.initialOffset(), ALL)
         db.queue("payments").delete()
         now = 2000
@@ -390,9 +445,9 @@ def test_a_queue_that_was_made_anew(tmp_path: Path) -> None:
         reader.stop()
 
 
-def test_a_queue_that_was_put_back_from_an_older_copy(queue: Queue, tmp_path: Path) -> None:
+def test_a_queue_that_was_put_back_from_an_older_copy(queue: Queue, at: str) -> None:
     fill(queue, 5)
-    reader = stream(tmp_path)
+    reader = stream(at)
     end = reader.latestOffset(reader.initialOffset(), ALL)
     end["sequence_number"] += 1
     with pytest.raises(StoreMismatch, match="put back from an older copy"):
@@ -401,9 +456,9 @@ def test_a_queue_that_was_put_back_from_an_older_copy(queue: Queue, tmp_path: Pa
 
 
 @pytest.mark.parametrize("lost", ["deleted", "moved"])
-def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, tmp_path: Path, lost: str) -> None:
+def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, at: str, lost: str) -> None:
     sent = fill(queue, 5)
-    reader = stream(tmp_path)
+    reader = stream(at)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(2))
     queue.reader("ledger").delete() if lost == "deleted" else queue.reader("ledger").commit(sent[-1])
@@ -411,7 +466,7 @@ def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, tmp
         with pytest.raises(StoreMismatch, match=r"is not there any more|was moved on to .* by somebody else"):
             ask()
     reader.stop()
-    reader = stream(tmp_path, failOnDataLoss=False)
+    reader = stream(at, failOnDataLoss=False)
     assert numbers(reader, end, reader.latestOffset(end, ALL)) == sent[2:]
     reader.stop()
 
@@ -430,6 +485,6 @@ def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, tmp
         (batch, {"upTo": "-1"}, "upTo is '-1'"),
     ],
 )
-def test_a_slip_in_an_option_is_told(queue: Queue, tmp_path: Path, kind: Any, options: Any, says: str) -> None:
+def test_a_slip_in_an_option_is_told(queue: Queue, at: str, kind: Any, options: Any, says: str) -> None:
     with pytest.raises(InturnError, match=says):
-        kind(tmp_path, **options)
+        kind(at, **options)

@@ -23,6 +23,7 @@ from inturn.core.errors import InputError, QueueExists, SetupError, TransactionO
 from inturn.idempotency.keys import DatabaseKeys
 from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
+from inturn.store.address import is_address
 from inturn.store.base import SqlStore, Store
 from inturn.store.commands import Ask, Command
 from inturn.store.sqlite import SqliteStore, check_there
@@ -59,7 +60,7 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
         SetupError: if psycopg is not installed, for PostgreSQL.
     """
     text = str(target)
-    if text.startswith(("postgresql://", "postgres://")):
+    if is_address(text):
         return _open_postgres(text, create=create, durable=durable, clock=clock)
     if "://" in text:
         msg = f"{text.split('://', maxsplit=1)[0]!r}: name an SQLite file, such as shop.db, or a postgresql:// address"

@@ -12,7 +12,7 @@ import inturn
 from inturn.database import wall_clock_ms
 from inturn.idempotency import IdempotencyKeys, MemoryKeys, RedisKeys
 
-KINDS = ["memory", "sqlite", "redis"]
+KINDS = ["memory", "sqlite", "postgres", "redis"]
 _names = count()
 
 
@@ -42,8 +42,9 @@ def made(kind: str, path: Path, request: pytest.FixtureRequest) -> tuple[Idempot
 
     if kind == "memory":
         return MemoryKeys(clock=clock), move
-    if kind == "sqlite":
-        db = inturn.open(path / "shop.db", durable=False, clock=clock)
+    if kind in ("sqlite", "postgres"):
+        target = path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_schemas").new()
+        db = inturn.open(target, durable=False, clock=clock)
         request.addfinalizer(db.close)
         return db.idempotency_keys("payments"), move
     keys = RedisKeys(request.getfixturevalue("redis_client"), f"payments-{next(_names)}")

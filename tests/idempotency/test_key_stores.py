@@ -110,7 +110,7 @@ def test_keys_of_another_name_are_others_and_all_outlive_the_process(tmp_path: P
             db.idempotency_keys("")
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
 def test_keys_whose_time_is_over_are_cleared_away(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A few with every change: what has gathered is gone after a quarter as many."""
     desk = Desk(*made(kind, tmp_path, request))
@@ -119,7 +119,8 @@ def test_keys_whose_time_is_over_are_cleared_away(kind: str, tmp_path: Path, req
     def kept() -> int:
         if kind == "memory":
             return len(writer._records)
-        return int(writer.store.connection.execute("select count(*) from inturn_key").fetchone()[0])
+        with writer.store.transaction():
+            return int(writer.store.execute("select count(*) from inturn_key").fetchone()[0])
 
     for number in range(40):
         lock = desk.try_lock(f"tx-{number}")

@@ -26,6 +26,7 @@ class Machine(RuleBasedStateMachine):
 
     kind = ""
     client: Any = None
+    schemas: Any = None
     locks: Bundle[Locked] = Bundle("locks")
 
     def __init__(self) -> None:
@@ -44,6 +45,9 @@ class Machine(RuleBasedStateMachine):
         if self.kind == "sqlite":
             path = Path(self.cleanup.enter_context(tempfile.TemporaryDirectory())) / "shop.db"
             db = self.cleanup.enter_context(inturn.open(path, durable=False, clock=lambda: self.now_ms))
+            return db.idempotency_keys("k")
+        if self.kind == "postgres":
+            db = self.cleanup.enter_context(inturn.open(self.schemas.new(), durable=False, clock=lambda: self.now_ms))
             return db.idempotency_keys("k")
         self.client.flushall()
         keys = RedisKeys(self.client)
@@ -128,8 +132,12 @@ class BackAndForth(Machine):
         self.now_ms += seconds * 1000
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
 def test_like_the_rules(kind: str, request: pytest.FixtureRequest) -> None:
-    client = request.getfixturevalue("redis_client") if kind == "redis" else None
-    machine = type("Machine", (BackAndForth if kind == "sqlite" else Machine,), {"kind": kind, "client": client})
+    needed = {"redis": ("client", "redis_client"), "postgres": ("schemas", "postgres_schemas")}
+    members: dict[str, Any] = {"kind": kind}
+    if kind in needed:
+        name, fixture = needed[kind]
+        members[name] = request.getfixturevalue(fixture)
+    machine = type("Machine", (BackAndForth if kind in ("sqlite", "postgres") else Machine,), members)
     run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=40))

@@ -34,13 +34,19 @@ def killed(kind: str, target: Any, point: str | None = None) -> Locked:
     return lock
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("point", ["in transaction@2", "before commit@2", "after commit@2"])
-def test_what_it_did_and_its_accept_are_both_there_or_both_not(tmp_path: Path, point: str) -> None:
-    path, offset_ms = tmp_path / "shop.db", 0
-    with inturn.open(path, clock=lambda: wall_clock_ms() + offset_ms) as db:
+def test_what_it_did_and_its_accept_are_both_there_or_both_not(
+    tmp_path: Path, point: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    target = tmp_path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    begun = 0 if kind == "sqlite" else 1  # a connection to PostgreSQL begins with a transaction
+    what, _, number = point.partition("@")
+    point, offset_ms = f"{what}@{int(number) + begun}", 0
+    with inturn.open(target, clock=lambda: wall_clock_ms() + offset_ms) as db:
         with db.transaction() as tx:
             tx.execute("create table paid (key text)")
-        dead = killed("sqlite", path, point)
+        dead = killed(kind, target, point)
         with db.transaction() as tx:
             paid = tx.execute("select * from paid").fetchall()
         keys = db.idempotency_keys("payments")

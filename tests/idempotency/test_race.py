@@ -68,11 +68,13 @@ def test_whoever_releases_lets_one_more_run_at_a_time(keys: IdempotencyKeys) -> 
     assert not lost
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
 def test_of_many_processes_one_gets_each_key(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if kind == "sqlite":
         target = str(tmp_path / "shop.db")
         inturn.open(target).close()
+    elif kind == "postgres":
+        target = request.getfixturevalue("postgres_url")
     else:
         target = str(request.getfixturevalue("redis_client").connection_pool.connection_kwargs["port"])
     command = [sys.executable, str(RACER), kind, target, "100"]

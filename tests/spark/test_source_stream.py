@@ -206,3 +206,45 @@ def test_what_is_not_there_is_told_in_words(
     assert ran.exit_code == 0, ran.stderr
     assert json.loads(ran.stdout)["counts"]["received"] == len(MESSAGES)
     assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+
+
+def test_a_queue_in_postgresql_whose_password_nobody_sees(
+    spark: SparkSession, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """From the queue to the states, as a batch, as a stream that goes on, and by the command."""
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # as above
+    at = postgres_url.replace("postgres:@", "postgres:s3cr3t@") + "#payments"
+    assert "s3cr3t" in at
+    half, told = len(MESSAGES) // 2, list[str]()
+    with inturn.open(postgres_url, durable=False) as db:
+        queue = db.queue("payments")
+        send(queue, MESSAGES[:half])
+        df = spark.read.format("inturn").options(partitionBy="group", partitions=3).load(at)
+        batch(ledger, messages(ledger, df), store=tmp_path / "store", buckets=2)
+        told.append(df._jdf.queryExecution().toString() + df._jdf.queryExecution().stringWithStats())
+        columns = messages(ledger, spark.readStream.format("inturn").option("reader", "ledger").load(at))
+        for _ in range(2):
+            query = stream(
+                ledger, columns, store=tmp_path / "store", checkpoint=tmp_path / "cp", trigger="available now"
+            )
+            assert query.awaitTermination(LIMIT_S)
+            told += [progress.json for progress in query.recentProgress]
+            told.append(query._jsq.toString())
+            acknowledge_all(queue)
+            send(queue, MESSAGES[half:])
+        assert queue.reader("ledger").position() == queue.peek(1)[0].sequence_number - 1, "the rest is held"
+        command = ["run", f"{LEDGER}:ledger", "--store", f"{tmp_path}/store", "--from"]
+        ran = CliRunner().invoke(app, [*command, at])
+        assert ran.exit_code == 0, ran.stderr
+        assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
+    for wrong, says in ((at + "x", "NoSuchQueue"), (at.partition("#")[0], "names no queue: write postgresql://")):
+        failed = CliRunner().invoke(app, [*command, wrong])
+        assert failed.exit_code == 1
+        assert says in " ".join(failed.stderr.split())
+        told.append(failed.output)
+    with pytest.raises(AnalysisException, match="NoSuchQueue") as error:
+        spark.read.format("inturn").load(at + "x")
+    told += [str(error.value), ran.output, *capfd.readouterr()]
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [text for text in told if "s3cr3t" in text]
+    assert not [data for data in written if b"s3cr3t" in data]

@@ -19,5 +19,5 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture(params=SHOPS)
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    with Shop(request.param, tmp_path / "shop.db") as shop:
+    with Shop(request.param, tmp_path / "shop.db", lambda: request.getfixturevalue("postgres_url")) as shop:
         yield shop

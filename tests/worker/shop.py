@@ -19,16 +19,19 @@ from inturn.store.base import PipelineKeeper
 from inturn.store.commands import Ask
 from inturn.store.kept import Decided
 from inturn.store.memory import MemoryStore
+from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer import Writer
 from inturn.worker import Worker
 from inturn.worker.codec import StateCodec, timeline_of
 from inturn.worker.desk import counts_of
 
-SHOPS: dict[str, Callable[[Path], PipelineKeeper]] = {
-    "memory": lambda path: MemoryStore(),
-    "sqlite": lambda path: SqliteStore(str(path), durable=False),
+SHOPS: dict[str, Callable[[Path, Callable[[], str]], PipelineKeeper]] = {
+    "memory": lambda path, url: MemoryStore(),
+    "sqlite": lambda path, url: SqliteStore(str(path), durable=False),
+    "postgres": lambda path, url: PostgresStore(url(), durable=False),
 }
+"""Makes a store of each kind, of a file's path and what gives the address of an empty schema of PostgreSQL."""
 Row = dict[str, Any]
 
 
@@ -53,10 +56,9 @@ def row(revision: int, amount: int = 1, account: str = "a", **more: Any) -> Row:
 class Shop:
     """A queue named q over a store, with a clock that goes on by itself and can be moved forth."""
 
-    def __init__(self, kind: str, path: Path) -> None:
-        self.kind, self.path = kind, path
+    def __init__(self, kind: str, path: Path = Path(), url: Callable[[], str] = str) -> None:
         self.ahead_ms = 0
-        self.store = SHOPS[kind](path)
+        self.store = SHOPS[kind](path, url)
         self.writer = Writer(self.store, self.now_ms)
         self.queue = Queue(self.writer, "q")
 
@@ -71,7 +73,7 @@ class Shop:
 
     def __exit__(self, *_: object) -> None:
         self.writer.close()
-        if isinstance(self.store, SqliteStore):
+        if isinstance(self.store, SqliteStore | PostgresStore):
             self.store.close()
 
     def now_ms(self) -> int:

@@ -20,7 +20,6 @@ from inturn.queue import Queue
 from inturn.worker import Worker
 from inturn.worker.look import PipelineLook, look
 
-AT = "shop.db#ledger"
 LEDGER = """
 from inturn import Gapless, Pipeline
 
@@ -45,10 +44,16 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ledger.py").write_text(LEDGER)
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def at(request: pytest.FixtureRequest) -> str:
+    """The pipeline, as commands are given it."""
+    return f"{'shop.db' if request.param == 'sqlite' else request.getfixturevalue('postgres_url')}#ledger"
+
+
 @pytest.fixture
-def db(_folder: None) -> Iterator[Database]:
+def db(_folder: None, at: str) -> Iterator[Database]:
     """A group that failed at revision 2, one that waits for revision 1, and one that is well."""
-    with inturn.open("shop.db", durable=False) as db:
+    with inturn.open(at.removesuffix("#ledger"), durable=False) as db:
         every = [row(1), row(2, -5), row(3), row(2, account="early"), row(1, account="well")]
         work(db, every)
         yield db
@@ -68,35 +73,44 @@ def definition() -> inturn.Pipeline:
     return load("ledger.py:ledger")
 
 
-def test_the_commands_list_and_show(db: Database) -> None:
-    code, said = command("parked", "list", AT, "--json")
+def test_the_commands_list_and_show(db: Database, at: str) -> None:
+    code, said = command("parked", "list", at, "--json")
     found = sorted((each["group"], each["status"], each["held"]) for each in json.loads(said))
     assert (code, found) == (0, [("a", "failed", 2), ("early", "waiting", 1)])
-    code, said = command("parked", "list", AT)
+    code, said = command("parked", "list", at)
     assert "ValueError: amount -5" in said
     assert "5 received + 0 released = 2 applied + 0 duplicate + 0 stale + 3 held" in said
-    code, said = command("parked", "show", AT, "a", "--json")
+    code, said = command("parked", "show", at, "a", "--json")
     assert [each["content"]["revision"] for each in json.loads(said)["messages"]] == [2, 3]
-    code, said = command("explain", AT, "a")
+    code, said = command("explain", at, "a")
     assert said.startswith("Group a is parked: the handler raised on revision 2")
     assert "It holds 2 messages: revision 2, revision 3." in said
     assert "1 output of it is not delivered." in said
     assert re.search(r'Its state after turn \d: {"balance": 1}', said)
-    code, said = command("explain", AT, "early")
+    code, said = command("explain", at, "early")
     assert said.startswith("Group early waits for revision 1")
-    assert command("explain", AT, "well")[1].startswith(
+    assert command("explain", at, "well")[1].startswith(
         "Group well is open: nothing is held; it has come to revision 1"
     )
-    code, said = command("explain", AT, "nobody")
+    code, said = command("explain", at, "nobody")
     assert (code, "has no group 'nobody'" in said) == (1, True)
 
 
-def test_what_is_not_there_is_told(db: Database) -> None:
-    assert "there is no pipeline 'legder'; there are: ledger" in command("parked", "list", "shop.db#legder")[1]
+def test_what_is_not_there_is_told(db: Database, at: str) -> None:
+    target = at.removesuffix("#ledger")
+    assert "there is no pipeline 'legder'; there are: ledger" in command("parked", "list", f"{target}#legder")[1]
     assert "there is no database 'shup.db'" in command("parked", "list", "shup.db#ledger")[1]
     assert not Path("shup.db").exists()
     with pytest.raises(StoreError, match="there are: ledger"):
-        look("shop.db", "legder")
+        look(target, "legder")
+
+
+def test_an_address_names_the_pipeline_and_its_password_is_not_shown() -> None:
+    code, said = command("parked", "list", "postgresql://ann:secret@127.0.0.1:1/shop")
+    assert (code, "postgresql://ann@127.0.0.1:1/shop#PIPELINE" in said) == (1, True), said
+    code, more = command("explain", "postgresql://ann:secret@127.0.0.1:1/shop#ledger", "a")
+    assert (code, "postgresql://ann@127.0.0.1:1/shop: " in more) == (1, True), more
+    assert "secret" not in said + more
 
 
 @pytest.mark.parametrize(
@@ -112,14 +126,14 @@ def test_what_is_not_there_is_told(db: Database) -> None:
 )
 @pytest.mark.parametrize("running", [True, False], ids=["taken by a worker", "taken at once"])
 def test_a_decision_is_carried_out(
-    db: Database, arguments: list[str], status: str, balance: int, rejected: dict[str, int], running: bool
+    db: Database, arguments: list[str], status: str, balance: int, rejected: dict[str, int], running: bool, at: str
 ) -> None:
     verb, group, *options = arguments
     if running:
         with Worker(definition(), db.queue("q")):
-            code, said = command("parked", verb, AT, group, *options, "--by", "ann")
+            code, said = command("parked", verb, at, group, *options, "--by", "ann")
     else:
-        code, said = command("parked", verb, AT, group, *options, "--by", "ann", "--pipeline", "ledger.py:ledger")
+        code, said = command("parked", verb, at, group, *options, "--by", "ann", "--pipeline", "ledger.py:ledger")
     assert (code, f"{verb}: done." in said) == (0, True), said
     look = PipelineLook(db, "ledger")
     assert look.group("a").status == status
@@ -136,29 +150,29 @@ def test_a_decision_is_carried_out(
         assert decided["why"] == "a typing error"
 
 
-def test_a_decision_waits_for_a_worker(db: Database) -> None:
-    code, said = command("parked", "drop", AT, "a", "--wait-s", "0")
+def test_a_decision_waits_for_a_worker(db: Database, at: str) -> None:
+    code, said = command("parked", "drop", at, "a", "--wait-s", "0")
     assert (code, "a worker takes it as soon as one runs" in said) == (0, True)
-    assert "and not taken yet: drop." in command("explain", AT, "a")[1]
+    assert "and not taken yet: drop." in command("explain", at, "a")[1]
     work(db, [row(4)])
     assert PipelineLook(db, "ledger").group("a").reached == 4
 
 
-def test_a_decision_that_events_overtook_is_void(db: Database) -> None:
+def test_a_decision_that_events_overtook_is_void(db: Database, at: str) -> None:
     look = PipelineLook(db, "ledger")
     with pytest.raises(InputError, match="has no gap"):
         look.decision(Action.SKIP, "well", by="ann")
-    code, said = command("parked", "replace", AT, "a", "--content", '{"cents": 9}', "--pipeline", "ledger.py:ledger")
+    code, said = command("parked", "replace", at, "a", "--content", '{"cents": 9}', "--pipeline", "ledger.py:ledger")
     assert (code, "void" in said, "no field 'cents'" in said) == (1, True, True)
     for _ in range(2):
-        command("parked", "skip", AT, "early", "--wait-s", "0")
+        command("parked", "skip", at, "early", "--wait-s", "0")
     work(db, [])
     with db.transaction() as tx:
         verdicts = [void for (void,) in tx.execute("select verdict from inturn_decision order by name").fetchall()]
     assert [bool(void) for void in verdicts] == [True, False, True]
 
 
-def test_why_outputs_are_not_delivered_is_explained(db: Database) -> None:
+def test_why_outputs_are_not_delivered_is_explained(db: Database, at: str) -> None:
     tried = threading.Event()
 
     def refuse(output: Any, effect_id: str) -> None:
@@ -168,5 +182,5 @@ def test_why_outputs_are_not_delivered_is_explained(db: Database) -> None:
 
     with Worker(definition(), db.queue("q"), deliver=refuse, retry=inturn.Retry(1, "1 hour")):
         assert tried.wait(10)
-    said = command("explain", AT, "well")[1]
+    said = command("explain", at, "well")[1]
     assert "1 output of it is not delivered. deliver has failed 1 time: OSError: the bank is closed." in said

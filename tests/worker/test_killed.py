@@ -7,19 +7,27 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
-KILLS = 120
+KILLS = {"sqlite": 120, "postgres": 60}
 
 
-def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KILLS)
+def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """More lives by hand: python tests/worker/programs/mortal.py DIRECTORY 2000 SEED."""
+    at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
     done = subprocess.run(
-        [sys.executable, PROGRAMS / "mortal.py", tmp_path, str(KILLS), "1"], capture_output=True, text=True, check=False
+        [sys.executable, PROGRAMS / "mortal.py", tmp_path, str(KILLS[kind]), "1", *at],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     history = json.loads(done.stdout)
-    assert history["killed"] == KILLS, f"lives that ended otherwise: {done.stderr}"
+    assert history["killed"] == KILLS[kind], f"lives that ended otherwise: {done.stderr}"
     assert (history["sound"], history["messages"], history["left"]) == ([["ok"]], 0, 0)
     sys.path.insert(0, str(PROGRAMS))
     import mortal  # type: ignore[import-not-found]
@@ -27,7 +35,7 @@ def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twic
     sys.path.remove(str(PROGRAMS))
     # What a life sent and did not live to note may be there too.
     seen = dict(history["sent"])
-    assert sum(seen.values()) > KILLS, "too little was done to say anything"
+    assert sum(seen.values()) > KILLS[kind], "too little was done to say anything"
     states = {g: (s, msgspec.msgpack.decode(bytes.fromhex(state))) for g, (s, state) in history["states"].items()}
     for group, (status, state) in states.items():
         if status == "open":

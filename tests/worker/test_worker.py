@@ -3,7 +3,6 @@
 import datetime as dt
 import random
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -71,7 +70,7 @@ ROWS = st.lists(
 def test_every_grade_of_order_decides_as_the_timeline(order: Order, parts: list[list[Row]]) -> None:
     ids = {"id": "id"} if isinstance(order, Arrival | Timestamp) else {}
     line = ledger(order, **ids)
-    with Shop("memory", Path()) as shop:
+    with Shop("memory") as shop:
         for part in parts:
             shop.send(part)
             shop.work(line)

@@ -22,6 +22,7 @@ from inturn.cli.parked import explain, parked
 from inturn.cli.queue import groups, queue, redrive
 from inturn.cli.serve import serve
 from inturn.core.errors import InputError
+from inturn.store.address import shown
 
 if TYPE_CHECKING:
     from inturn.spark.step import Report
@@ -74,7 +75,11 @@ def demo(
 def run(
     pipeline: Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")],
     source: Annotated[
-        str, typer.Option("--from", help="The messages: a file, a folder, a URI that Spark reads, or shop.db#payments.")
+        str,
+        typer.Option(
+            "--from",
+            help="The messages: a file, a folder, a URI that Spark reads, shop.db#payments, or postgresql://…#payments.",
+        ),
     ],
     store: Annotated[str, typer.Option(help="The store: a directory; made if it is not there.")],
     format_: Annotated[
@@ -135,7 +140,7 @@ def run(
                 show = _print_line if as_json else _print_step
                 follow(definition, df, store, place, show, trigger=trigger, buckets=buckets, outputs_format=outputs)
                 return
-            with watching(spark, f"{definition.name}: {source}", quiet=as_json):
+            with watching(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
                 df = (
                     queue_messages(spark, definition, source)
                     if is_queue

@@ -16,6 +16,7 @@ from inturn.cli.errors import told
 from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict
 from inturn.core.standing import as_json as plain
+from inturn.store.address import is_address, shown
 
 if TYPE_CHECKING:
     from inturn.core.fold import Counts
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 parked = typer.Typer(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 
-StoreAt = Annotated[str, typer.Argument(help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger.")]
+StoreAt = Annotated[
+    str,
+    typer.Argument(
+        help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger or postgresql://…#ledger."
+    ),
+]
 GroupName = Annotated[str, typer.Argument(help="The group.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 By = Annotated[str, typer.Option(help="Who decides; default: the user who is logged in.")]
@@ -159,6 +165,9 @@ def look_into(store: str) -> "Look":
         from inturn.worker.look import look
 
         return look(path, name)
+    if is_address(store):
+        msg = f"{shown(store)} names no pipeline: write {shown(store)}#PIPELINE"
+        raise InputError(msg)
     from inturn.spark.inspect import Inspector
 
     return Inspector(store)

@@ -19,6 +19,7 @@ from inturn.cli.errors import told
 from inturn.core import limits
 from inturn.core.envelope import GroupView, QueueInfo, QueueSettings, Why, first_number
 from inturn.core.errors import InputError, StoreError
+from inturn.store.address import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +98,10 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
     with told():
         path, _, name = database.partition("#")
         if name:
-            msg = f"{database!r} names a queue: 'inturn queue list {path}' lists all, 'inturn queue show' shows one"
+            msg = (
+                f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, 'inturn queue show' "
+                "shows one"
+            )
             raise InputError(msg)
         with opened(path) as db:
             infos = [db.queue(each, create=False).info() for each in db.queues()]
@@ -256,7 +260,7 @@ def split(at: str) -> tuple[str, str]:
     if path and not name:
         with suppress(StoreError), opened(path) as db:
             known = f"; there are in it: {', '.join(db.queues()) or 'none'}"
-    msg = f"{at!r} names no queue: write DATABASE#QUEUE, such as {path or 'shop.db'}#payments{known}"
+    msg = f"{shown(at)!r} names no queue: write DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#payments{known}"
     raise InputError(msg)
 
 

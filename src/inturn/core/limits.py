@@ -332,6 +332,9 @@ GROUPS_AT_ONCE: Final = 100
 OUTBOX_OUTPUTS: Final = 100
 """How many outputs of a group are taken out of the outbox at a time."""
 
+OUTBOX_NOTES: Final = 1_000
+"""How many notes about groups with new outputs who claims some draws at a time, with PostgreSQL."""
+
 OUTBOX_LEASE_S: Final = 30.0
 """How long nobody else delivers the outputs of a group that a worker delivers, unless it has them for longer."""
 

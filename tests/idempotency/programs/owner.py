@@ -1,6 +1,6 @@
 """Locks a key, says so, does something and accepts: python owner.py KIND TARGET. A test kills it on the way.
 
-With SQLite what it does is a row, in one transaction with the accept.
+With a database what it does is a row, in one transaction with the accept.
 """
 
 import sys

@@ -1,11 +1,11 @@
 """Workers that are killed again and again, two at a time, and what they leave behind.
 
-    python mortal.py DIRECTORY KILLS SEED
+    python mortal.py DIRECTORY KILLS SEED [POSTGRESQL-URL]
 
 Each life is a fork that dies at a named point, or after a random time, while it sends messages, out of order and more
-than once, works them off and delivers the outputs; the next one goes on with the same file. What was delivered is noted
-in ``told.log``, and a trigger notes every output that was committed. What is left at the end is worked off by a life
-that nobody kills. Prints one document of JSON for the test.
+than once, works them off and delivers the outputs; the next one goes on with the same database. What was delivered is
+noted in ``told.log``, and a trigger notes every output that was committed. What is left at the end is worked off by a
+life that nobody kills. Prints one document of JSON for the test.
 """
 
 import json
@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from inturn import faults
 from inturn.core import limits
 from inturn.queue import QueueSettings, draft
 from inturn.worker import Worker
+from inturn.worker.look import PipelineLook
 
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
 BAD = ("acct-0", 40)
@@ -42,7 +44,26 @@ def message(account: str, revision: int) -> dict[str, Any]:
     return {"account": account, "revision": revision, "amount": amount}
 
 
-def live(directory: Path, seed: int, *, dies: bool) -> None:
+_NOTE = "begin insert into made values (new.effect_id, new.output);"
+NOTED = {
+    False: [f"create trigger note after insert on inturn_output {_NOTE} end"],
+    True: [
+        f"create function note() returns trigger language plpgsql as $$ {_NOTE} return null; end $$",
+        "create trigger note after insert on inturn_output for each row execute function note()",
+    ],
+}
+"""What notes every output that is committed, in SQLite and in PostgreSQL."""
+SOUND = {
+    False: "select * from pragma_integrity_check",
+    True: "select coalesce((select min(grp) from inturn_outbox), (select min(grp) from inturn_posted), 'ok')",
+}
+
+
+def is_server(target: str) -> bool:
+    return "://" in target
+
+
+def live(directory: Path, target: str, seed: int, *, dies: bool) -> None:
     """One life: until it is killed or, if it does not die, until nothing is left to do."""
     chance = random.Random(seed)
     told = os.open(directory / "told.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -50,18 +71,12 @@ def live(directory: Path, seed: int, *, dies: bool) -> None:
     def deliver(output: Any, effect_id: str) -> None:
         os.write(told, f"{json.dumps([effect_id, output])}\n".encode())
 
-    with inturn.open(directory / "shop.db", durable=False) as db:
-        queue = db.queue("q", QueueSettings(visibility_timeout_s=0.04))
-        with db.transaction() as tx:
-            tx.execute("create table if not exists made (effect_id text, output text)")
-            tx.execute(
-                "create trigger if not exists note after insert on inturn_output"
-                " begin insert into made values (new.effect_id, new.output); end"
-            )
+    with inturn.open(target, durable=False) as db:
+        queue = db.queue("q")
         if dies:
             if chance.random() < 0.8:
                 faults.kill_at(f"{chance.choice(faults.OF_A_WORKER)}@{chance.randint(1, 12)}")
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.01, 0.2))
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.01, 0.4 if is_server(target) else 0.2))
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process as it is
         with Worker(LEDGER, queue, concurrency=chance.choice([1, 4]), deliver=deliver) as worker:
             while dies:
@@ -85,8 +100,13 @@ def send(directory: Path, queue: Any, chance: random.Random, seed: int) -> None:
     new.replace(log)
 
 
-def main(directory: Path, kills: int, seed: int) -> None:
+def main(directory: Path, kills: int, seed: int, target: str) -> None:
     """Let them live and die."""
+    with inturn.open(target, durable=False) as db:
+        db.queue("q", QueueSettings(visibility_timeout_s=0.04))
+        with db.transaction() as tx:
+            for statement in ["create table made (effect_id text, output text)", *NOTED[is_server(target)]]:
+                tx.execute(statement)
     limits.WORKER_LEASE_MS = 40  # type: ignore[misc] # the groups of the dead are free soon
     limits.OUTBOX_LEASE_S = 0.04  # type: ignore[misc]
     limits.WORKER_IDLE_S = 0.01  # type: ignore[misc]
@@ -97,14 +117,16 @@ def main(directory: Path, kills: int, seed: int) -> None:
             life += 1
             child = os.fork()
             if child == 0:
-                live(directory, 2 * (seed * 1_000_000) + life, dies=True)
+                live(directory, target, 2 * (seed * 1_000_000) + life, dies=True)
                 os._exit(1)  # it should have been killed
             children.append(child)
         for child in children:
             _, status = os.waitpid(child, 0)
             killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
-    live(directory, seed, dies=False)
-    with inturn.open(directory / "shop.db") as db, db.transaction() as tx:
+    live(directory, target, seed, dies=False)
+    with inturn.open(target) as db:
+        counts = asdict(PipelineLook(db, "ledger").counts())
+    with inturn.open(target) as db, db.transaction() as tx:
         print(
             json.dumps(
                 {
@@ -117,18 +139,18 @@ def main(directory: Path, kills: int, seed: int) -> None:
                     "made": tx.execute("select effect_id, output from made").fetchall(),
                     "left": tx.execute("select count(*) from inturn_output").fetchone()[0],
                     "told": [json.loads(line) for line in (directory / "told.log").read_text().splitlines()],
-                    "counts": json.loads(tx.execute("select counts from inturn_pipeline").fetchone()[0]),
+                    "counts": counts,
                     "held": tx.execute("select grp, turn from inturn_held order by grp, turn").fetchall(),
                     "states": {
                         group: (status, state.hex())
                         for group, status, state in tx.execute("select grp, status, state from inturn_group")
                     },
                     "messages": db.queue("q", tx=tx).depth(tx).messages,
-                    "sound": tx.execute("select * from pragma_integrity_check").fetchall(),
+                    "sound": tx.execute(SOUND[is_server(target)]).fetchall(),
                 }
             )
         )
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), (*sys.argv[4:], str(Path(sys.argv[1], "shop.db")))[0])

@@ -1,4 +1,4 @@
-"""Messages of a log as an Arrow batch: from columns that SQLite has packed, or row by row where that does not fit."""
+"""Messages of a log as an Arrow batch: from columns that SQLite has packed, or row by row, as a server gives them."""
 
 import base64
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from inturn.core.envelope import Content
-from inturn.store.sqlite.log import Log, Packed, Row, Texts
+from inturn.spark.source.log import FileLog, Log
+from inturn.store.sqlite.log import Packed, Texts
 
 COLUMNS: Final = {
     "sequence_number": "bigint",
@@ -41,7 +42,7 @@ def arrow(log: Log, after: int, up_to: int) -> pa.RecordBatch:
         after: the sequence number to begin after.
         up_to: the last sequence number.
     """
-    packed = log.packed(after, up_to)
+    packed = log.packed(after, up_to) if isinstance(log, FileLog) else None
     found = None if packed is None else _of_packed(packed)
     return _of_rows(log.rows(after, up_to)) if found is None else found
 
@@ -107,11 +108,12 @@ def _texts(texts: Texts, count: int) -> pa.Array | None:
     return pa.Array.from_buffers(pa.string(), count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)], nulls)
 
 
-def _of_rows(rows: Sequence[Row]) -> pa.RecordBatch:
+def _of_rows(rows: Sequence[Any]) -> pa.RecordBatch:
     number, group, revision, dedup_id, body, content, attributes, sent_ms = zip(*rows, strict=True)
     texts: Sequence[Any] = body
     if Content.BYTES in content:
-        texts = [base64.b64encode(each).decode() if isinstance(each, bytes) else each for each in body]
+        pairs = zip(body, content, strict=True)
+        texts = [base64.b64encode(each) if kind == Content.BYTES else each for each, kind in pairs]
     contents = [_CONTENTS[each] for each in content]
     sent_us = np.array(sent_ms, np.int64) * 1000
     columns = (number, group, revision, dedup_id, texts, contents, attributes, sent_us)

@@ -5,17 +5,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inturn.core import errors
-from inturn.core.errors import InturnError
+from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline import Pipeline
 from inturn.spark.source.fields import messages
 from inturn.spark.source.source import register
+from inturn.store.address import is_address, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 def names_queue(source: str) -> bool:
-    """Whether it is a queue that is meant, ``shop.db#payments``, rather than a file or a URI."""
+    """Whether it is a queue that is meant, ``shop.db#payments``, rather than a file or a URI.
+
+    Raises:
+        InputError: if it is a database, and no queue is named.
+    """
+    if is_address(source):
+        if "#" in source:
+            return True
+        msg = f"{shown(source)} names no queue: write {shown(source)}#payments"
+        raise InputError(msg)
     return "#" in source and "://" not in source and not Path(source).exists()
 
 
@@ -27,7 +37,7 @@ def queue_messages(
     Args:
         spark: the session.
         pipeline: whose columns are wanted.
-        source: the queue, ``shop.db#payments``.
+        source: the queue, ``shop.db#payments`` or ``postgresql://…#payments``.
         streaming: whether to go on with messages that come later.
         rows: of a stream, the most messages in a micro-batch.
 
@@ -37,8 +47,9 @@ def queue_messages(
         InputError: if the pipeline does not say which fields the bodies have.
     """
     register(spark)
-    path, _, queue = source.partition("#")
-    source = f"{Path(path).absolute()}#{queue}"  # Spark may look from another folder
+    if not is_address(source):
+        path, _, queue = source.partition("#")
+        source = f"{Path(path).absolute()}#{queue}"  # Spark may look from another folder
     try:
         if streaming:
             reader = spark.readStream.format("inturn").option("reader", pipeline.name)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from inturn.core import limits
 from inturn.core.envelope import checked_name
 from inturn.core.errors import InputError
+from inturn.store.address import is_address, shown
 
 _BOTH: Final = ("path", "queue", "partitionBy", "partitions")
 _STREAM: Final = (*_BOTH, "reader", "maxRowsPerBatch", "acknowledge", "failOnDataLoss")
@@ -15,10 +16,10 @@ _BATCH: Final = (*_BOTH, "after", "upTo")
 
 
 class Place(NamedTuple):
-    """Where a queue is.
+    """Where a queue is; its password is not shown.
 
     Attributes:
-        path: the database's file, in full.
+        path: the database's file, in full, or its address on a server.
         queue: the queue's name.
     """
 
@@ -26,7 +27,15 @@ class Place(NamedTuple):
     queue: str
 
     def __str__(self) -> str:
-        return f"{self.path}#{self.queue}"
+        return f"{shown(self.path)}#{self.queue}"
+
+    def __repr__(self) -> str:
+        return f"Place({str(self)!r})"
+
+    @property
+    def is_on_server(self) -> bool:
+        """Whether it is no file of this machine."""
+        return is_address(self.path)
 
 
 class Division(NamedTuple):
@@ -86,8 +95,10 @@ def place_of(given: Mapping[str, str]) -> Place:
     path, _, queue = given.get("path", "").partition("#")
     queue = given.get("queue") or queue
     if not path or not queue:
-        msg = f'{given.get("path", "")!r} names no queue: write load("{path or "shop.db"}#payments")'
+        msg = f'{shown(given.get("path", ""))!r} names no queue: write load("{shown(path) or "shop.db"}#payments")'
         raise InputError(msg)
+    if is_address(path):
+        return Place(path, queue)
     return Place(str(Path(path.removeprefix("file://")).absolute()), queue)
 
 

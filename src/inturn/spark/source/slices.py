@@ -1,4 +1,4 @@
-"""A part of a queue's log that one task reads, as Arrow batches: which rows, from which file, on which machine.
+"""A part of a queue's log that one task reads, as Arrow batches: which rows, from where.
 
 Nothing here writes. A task may be tried again, or run twice at a time: it reads the same rows, which the query's reader
 holds in the queue until Spark has committed them.
@@ -7,11 +7,11 @@ holds in the queue until Spark has committed them.
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +21,8 @@ from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.spark.decisions import group_hash
 from inturn.spark.source.arrow import arrow
+from inturn.spark.source.log import Log, ServerLog, open_log
 from inturn.spark.source.options import Division, Place
-from inturn.store.sqlite.log import Log
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _BITS: Final = 64
@@ -69,7 +69,7 @@ class Slice(InputPartition):
 
     Attributes:
         place: where the queue is.
-        seen: which file the driver has seen there.
+        seen: which file the driver has seen there, or which queue on a server.
         after: the sequence number to begin after.
         up_to: the last sequence number.
         bucket: of all groups in that part of the log, only those of this bucket; None: all.
@@ -77,25 +77,38 @@ class Slice(InputPartition):
     """
 
     place: Place
-    seen: Identity
+    seen: Identity | str
     after: int
     up_to: int
     bucket: int | None = None
     buckets: int = 1
 
-    def check(self) -> None:
-        """See that the file here is the one that the driver has seen.
+    @contextmanager
+    def opened(self) -> Iterator[Log]:
+        """The log, if it is the one that the driver has seen.
 
         Raises:
             StoreError: if it is not.
         """
+        if isinstance(self.seen, Identity):
+            self._check_file(self.seen)
+        with closing(open_log(self.place)) as log:
+            if not isinstance(self.seen, Identity) and _seen(log, self.place) != self.seen:
+                msg = (
+                    f"{self.place} is another one on {platform.node()} than where Spark's driver runs: the address has "
+                    "to lead to the same database from everywhere, and the queue must not be made anew meanwhile"
+                )
+                raise StoreError(msg)
+            yield log
+
+    def _check_file(self, seen: Identity) -> None:
         try:
             found = identity_of(self.place.path)
         except StoreError:
             found = None
-        if found == self.seen:
+        if found == seen:
             return
-        if found is None or found.machine != self.seen.machine:
+        if found is None or found.machine != seen.machine:
             msg = (
                 f"{self.place.path} is a file of the machine that runs Spark's driver, and a task is to read it on "
                 f"another, {platform.node()}: an SQLite file is read on its own machine only. Run Spark there, such "
@@ -104,6 +117,11 @@ class Slice(InputPartition):
         else:
             msg = f"{self.place.path} is not the file any more that Spark's driver has opened; start the query again"
         raise StoreError(msg)
+
+
+def _seen(log: Log, place: Place) -> Identity | str:
+    """What tells this log from others."""
+    return cast("ServerLog", log).identity() if place.is_on_server else identity_of(place.path)
 
 
 def cut(log: Log, place: Place, division: Division, after: int, up_to: int) -> list[Slice]:
@@ -119,8 +137,8 @@ def cut(log: Log, place: Place, division: Division, after: int, up_to: int) -> l
     first = log.place(after, up_to, 1)
     if first is None:
         return []
-    after, seen = first - 1, identity_of(place.path)
-    cores = os.cpu_count() or 1  # of this machine, since no other can read it
+    after, seen = first - 1, _seen(log, place)
+    cores = os.cpu_count() or 1  # of this machine: no other reads a file, and how many there are is not known here
     if division.by_group:
         buckets = division.partitions or cores
         return [Slice(place, seen, after, up_to, bucket, buckets) for bucket in range(buckets)]
@@ -134,11 +152,10 @@ def batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The messages of a part of a log, in their order.
 
     Raises:
-        StoreError: if the file is not the one that is meant, or cannot be read.
+        StoreError: if the database is not the one that is meant, or cannot be read.
         NoSuchQueue: if the queue is not there any more.
     """
-    part.check()
-    with closing(Log(*part.place)) as log:
+    with part.opened() as log:
         log.info()
         after = part.after
         while (first := log.place(after, part.up_to, 1)) is not None:

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from inturn.core.envelope import QueueInfo
 from inturn.core.errors import InputError, StoreMismatch
 from inturn.spark.source.arrow import COLUMNS
+from inturn.spark.source.log import Log, open_log
 from inturn.spark.source.options import BatchOptions, StreamOptions, batch_options, place_of, stream_options
 from inturn.spark.source.slices import Slice, batches, cut
-from inturn.store.sqlite.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class QueueSource(DataSource):
 
     def schema(self) -> str:
         """What is known of each message, once it is clear that the queue is there."""
-        with closing(Log(*place_of(self.options))) as log:
+        with closing(open_log(place_of(self.options))) as log:
             log.info()
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
@@ -85,7 +85,7 @@ class _BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         place, division, after, up_to = self._options
-        with closing(Log(*place)) as log:
+        with closing(open_log(place)) as log:
             last = log.info().last
             after = max(after, log.first())
             return [*cut(log, place, division, after, last if up_to is None else min(up_to, last))]
@@ -157,7 +157,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open(self) -> Log:
         if self._log is None:
-            self._log = Log(*self._options.place)
+            self._log = open_log(self._options.place)
         return self._log
 
     def _reader(self) -> "Release":

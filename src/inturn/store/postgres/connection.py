@@ -1,6 +1,5 @@
 """A connection to the server: how it is opened, brought up to date, and what its errors mean in plain words."""
 
-import re
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
@@ -9,6 +8,7 @@ import psycopg
 
 from inturn.core import limits
 from inturn.core.errors import StoreError, StoreMismatch
+from inturn.store.address import shown
 
 _HERE: Final = files("inturn.store.postgres")
 _MIGRATING: Final = int.from_bytes(b"inturn", "big")
@@ -72,6 +72,28 @@ def plainly(url: str) -> "psycopg.Connection[Any]":
         raise said(error, url) from error
 
 
+def connect_to_look(url: str) -> "psycopg.Connection[Any]":
+    """Connect to a database whose tables are there, to read them only; a server that stands by will do.
+
+    Raises:
+        StoreError: if there is no such database, it cannot be used, or has no queues.
+        StoreMismatch: if another version of inturn has made its tables.
+    """
+    connection = plainly(url)
+    try:
+        settings = {**PLANNING, "default_transaction_read_only": "on"}
+        calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+        connection.execute(f"select {calls}".encode())
+        _check_version(_version(connection), url)
+    except psycopg.Error as error:
+        connection.close()
+        raise said(error, url) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _steps() -> list[tuple[int, Traversable]]:
     """The migrations by their numbers."""
     return sorted((int(step.name[:4]), step) for step in (_HERE / "migrations").iterdir() if step.name.endswith(".sql"))
@@ -85,22 +107,33 @@ def _migrate(connection: "psycopg.Connection[Any]", url: str, *, create: bool) -
     if version == newest:
         return
     if not version and not create:
-        msg = f"{shown(url)} is a database without queues; make one first"
-        raise StoreError(msg)
+        _check_version(version, url)
     with connection.transaction():
         connection.execute(f"set local lock_timeout = '{limits.BUSY_S}s'".encode())
         connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATING,))
         version = _version(connection)
         if version > newest:
-            msg = (
-                f"{shown(url)} was written by a newer inturn: its format is {version}, this one knows {newest}; "
-                "update inturn"
-            )
-            raise StoreMismatch(msg)
+            _check_version(version, url)
         for number, step in steps:
             if number > version:
                 connection.execute(step.read_text().encode())
                 connection.execute("update inturn_meta set value = %s where name = 'version'", (number,))
+
+
+def _check_version(version: int, url: str) -> None:
+    newest = _steps()[-1][0]
+    if not version:
+        msg = f"{shown(url)} is a database without queues; make one first"
+        raise StoreError(msg)
+    if version < newest:
+        msg = f"{shown(url)} was written by an older inturn; inturn.open brings it up to date"
+        raise StoreMismatch(msg)
+    if version > newest:
+        msg = (
+            f"{shown(url)} was written by a newer inturn: its format is {version}, this one knows {newest}; "
+            "update inturn"
+        )
+        raise StoreMismatch(msg)
 
 
 def _version(connection: "psycopg.Connection[Any]") -> int:
@@ -117,11 +150,6 @@ def _version(connection: "psycopg.Connection[Any]") -> int:
         return 0
     row = connection.execute("select value from inturn_meta where name = 'version'").fetchone()
     return int(row[0]) if row else 0
-
-
-def shown(url: str) -> str:
-    """An address without its password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", re.sub(r"(password=)[^&\s]*", r"\1…", url))
 
 
 _TOLD: Final = {

@@ -9,13 +9,20 @@ from inturn.core.errors import InputError
 from inturn.core.idempotency import Answer, Request
 from inturn.store.base import PipelineStore, RunAgain
 from inturn.store.postgres.desk import entry_of, hold_of
+from inturn.store.postgres.keys import Keys
+from inturn.store.postgres.pipelines import Pipelines
 from inturn.store.postgres.sessions import Sessions
+from inturn.store.postgres.statements import Wire
 
 
 class Queues(Sessions):
     """All that can be done in a transaction, whoever has begun it."""
 
     _forgotten_ms = 0
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self._pipelines, self._keys = Pipelines(wire), Keys(wire)
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Make, change or remove a queue."""
@@ -170,11 +177,11 @@ class Queues(Sessions):
     @property
     def pipelines(self) -> PipelineStore:
         """The pipelines."""
-        raise NotImplementedError
+        return self._pipelines
 
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
         """Decide about an idempotency key."""
-        raise NotImplementedError
+        return self._keys.decide(space, key, request, now_ms)
 
 
 def _check_text(what: str, text: str | None) -> None:

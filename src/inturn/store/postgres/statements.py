@@ -14,6 +14,7 @@ from psycopg import waiting
 from psycopg.adapt import AdaptersMap, PyFormat
 from psycopg.generators import fetch_many
 from psycopg.pq import ExecStatus, Format
+from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrBinaryDumper
 from psycopg.waiting import Ready, Wait
@@ -52,6 +53,11 @@ _REFUSED: Final = ExecStatus.FATAL_ERROR
 _SYNCED: Final = ExecStatus.PIPELINE_SYNC
 
 
+def text_of(name: str) -> str:
+    """The text of a statement."""
+    return _SQL[name]
+
+
 class Later:
     """A statement that waits.
 
@@ -80,6 +86,7 @@ class _Ours:
 
 _Ours.adapters.register_dumper(int, Int8BinaryDumper)
 _Ours.adapters.register_dumper(str, StrBinaryDumper)
+_Ours.adapters.register_dumper(list, ListBinaryDumper)  # in text, the type is that of the first list that came
 
 
 class Wire:

@@ -1,0 +1,61 @@
+"""The log of a queue, in a file of this machine or on a server: what Spark's source asks of either."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+from inturn.core.envelope import QueueInfo
+from inturn.core.errors import SetupError
+from inturn.spark.source.options import Place
+from inturn.store.sqlite.log import Log as FileLog
+
+__all__ = ["FileLog", "Log", "open_log"]
+
+
+class Log(Protocol):
+    """The log of one queue; see :mod:`inturn.store.sqlite.log` and :mod:`inturn.store.postgres.log`."""
+
+    def info(self) -> QueueInfo:
+        """What is known of the queue now."""
+        ...
+
+    def first(self) -> int:
+        """The number before the first sequence number of the queue."""
+        ...
+
+    def place(self, after: int, up_to: int, count: int) -> int | None:
+        """The sequence number of the count-th message after one, if there are so many up to another."""
+        ...
+
+    def rows(self, after: int, up_to: int) -> Sequence[Any]:
+        """Messages after a sequence number and up to another: as many as one may hold at once, and one at least."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the database."""
+        ...
+
+
+class ServerLog(Log, Protocol):
+    """The log of a queue on a server."""
+
+    def identity(self) -> str:
+        """What tells these tables, and this queue, from others."""
+        ...
+
+
+def open_log(place: Place) -> Log:
+    """The log of a queue.
+
+    Raises:
+        StoreError: if the database is not there, has no queues or cannot be read.
+        StoreMismatch: if another version of inturn has written it.
+        SetupError: if psycopg is not installed here, for PostgreSQL.
+    """
+    if not place.is_on_server:
+        return FileLog(*place)
+    try:
+        from inturn.store.postgres.log import Log as PostgresLog
+    except ImportError as error:
+        msg = f"for PostgreSQL psycopg is needed wherever Spark runs: pip install 'inturn[postgres]' ({error})"
+        raise SetupError(msg) from error
+    return cast("ServerLog", PostgresLog(*place))

@@ -1,0 +1,62 @@
+"""Idempotency keys in the database: one row for each key that is not free.
+
+Who takes a key waits for nobody: while a transaction of somebody else's takes the key, or settles it, the key is in
+progress. An advisory lock says so where there is no row that could be locked yet. Who settles a key has its lock, so
+there is nobody to wait for but one who takes a key whose time is over.
+"""
+
+import time
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.idempotency import Answer, Lock, Record, Request, Slot, Verdict, current, decide
+from inturn.store.postgres.statements import Statements
+from inturn.store.postgres.texts import written
+
+
+class Keys(Statements):
+    """The idempotency keys of one database."""
+
+    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+        """Read, decide and write, within a transaction.
+
+        A row is cleared away by a later change of any key, and only well after its lifetime: if the clock is set back,
+        it counts again.
+        """
+        at = written(space), written(key)
+        if isinstance(request, Lock):
+            record = _record(self._one("key", *at))
+            if record is None or current(record, now_ms) != record:
+                return self._take(at, request, now_ms)
+            return decide(Slot(record, 0), request, now_ms)[1]
+        since = time.monotonic()
+        record = _record(self._one("lock_key", *at))
+        now_ms += int((time.monotonic() - since) * 1000)
+        slot, answer = decide(Slot(record, 0), request, now_ms)
+        self._save(at, record, slot.record, now_ms)
+        return answer
+
+    def _take(self, at: tuple[str, str], request: Lock, now_ms: int) -> Answer:
+        """Lock a key that was free, if nobody else is about to."""
+        taken, row = self._do("take_key", *at), self._do("lock_free_key", *at)
+        (token,) = self._one("key_token")  # asked for once nobody else can take the key
+        if not taken.rows[0][0] or not row.rows:
+            return Answer(Verdict.IN_PROGRESS, None, round(limits.POLL_S * 1000))
+        record = _record(row.rows[0])
+        slot, answer = decide(Slot(record, token - 1), request, now_ms)
+        self._save(at, record, slot.record, now_ms)
+        return answer
+
+    def _save(self, at: tuple[str, str], before: Record | None, after: Record | None, now_ms: int) -> None:
+        if before == after:
+            return
+        if after is None:
+            self._do("remove_key", *at)
+        else:
+            self._do("save_key", *at, msgspec.json.encode(after).decode(), after.until_ms)
+        self._do("clear_keys", now_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
+
+
+def _record(row: tuple[str | None] | None) -> Record | None:
+    return None if row is None or row[0] is None else msgspec.json.decode(row[0], type=Record)

@@ -1,0 +1,117 @@
+"""The log of one queue for who only reads it, on whichever machine: it takes no lock and writes nothing."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import psycopg
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo, first_number
+from inturn.core.errors import NoSuchQueue
+from inturn.store.postgres.catalog import Catalog
+from inturn.store.postgres.connection import connect_to_look, said
+from inturn.store.postgres.statements import Statements, Wire, text_of
+
+
+class Row(NamedTuple):
+    """A message as the log has it.
+
+    Attributes:
+        sequence_number: its place.
+        group: whose timeline it is in.
+        revision: its place there.
+        dedup_id: what it is known by.
+        body: the UTF-8 of its text, or its bytes.
+        content: what the body is, by its number.
+        attributes: more about it, as JSON.
+        sent_ms: when it was sent.
+    """
+
+    sequence_number: int
+    group: str | None
+    revision: int | None
+    dedup_id: str | None
+    body: bytes
+    content: int
+    attributes: str | None
+    sent_ms: int
+
+
+class Log(Statements):
+    """The log of one queue.
+
+    Args:
+        url: of the database.
+        queue: the queue's name.
+
+    Raises:
+        StoreError: if the database is not there, has no queues or cannot be read.
+        StoreMismatch: if another version of inturn has made its tables.
+    """
+
+    def __init__(self, url: str, queue: str) -> None:
+        self._url = url
+        self._connection = connect_to_look(url)
+        super().__init__(Wire(self._connection.pgconn))
+        self._queue = queue
+        self._catalog = Catalog(self.wire)
+
+    def info(self) -> QueueInfo:
+        """What is known of the queue now.
+
+        Raises:
+            NoSuchQueue: if it is not there, or not any more.
+        """
+        _, version = self._one("now")
+        try:
+            self._catalog.look(version)
+        except psycopg.Error as error:
+            raise said(error, self._url) from error
+        info = self._catalog.queues.get(self._queue)
+        if info is None:
+            known = ", ".join(sorted(self._catalog.queues)) or "none"
+            msg = f"there is no queue {self._queue!r}; there are: {known}"
+            raise NoSuchQueue(msg)
+        return info
+
+    def first(self) -> int:
+        """The number before the first sequence number of the queue."""
+        return first_number(self.info().number)
+
+    def identity(self) -> str:
+        """What tells these tables, and this queue, from others."""
+        return f"{self._one('channel')[0]} {self.info().created_ms}"
+
+    def place(self, after: int, up_to: int, count: int) -> int | None:
+        """The sequence number of the count-th message after one, if there are so many up to another."""
+        row = self._one("log_place", after, up_to, count - 1)
+        return cast("int", row[0]) if row else None
+
+    def rows(self, after: int, up_to: int) -> Sequence[Row]:
+        """Messages after a sequence number and up to another: as many as one may hold at once, and one at least."""
+        part = after, up_to, limits.SOURCE_ARROW_ROWS
+        (size,) = self._one("log_size", *part)
+        if (size or 0) <= limits.SOURCE_ARROW_BYTES:
+            return self._many("log", *part)
+        return self._many("log_bounded", *part, limits.SOURCE_ARROW_BYTES)
+
+    def _many(self, name: str, *values: int) -> Sequence[Row]:
+        """Many rows: for these a cursor of psycopg costs less than a wire."""
+        try:
+            with psycopg.RawCursor(self._connection) as cursor:
+                return cast("Sequence[Row]", cursor.execute(text_of(name).encode(), values, binary=True).fetchall())
+        except psycopg.Error as error:
+            raise said(error, self._url) from error
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._connection.close()
+
+    def _all(self, name: str, *values: Any) -> list[Any]:
+        try:
+            return super()._all(name, *values)
+        except psycopg.Error as error:
+            raise said(error, self._url) from error
+
+    def _one(self, name: str, *values: Any) -> Any:
+        return next(iter(self._all(name, *values)), None)

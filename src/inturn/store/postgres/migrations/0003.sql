@@ -1,0 +1,11 @@
+-- Idempotency keys, see core/idempotency.py. Of all locks the later one has the greater token.
+
+create sequence inturn_key_token;
+create table inturn_key (
+    space    text   collate "C" not null,
+    key      text   collate "C" not null,
+    record   text,  -- JSON; null only in the transaction that takes the key
+    until_ms bigint,
+    primary key (space, key)
+) with (fillfactor = 80);
+create index inturn_key_due on inturn_key (until_ms) where until_ms is not null;

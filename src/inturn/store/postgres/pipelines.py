@@ -1,0 +1,278 @@
+"""What pipelines keep in the database: groups, what these hold, outputs on their way, what was rejected, decisions.
+
+Workers on several machines seldom wait for each other. Who keeps what turns have left behind has the rows of these
+groups. Counts are added to one of several rows. Outputs are numbered by a sequence: within a group in their order, of
+several groups in about theirs, and with gaps.
+
+Who makes outputs leaves a note, in `inturn_posted`, and has no look at the outbox; there are only those who deliver.
+Who claims outputs, which is the last that a worker does in a transaction, draws the notes first. A note about a group
+with a row in the outbox is dropped only by who has that row, and the row only by who sees that the group has no output:
+so whatever comes together, where there is an output, there is a note or a row.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from inturn.core import limits
+from inturn.store.base import RunAgain
+from inturn.store.kept import (
+    Claim,
+    Decided,
+    HeldMessage,
+    Kept,
+    Line,
+    MadeOutput,
+    Outgoing,
+    PipelineInfo,
+    RejectedMessage,
+)
+from inturn.store.postgres.statements import Statements
+from inturn.store.postgres.texts import read, written
+
+_OUTPUTS = "outputs"
+"""The kind of count under which outputs are counted; messages are counted under other names."""
+
+
+@dataclass
+class Known(PipelineInfo):
+    """What is known of a pipeline; what is different then is added to the counts.
+
+    Attributes:
+        seen: the counts as they were.
+    """
+
+    seen: dict[str, Any] = field(default_factory=dict)
+
+
+class Pipelines(Statements):
+    """The pipelines of one database; see :class:`inturn.store.base.PipelineStore`."""
+
+    # --- pipelines and their groups ---
+
+    def names(self) -> list[str]:
+        """The names of all pipelines."""
+        return [read(name) for (name,) in self._all("pipelines")]
+
+    def info(self, name: str) -> PipelineInfo | None:
+        """What is known of a pipeline; its outputs are counted, and its tokens are the database's."""
+        rows = self._all("pipeline", written(name))
+        if not rows:
+            return None
+        number, about = rows[0][:2]
+        counts: dict[str, Any] = {}
+        for *_, kind, reason, count in rows:
+            if reason:
+                counts.setdefault(kind, {})[reason] = count
+            elif kind is not None:
+                counts[kind] = count
+        outputs = counts.pop(_OUTPUTS, 0)
+        return Known(number, name, msgspec.json.decode(about), counts, outputs, seen=deepcopy(counts))
+
+    def save(self, info: PipelineInfo) -> None:
+        """Make or change a pipeline.
+
+        Raises:
+            RunAgain: if somebody else has made it at the same time.
+        """
+        about = msgspec.json.encode(info.about).decode()
+        if info.number:
+            self._do("save_pipeline", info.number, about)
+        else:
+            row = self._one("add_pipeline", written(info.name), about)
+            if row is None:
+                msg = f"another process has made the pipeline {info.name!r} at the same time"
+                raise RunAgain(msg)
+            (info.number,) = row
+        self._tally(info, 0)
+
+    def _tally(self, info: PipelineInfo, outputs: int) -> None:
+        """Add to the counts in the database what is new in these."""
+        seen = info.seen if isinstance(info, Known) else {}
+        before, now = _flat(seen), _flat(info.counts)
+        more = [(*at, count - before.get(at, 0)) for at, count in now.items() if count != before.get(at, 0)]
+        if outputs:
+            more.append((_OUTPUTS, "", outputs))
+        if more:
+            self._do("tally", info.number, *map(list, zip(*more, strict=True)))
+        if isinstance(info, Known):
+            info.seen = deepcopy(info.counts)
+
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+        """Those of the groups that are known."""
+        return [_line(row) for row in self._all("lines", pipeline, [*map(written, groups)])]
+
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+        """Groups in the order of their names."""
+        rows = self._all("parked_lines" if parked else "lines_after", pipeline, written(after), limit)
+        return [_line(row) for row in rows]
+
+    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
+        """Groups whose wait is over."""
+        return [read(group) for (group,) in self._all("due_groups", pipeline, now_us, limit)]
+
+    def held(
+        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+    ) -> list[HeldMessage]:
+        """What a group holds."""
+        group = written(group)
+        if turns is None and ids is None:
+            return [_held(row) for row in self._all("held_of", pipeline, group)]
+        rows = self._all("held_turns", pipeline, group, list(turns)) if turns else []
+        rows += self._all("held_ids", pipeline, group, [*map(written, ids)]) if ids else []
+        return sorted({_held(row) for row in rows})
+
+    def keep(
+        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+    ) -> list[str]:
+        """Keep what turns have left behind.
+
+        Raises:
+            RunAgain: if somebody else has made a group at the same time.
+        """
+        number = info.number
+        names = {each.line.group: written(each.line.group) for each in kept}
+        known = dict(self._all("lock_lines", number, list(names.values()))) if kept else {}
+        overtaken = [line.group for line, *_ in kept if known.get(names[line.group], 0) != line.version]
+        if overtaken:
+            return overtaken
+        self._keep_lines(number, [(names[line.group], line.version + 1, *line[2:]) for line, *_ in kept])
+        for statement, messages in (
+            ("release_messages", [(each, spot) for each in kept for spot in each.gone]),
+            ("hold_messages", [(each, held) for each in kept for held in each.held]),
+        ):
+            rows = [(names[each.line.group], *at[:2], written(at[2]), *at[3:]) for each, at in messages]
+            self._do_all(statement, number, rows)
+        outputs = [
+            (names[each.line.group], out.epoch, out.revision, out.id and written(out.id), *out[5:])
+            for each in kept
+            for out in each.outputs
+        ]
+        self._do_all("add_outputs", number, outputs)
+        notes = [names[each.line.group] for each in kept if each.outputs]
+        if notes:
+            self._do("note_outputs", number, now_ms, notes)
+        refused = [tuple(None if text is None else written(text) for text in each[:4]) for each in rejected]
+        if refused:
+            self._do("reject_messages", number, now_ms, *map(list, zip(*refused, strict=True)))
+        info.outputs += len(outputs)
+        self._tally(info, len(outputs))
+        return []
+
+    def _keep_lines(self, pipeline: int, rows: Sequence[tuple[Any, ...]]) -> None:
+        new, old = [row for row in rows if row[1] == 1], [row for row in rows if row[1] > 1]
+        self._do_all("save_lines", pipeline, old)
+        if new and len(self._all("add_lines", pipeline, *map(list, zip(*new, strict=True)))) < len(new):
+            msg = "another process has made a group at the same time"
+            raise RunAgain(msg)
+
+    def _do_all(self, name: str, pipeline: int, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            self._do(name, pipeline, *map(list, zip(*rows, strict=True)))
+
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+        """Rejected messages with their numbers."""
+        return [
+            (number, RejectedMessage(group and read(group), reason, read(detail), read(message), at_ms))
+            for number, group, reason, detail, message, at_ms in self._all("rejections", pipeline, after, limit)
+        ]
+
+    # --- outputs ---
+
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+        """Outputs in about the order in which they were made, those of a group in that order."""
+        return [_output(row) for row in self._all("outputs", pipeline, after, limit)]
+
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+        """The first outputs of groups that nobody has."""
+        self._do("post", info.number, limits.OUTBOX_NOTES)
+        rows = self._all("claim", info.number, now_ms, groups, outputs, until_ms)
+        claims, empty = [], []
+        for (group, token, attempts), part in groupby(rows, lambda row: row[:3]):
+            made = [_output(row[3:]) for row in part if row[3] is not None]
+            if made:
+                claims.append(Claim(read(group), token, attempts, made))
+            else:
+                empty.append(group)
+        if empty:
+            self._do("posted", info.number, empty)
+        return claims
+
+    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+        """Have claims for longer."""
+        groups, tokens = [written(each.group) for each in claims], [each.token for each in claims]
+        if groups:
+            self._do("renew_claims", pipeline, until_ms, groups, tokens)
+
+    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+        """The first outputs of a claim were delivered."""
+        group, gone = written(claim.group), [each.number for each in claim.outputs[:count]]
+        error = None if error is None else written(error)
+        is_ours = bool(self._all("delivered", pipeline, group, claim.token, until_ms, count, error, gone))
+        if is_ours:
+            self._do("posted", pipeline, [group])
+        return is_ours
+
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+        """Groups with outputs that are not delivered."""
+        rows = (
+            self._all("failing", pipeline, limit)
+            if groups is None
+            else self._all("outgoing", pipeline, [*map(written, groups)], limit)
+        )
+        return [
+            Outgoing(read(group), until_ms, attempts, error and read(error), depth)
+            for group, until_ms, attempts, error, depth in rows
+        ]
+
+    # --- decisions ---
+
+    def decide(self, pipeline: int, decided: Decided) -> None:
+        """Append a decision."""
+        self._do("add_decision", pipeline, decided.name, written(decided.group), decided.decision)
+
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+        """Those that are not taken yet."""
+        rows = (
+            self._all("decisions", pipeline, limit)
+            if group is None
+            else self._all("decisions_of", pipeline, limit, written(group))
+        )
+        return [Decided(name, read(group), *more) for name, group, *more in rows]
+
+    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+        """Decisions were taken."""
+        if verdicts:
+            self._do("take_decisions", pipeline, list(verdicts), [*map(written, verdicts.values())])
+
+    def verdict(self, pipeline: int, name: str) -> str | None:
+        """What has come of a decision."""
+        row = self._one("verdict", pipeline, name)
+        return None if row is None or row[0] is None else read(row[0])
+
+
+def _flat(counts: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+    """Counts by what is counted and why: the second is empty where there is only one."""
+    flat = {}
+    for kind, count in counts.items():
+        of = count if isinstance(count, Mapping) else {"": count}
+        flat.update({(kind, reason): each for reason, each in of.items()})
+    return flat
+
+
+def _line(row: Sequence[Any]) -> Line:
+    return Line(read(row[0]), *row[1:])
+
+
+def _held(row: Sequence[Any]) -> HeldMessage:
+    epoch, turn, message_id, *more = row
+    return HeldMessage(epoch, turn, read(message_id), *more)
+
+
+def _output(row: Sequence[Any]) -> MadeOutput:
+    number, group, epoch, revision, message_id, *more = row
+    return MadeOutput(number, read(group), epoch, revision, message_id and read(message_id), *more)

@@ -1,0 +1,201 @@
+-- What pipelines ask; see pipelines.py. All that changes is asked in sets, whatever their size. A plan may be made when
+-- the tables are empty, when to go through a pipeline looks as cheap as to look up a group: `any(array(…))` and
+-- `offset 0` leave the server no choice.
+
+-- name: pipelines
+select name from inturn_pipeline order by name;
+
+-- name: pipeline
+select p.number, p.about, t.kind, t.reason, t.count from inturn_pipeline p
+left join lateral (
+    select kind, reason, sum(count)::bigint as count from inturn_tally where pipeline = p.number group by kind, reason
+) t on true
+where p.name = $1;
+
+-- name: add_pipeline
+insert into inturn_pipeline (name, about) values ($1, $2) on conflict do nothing returning number;
+
+-- name: save_pipeline
+update inturn_pipeline set about = $2 where number = $1;
+
+-- name: tally
+insert into inturn_tally (pipeline, slot, kind, reason, count)
+select $1, pg_backend_pid() % 16, t.kind, t.reason, t.count
+from unnest($2::text[], $3::text[], $4::bigint[]) t (kind, reason, count) order by t.kind, t.reason
+on conflict (pipeline, slot, kind, reason) do update set count = inturn_tally.count + excluded.count;
+
+-- name: lines
+select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
+where pipeline = $1 and grp = any($2::text[]);
+
+-- name: lines_after
+select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
+where pipeline = $1 and grp > $2 order by grp limit $3;
+
+-- name: parked_lines
+select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
+where pipeline = $1 and grp > $2 and status <> 'open' order by grp limit $3;
+
+-- name: due_groups
+select grp from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
+
+-- name: lock_lines
+select grp, version from inturn_group where pipeline = $1 and grp = any($2::text[]) order by grp for update;
+
+-- name: add_lines
+insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us)
+select $1, * from unnest($2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[],
+    $9::bigint[]) l (grp, version, status, timeline, state, held, oldest_us, due_us) order by l.grp
+on conflict do nothing returning grp;
+
+-- name: save_lines
+insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us)
+select $1, * from unnest($2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[],
+    $9::bigint[])
+on conflict (pipeline, grp) do update
+set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us;
+
+-- name: held_of
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = $1 and grp = $2 order by epoch, turn, id;
+
+-- name: held_turns
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = $1 and grp = $2 and turn = any($3::bigint[]);
+
+-- name: held_ids
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = $1 and grp = $2 and id = any($3::text[]) and id <> '';
+
+-- name: hold_messages
+insert into inturn_held (pipeline, grp, epoch, turn, id, since_us, digest, content)
+select $1, * from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bytea[], $8::text[])
+on conflict (pipeline, grp, epoch, turn, id) do update
+set since_us = excluded.since_us, digest = excluded.digest, content = excluded.content;
+
+-- name: release_messages
+delete from inturn_held where ctid = any(array(
+    select h.at from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[]) g (grp, epoch, turn, id)
+    cross join lateral (
+        select ctid as at from inturn_held
+        where pipeline = $1 and grp = g.grp and epoch = g.epoch and turn = g.turn and id = g.id offset 0
+    ) h
+));
+
+-- name: reject_messages
+insert into inturn_rejected (pipeline, at_ms, grp, reason, detail, message)
+select $1, $2, * from unnest($3::text[], $4::text[], $5::text[], $6::text[]);
+
+-- name: rejections
+select number, grp, reason, detail, message, at_ms from inturn_rejected
+where pipeline = $1 and number > $2 order by number limit $3;
+
+-- name: add_outputs
+insert into inturn_output (pipeline, grp, epoch, revision, id, at, effect_id, output)
+select $1, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output
+from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::text[])
+     with ordinality o (grp, epoch, revision, id, at, effect_id, output, place)
+order by o.place;
+
+-- name: note_outputs
+insert into inturn_posted (pipeline, at_ms, grp) select $1, $2, unnest($3::text[]);
+
+-- name: outputs
+select number, grp, epoch, revision, id, at, effect_id, output from inturn_output
+where pipeline = $1 and number > $2 order by number limit $3;
+
+-- name: post
+with noted as materialized (
+    select number, grp, at_ms from inturn_posted where pipeline = $1 order by number limit $2 for update skip locked
+), there as materialized (
+    select grp from inturn_outbox where pipeline = $1 and grp = any(array(select grp from noted))
+), ours as materialized (
+    select grp from inturn_outbox where pipeline = $1 and grp = any(array(select grp from noted)) for update skip locked
+), added as (
+    insert into inturn_outbox (pipeline, grp, until_ms, token, attempts)
+    select $1, n.grp, min(n.at_ms), 0, 0 from noted n
+    where n.grp not in (select grp from there)
+          and exists (select from inturn_output o where o.pipeline = $1 and o.grp = n.grp offset 0)
+    group by n.grp order by n.grp
+    on conflict do nothing
+)
+delete from inturn_posted
+where pipeline = $1 and number = any(array(
+    select number from noted where grp not in (select grp from there) or grp in (select grp from ours)
+));
+
+-- name: claim
+with free as materialized (
+    select grp, until_ms from inturn_outbox where pipeline = $1 and until_ms <= $2 order by until_ms limit $3
+    for update skip locked
+), claimed as (
+    update inturn_outbox set token = nextval('inturn_claim_token'), until_ms = $5
+    where pipeline = $1 and grp = any(array(select grp from free)) returning grp, token, attempts
+)
+select c.grp, c.token, c.attempts, o.number, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output
+from claimed c
+join free f on f.grp = c.grp
+left join lateral (
+    select * from inturn_output o where o.pipeline = $1 and o.grp = c.grp order by o.number limit $4
+) o on true
+order by f.until_ms, c.grp, o.number;
+
+-- name: renew_claims
+update inturn_outbox b set until_ms = $2 from unnest($3::text[], $4::bigint[]) c (grp, token)
+where b.pipeline = $1 and b.grp = any($3::text[]) and b.grp = c.grp and b.token = c.token;
+
+-- name: delivered
+with ours as (
+    update inturn_outbox
+    set token = 0, until_ms = $4, error = $6,
+        attempts = case when $6::text is null then 0 when $5::bigint > 0 then 1 else attempts + 1 end
+    where pipeline = $1 and grp = $2 and token = $3 returning grp
+), gone as (
+    delete from inturn_output where pipeline = $1 and number = any($7::bigint[]) and exists (select from ours)
+)
+select grp from ours;
+
+-- name: posted
+delete from inturn_outbox b
+where b.pipeline = $1 and b.grp = any($2::text[])
+      and not exists (select from inturn_output o where o.pipeline = $1 and o.grp = b.grp offset 0);
+
+-- name: outgoing
+select g.grp, coalesce(b.until_ms, p.at_ms, 0), coalesce(b.attempts, 0), b.error, o.depth
+from unnest($2::text[]) g (grp)
+cross join lateral (
+    select count(*) as depth from inturn_output o where o.pipeline = $1 and o.grp = g.grp
+) o
+left join lateral (
+    select * from inturn_outbox b where b.pipeline = $1 and b.grp = g.grp offset 0
+) b on true
+left join lateral (
+    select min(at_ms) as at_ms from inturn_posted where pipeline = $1 and grp = g.grp
+) p on true
+where o.depth > 0 order by g.grp limit $3;
+
+-- name: failing
+select b.grp, b.until_ms, b.attempts, b.error, o.depth from inturn_outbox b
+cross join lateral (
+    select count(*) as depth from inturn_output o where o.pipeline = $1 and o.grp = b.grp
+) o
+where b.pipeline = $1 and b.attempts > 0 order by b.grp limit $2;
+
+-- name: add_decision
+insert into inturn_decision (pipeline, name, grp, decision) values ($1, $2, $3, $4);
+
+-- name: decisions
+select name, grp, decision, verdict from inturn_decision
+where pipeline = $1 and verdict is null order by name limit $2;
+
+-- name: decisions_of
+select name, grp, decision, verdict from inturn_decision
+where pipeline = $1 and verdict is null and grp = $3 order by name limit $2;
+
+-- name: take_decisions
+update inturn_decision d set verdict = v.verdict from unnest($2::text[], $3::text[]) v (name, verdict)
+where d.pipeline = $1 and d.name = v.name and d.verdict is null;
+
+-- name: verdict
+select verdict from inturn_decision where pipeline = $1 and name = $2;

@@ -1,0 +1,144 @@
+"""What every store keeps of pipelines against the memory store: any commands in any order have the same answers."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from shop import SHOPS
+
+from inturn.store.kept import Claim, Decided, HeldMessage, Kept, Line, MadeOutput, PipelineInfo, RejectedMessage
+
+GROUPS = st.sampled_from(["a", "b", "c"])
+TURNS = st.lists(st.integers(1, 4), max_size=3, unique=True)
+
+
+class Stores(RuleBasedStateMachine):
+    """Gives each command to both."""
+
+    kind = ""
+    url: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.TemporaryDirectory()
+        path = Path(self._directory.name) / "shop.db"
+        self.stores: list[Any] = [SHOPS[kind](path, self.url) for kind in ("memory", self.kind)]
+        self.now = 1_000
+        self.versions: dict[str, int] = {}
+        self.held: dict[str, set[int]] = {}
+        self.claims: list[tuple[Claim, Claim]] = []
+        self.decided = 0
+        self.both(lambda kept: kept.save(PipelineInfo(0, "other")))
+        self.both(lambda kept: kept.save(PipelineInfo(0, "p", {"group": "account"})))
+
+    def teardown(self) -> None:
+        self.stores[1].close()
+        self._directory.cleanup()
+
+    def both(self, ask: Callable[[Any], Any], same: Callable[[Any], Any] = lambda answer: answer) -> list[Any]:
+        answers = []
+        for store in self.stores:
+            with store.transaction():
+                answers.append(ask(store.pipelines))
+        assert same(answers[0]) == same(answers[1])
+        return answers
+
+    @rule(
+        groups=st.lists(GROUPS, unique=True),
+        turns=TURNS,
+        outputs=st.integers(0, 2),
+        due=st.none() | st.integers(1, 9),
+        is_late=st.integers(0, 9).map(lambda n: not n),
+        refused=st.none() | GROUPS,
+    )
+    def keep(
+        self, groups: list[str], turns: list[int], outputs: int, due: int | None, is_late: bool, refused: str | None
+    ) -> None:
+        every = []
+        for group in groups:
+            version, had = self.versions.get(group, 0), self.held.get(group, set())
+            gone = [(0, turn, f"t{turn}") for turn in had - set(turns)]
+            held = [HeldMessage(0, turn, f"t{turn}", version, b"\0", "{}") for turn in turns]
+            made = [MadeOutput(0, group, None, version, None, at, f"e{at}", f"{version}-{at}") for at in range(outputs)]
+            status = "waiting" if turns else "open"
+            line = Line(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
+            every.append(Kept(line, held, gone, made))
+        rejected = [RejectedMessage(refused, "late", "too late\0", "{}")] if refused else []
+
+        def ask(kept: Any) -> Any:
+            info = kept.info("p")
+            info.counts["applied"] = info.counts.get("applied", 0) + len(groups)
+            return sorted(kept.keep(info, every, rejected, self.now))
+
+        (overtaken, _) = self.both(ask)
+        assert overtaken == (sorted(groups) if is_late else [])
+        if not overtaken:
+            self.versions.update({group: self.versions.get(group, 0) + 1 for group in groups})
+            self.held.update({group: set(turns) for group in groups})
+
+    @rule(outputs=st.integers(1, 3), ms=st.integers(1, 20))
+    def claim(self, outputs: int, ms: int) -> None:
+        one, other = self.both(
+            lambda kept: sorted(kept.claim(kept.info("p"), 10, outputs, self.now + ms, self.now)),
+            lambda claims: [(each.group, each.attempts, [made.output for made in each.outputs]) for each in claims],
+        )
+        self.claims += zip(one, other, strict=True)
+
+    @precondition(lambda self: self.claims)
+    @rule(which=st.integers(0, 99), count=st.integers(0, 3), ms=st.integers(0, 5), fails=st.booleans())
+    def delivered(self, which: int, count: int, ms: int, fails: bool) -> None:
+        claims = dict(zip(self.stores, self.claims[which % len(self.claims)], strict=True))
+        error = "no\0" if fails else None
+        by_store = iter(claims.values())
+        self.both(lambda kept: kept.delivered(2, next(by_store), count, self.now + ms, error))
+
+    @precondition(lambda self: self.claims)
+    @rule(which=st.integers(0, 99), ms=st.integers(1, 30))
+    def renew(self, which: int, ms: int) -> None:
+        by_store = iter(self.claims[which % len(self.claims)])
+        self.both(lambda kept: kept.renew(2, [next(by_store)], self.now + ms))
+
+    @rule(group=GROUPS)
+    def decide(self, group: str) -> None:
+        self.decided += 1
+        self.both(lambda kept: kept.decide(2, Decided(f"{self.decided}", group, "{}")))
+
+    @precondition(lambda self: self.decided)
+    @rule(which=st.integers(0, 99), void=st.sampled_from(["", "void\0"]))
+    def take(self, which: int, void: str) -> None:
+        name = f"{which % self.decided + 1}"
+        self.both(lambda kept: kept.take(2, {name: void}))
+        self.both(lambda kept: kept.verdict(2, name))
+
+    @rule(ms=st.integers(1, 15))
+    def wait(self, ms: int) -> None:
+        self.now += ms
+
+    @rule(group=GROUPS, turns=TURNS, limit=st.integers(1, 5), now_us=st.integers(0, 9))
+    def look(self, group: str, turns: list[int], limit: int, now_us: int) -> None:
+        ids = [f"t{turn}" for turn in turns]
+        self.both(lambda kept: kept.names())
+        self.both(lambda kept: kept.info("p"), lambda info: (info.about, {k: n for k, n in info.counts.items() if n}))
+        self.both(lambda kept: kept.info("p").outputs)
+        self.both(lambda kept: sorted(kept.lines(2, ["a", "c", "x"])))
+        self.both(lambda kept: [kept.listed(2, "a", limit), kept.listed(2, "", limit, parked=True)])
+        self.both(lambda kept: kept.due(2, now_us, 9), sorted)
+        self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
+        self.both(lambda kept: kept.rejections(2, 0, limit), lambda rows: [each for _, each in rows])
+        self.both(lambda kept: kept.outputs(2, 0, 99), lambda made: sorted((*each[1:],) for each in made))
+        self.both(lambda kept: [kept.decisions(2, limit), kept.decisions(2, limit, group)])
+        self.both(
+            lambda kept: [*kept.outgoing(2, ["a", "b"], 9), *kept.outgoing(2, None, 9)],
+        )
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_like_the_memory_store(kind: str, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue("postgres_schemas").new if kind == "postgres" else None
+    machine = type("Machine", (Stores,), {"kind": kind, "url": staticmethod(url) if url else str})
+    run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=40))

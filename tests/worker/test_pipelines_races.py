@@ -1,0 +1,222 @@
+"""Workers on several machines at the pipelines of one PostgreSQL database: no output is forgotten, few wait."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from itertools import permutations
+
+import pytest
+
+from inturn.store.base import RunAgain
+from inturn.store.kept import Claim, HeldMessage, Kept, Line, MadeOutput, PipelineInfo, RejectedMessage
+from inturn.store.postgres import PostgresStore
+
+NOW = 1_000_000
+
+
+class Machines:
+    """Several stores over one database; what one has begun, the others see when it is committed."""
+
+    def __init__(self, url: str, stack: ExitStack) -> None:
+        self.stores = [PostgresStore(url, durable=False) for _ in range(3)]
+        for store in self.stores:
+            stack.callback(store.close)
+            store.wire.pg.exec_(b"set lock_timeout = '5s'")
+        with self.stores[0].transaction():
+            self.stores[0].pipelines.save(PipelineInfo(0, "p"))
+
+    def info(self, at: int = 0) -> PipelineInfo:
+        info = self.stores[at].pipelines.info("p")
+        assert info is not None
+        return info
+
+    def keep(self, *kept: Kept, at: int = 0, rejected: tuple[RejectedMessage, ...] = ()) -> list[str]:
+        """What turns leave behind, with all statements done."""
+        info = self.info(at)
+        found = self.stores[at].pipelines.keep(info, kept, rejected, NOW)
+        self.stores[at].wire.flush()
+        return found
+
+    def claim(self, at: int = 0, now_ms: int = NOW) -> list[Claim]:
+        return self.stores[at].pipelines.claim(self.info(at), 10, 10, now_ms + 30_000, now_ms)
+
+    def take(self, at: int = 0) -> list[str]:
+        """Claim what there is, and deliver it."""
+        claims = self.claim(at)
+        for each in claims:
+            assert self.delivered(each, at)
+        return [made.output for each in claims for made in each.outputs]
+
+    def delivered(self, claim: Claim, at: int = 0, count: int | None = None) -> bool:
+        count = len(claim.outputs) if count is None else count
+        done = self.stores[at].pipelines.delivered(self.info(at).number, claim, count, NOW, None)
+        self.stores[at].wire.flush()
+        return done
+
+
+@pytest.fixture
+def machines(postgres_url: str) -> Iterator[Machines]:
+    with ExitStack() as stack:
+        yield Machines(postgres_url, stack)
+
+
+def kept(group: str, version: int, *outputs: str, held: tuple[HeldMessage, ...] = ()) -> Kept:
+    line = Line(group, version, "open", b"t", b"s", len(held), None, None)
+    made = [MadeOutput(0, group, None, version, None, at, f"{version}-{at}", o) for at, o in enumerate(outputs)]
+    return Kept(line, held, (), made)
+
+
+STEPS = [("keep", 0), ("kept", 0), ("deliver", 1), ("delivered", 1), ("claim", 2), ("claimed", 2)]
+ORDERS = [
+    order
+    for order in permutations(STEPS)
+    if all(order.index(STEPS[first]) < order.index(STEPS[first + 1]) for first in (0, 2, 4))
+]
+
+
+def test_an_output_is_never_forgotten_however_three_transactions_come_together(postgres_url: str) -> None:
+    """One makes an output, one delivers the last one that there was, one claims: in all 90 orders of their steps.
+
+    Who delivers may have to wait until who claims is done; nobody else waits.
+    """
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(1))
+        machines = Machines(postgres_url, stack)
+        for number, order in enumerate(ORDERS):
+            group = f"g{number}"
+            with machines.stores[0].transaction():
+                machines.keep(kept(group, 0, "first"))
+            with machines.stores[1].transaction():
+                (claim,) = machines.claim(1)
+            seen: list[str] = []
+            delivering: Future[bool] | None = None
+            steps = list(order)
+            while steps:
+                step, at = steps.pop(0)
+                if step in ("keep", "deliver", "claim"):
+                    machines.stores[at].transaction().__enter__()
+                if step == "keep":
+                    assert machines.keep(kept(group, 1, "second")) == []
+                elif step == "deliver":
+                    delivering = threads.submit(machines.delivered, claim, 1)
+                    wait([delivering], 0.05)
+                elif step == "claim":
+                    seen += machines.take(2)
+                elif step == "delivered" and ("claimed", 2) in steps and delivering and not delivering.done():
+                    steps.remove(("claimed", 2))
+                    steps[:0] = [("claimed", 2), (step, at)]
+                else:
+                    assert step != "delivered" or (delivering is not None and delivering.result())
+                    machines.stores[at].transaction().__exit__(None, None, None)
+            with machines.stores[0].transaction():
+                seen += machines.take()
+                assert machines.stores[0].pipelines.outputs(1, 0, 10) == []
+                assert machines.stores[0].pipelines.outgoing(1, [group], 10) == []
+            assert seen == ["second"], order
+        store = machines.stores[0]
+        with store.transaction():
+            machines.claim()
+        with store.transaction():
+            left = store.execute("select (select count(*) from inturn_outbox), (select count(*) from inturn_posted)")
+            assert left.fetchall() == [(0, 0)]
+
+
+def test_an_output_that_fails_is_in_the_way_of_its_own_group_only(machines: Machines) -> None:
+    store = machines.stores[0]
+    with store.transaction():
+        machines.keep(kept("bad", 0, "1"), kept("good", 0, "1"))
+        bad, good = machines.claim()
+        store.pipelines.delivered(1, bad, 0, NOW + 5_000, "no\0t now")
+        machines.delivered(good)
+        machines.keep(kept("bad", 1, "2"), kept("good", 1, "2"))
+        assert [(each.group, each.attempts) for each in machines.claim()] == [("good", 0)]
+        (failing,) = store.pipelines.outgoing(1, None, 10)
+        assert failing == ("bad", NOW + 5_000, 1, "no\0t now", 2)
+        (again,) = machines.claim(now_ms=NOW + 5_000)
+        assert (again.attempts, [made.output for made in again.outputs]) == (1, ["1", "2"])
+
+
+def test_of_two_who_changed_a_group_one_is_told(machines: Machines) -> None:
+    """The second waits for the first only, and a group beside it is nobody's business."""
+    one, other = machines.stores[:2]
+    with one.transaction():
+        machines.keep(kept("g", 0), kept("beside", 0))
+    told: list[list[str]] = []
+
+    def late() -> None:
+        with other.transaction():
+            told.append(machines.keep(kept("g", 1, "late"), at=1))
+
+    with one.transaction():
+        assert machines.keep(kept("g", 1, "early")) == []
+        with other.transaction():
+            assert machines.keep(kept("beside", 1), at=1) == []
+        thread = threading.Thread(target=late)
+        thread.start()
+        thread.join(0.2)
+        assert not told
+    thread.join()
+    assert told == [["g"]]
+    with one.transaction():
+        assert [made.output for made in one.pipelines.outputs(1, 0, 10)] == ["early"]
+
+
+def test_of_two_who_made_a_group_one_runs_again(machines: Machines) -> None:
+    errors: list[BaseException] = []
+
+    def late() -> None:
+        try:
+            with machines.stores[1].transaction():
+                machines.keep(kept("new", 0), at=1)
+        except RunAgain as error:
+            errors.append(error)
+
+    with machines.stores[0].transaction():
+        machines.keep(kept("new", 0))
+        thread = threading.Thread(target=late)
+        thread.start()
+        thread.join(0.2)
+    thread.join()
+    assert len(errors) == 1
+    with machines.stores[1].transaction():
+        assert machines.keep(kept("new", 0), at=1) == ["new"]
+
+
+def test_what_many_count_at_once_adds_up(machines: Machines) -> None:
+    def count(at: int) -> None:
+        for number in range(40):
+            with machines.stores[at].transaction():
+                info = machines.info(at)
+                info.counts["applied"] = info.counts.get("applied", 0) + 2
+                rejected = info.counts.setdefault("rejected", {})
+                rejected["late"] = rejected.get("late", 0) + 1
+                each = kept(f"{at}-{number}", 0, "o")
+                machines.stores[at].pipelines.keep(info, [each], [RejectedMessage("g", "late", "", "{}")], NOW)
+
+    threads = [threading.Thread(target=count, args=(at,)) for at in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with machines.stores[0].transaction():
+        info = machines.info()
+        assert (info.counts, info.outputs) == ({"applied": 240, "rejected": {"late": 120}}, 120)
+        assert len(machines.stores[0].pipelines.rejections(1, 0, 1000)) == 120
+
+
+def test_any_text_comes_back_as_it_was(machines: Machines) -> None:
+    texts = ["\0", "\0\1", "\1", "\1\0", "\1\1", "\1\2", "\\x00", "a\0b", "é\0"]
+    store = machines.stores[0]
+    with store.transaction():
+        for text in texts:
+            held = HeldMessage(0, 1, text, 5, b"\0", "{}")
+            gone = RejectedMessage(text, "invalid", text, text)
+            assert machines.keep(kept(text, 0, "o", held=(held,)), rejected=(gone,)) == []
+            assert store.pipelines.held(1, text, None, [text]) == store.pipelines.held(1, text) == [held]
+        assert [line.group for line in store.pipelines.listed(1, "", 100)] == sorted(texts)
+        assert [line.group for line in store.pipelines.listed(1, "\1", 2)] == sorted(texts)[3:5]
+        assert {made.group for made in store.pipelines.outputs(1, 0, 100)} == set(texts)
+        assert sorted(claim.group for claim in machines.claim()) == sorted(texts)
+        told = store.pipelines.rejections(1, 0, 100)
+        assert [(each.group, each.detail, each.message) for _, each in told] == [(text,) * 3 for text in texts]
