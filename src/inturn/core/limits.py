@@ -238,6 +238,9 @@ MOVES_PER_S: Final = 500
 MOVES_AT_ONCE: Final = 50
 """The most messages that a move task moves in one transaction."""
 
+FORGET_AT_ONCE: Final = 10
+"""How many outdated receives or signatures are forgotten whenever one is remembered: more than come."""
+
 MOVE_TASKS: Final = 10
 """How many move tasks of a queue are known, the running one included, as in SQS."""
 
