@@ -32,7 +32,8 @@ def serve(
         options: dict[str, Any] = {"host": host, "port": port, "json_logs": json_logs or None}
         options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
         chosen = with_options(Config() if config is None else load(config), options)
-        check_exposure(chosen)
+        if "://" not in db:  # whose keys may be in it
+            check_exposure(chosen)
         configure(json_lines=chosen.server.json_logs)
         with inturn.open(db) as opened:
             run(opened, chosen)

@@ -238,6 +238,10 @@ MOVES_PER_S: Final = 500
 MOVES_AT_ONCE: Final = 50
 """The most messages that a move task moves in one transaction."""
 
+SHARED_S: Final = 1.0
+"""How often a server looks whether access keys of its database were changed, and whether a move task wants somebody to
+go on with it."""
+
 FORGET_AT_ONCE: Final = 10
 """How many outdated receives or signatures are forgotten whenever one is remembered: more than come."""
 

@@ -7,7 +7,7 @@ meant by that: its requests are told by the headers that browsers add, and by a 
 import base64
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.server.auth import Key, Replays, Verifier, allowed, denied
-from inturn.server.config import Config, is_loopback
+from inturn.server.config import AccessKey, Config, is_loopback
 from inturn.server.context import Context
 from inturn.server.errors import SqsError, access_denied, invalid_parameter_value
 from inturn.server.http import Request
@@ -35,17 +35,19 @@ class Access:
     """
 
     def __init__(self, config: Config, context: Context, clock: Callable[[], float] = time.time) -> None:
-        keys = [Key(each.id, each.secret or "", each.queues, each.actions) for each in config.keys]
         server = config.server
-        self._verifier = Verifier(
-            keys,
-            region=server.region if server.check_region else None,
-            replays=Replays() if server.replays == "refuse" else None,
-        )
+        self._region = server.region if server.check_region else None
+        self._replays = Replays() if server.replays == "refuse" else None
+        self.use(config.keys)
         self._context = context
         self._clock = clock
         self._allowed = lru_cache(limits.DECISIONS)(allowed)
         self._refusals = _Refusals(clock)
+
+    def use(self, keys: Iterable[AccessKey]) -> None:
+        """From now on it is these keys that are known."""
+        known = [Key(each.id, each.secret or "", each.queues, each.actions) for each in keys]
+        self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def __call__(self, request: Request, call: Call) -> str:
         """Whose a request is: the id of a key.
