@@ -238,6 +238,10 @@ MOVES_PER_S: Final = 500
 MOVES_AT_ONCE: Final = 50
 """The most messages that a move task moves in one transaction."""
 
+MIGRATION_TRIES: Final = 10
+"""How often the tables of a database that is at work are tried to be brought up to date, if transactions are in the
+way."""
+
 SHARED_S: Final = 1.0
 """How often a server looks whether access keys of its database were changed, and whether a move task wants somebody to
 go on with it."""

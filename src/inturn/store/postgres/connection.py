@@ -1,18 +1,13 @@
 """A connection to the server: how it is opened, brought up to date, and what its errors mean in plain words."""
 
 import re
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 import psycopg
 
 from inturn.core import limits
 from inturn.core.errors import StoreError, StoreMismatch
-
-_HERE: Final = files("inturn.store.postgres")
-_MIGRATING: Final = int.from_bytes(b"inturn", "big")
-"""The advisory lock under which tables are made."""
+from inturn.store.postgres.migrate import migrate
 
 _SETTINGS: Final = {
     # The tables are as often empty as they are full, and their statistics are those of an hour ago: every statement
@@ -53,10 +48,16 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[ps
         usual = connection.execute(f"select {questions}".encode()).fetchone() or ()
         calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
         connection.execute(f"select {calls}".encode())
-        _migrate(connection, url, create=create)
+        migrate(connection, create=create)
     except psycopg.Error as error:
         connection.close()
         raise said(error, url) from error
+    except StoreMismatch as error:
+        connection.close()
+        raise StoreMismatch(f"{shown(url)}: {error}") from None
+    except StoreError as error:
+        connection.close()
+        raise StoreError(f"{shown(url)}: {error}") from None
     except BaseException:
         connection.close()
         raise
@@ -70,53 +71,6 @@ def plainly(url: str) -> "psycopg.Connection[Any]":
         return psycopg.connect(url, autocommit=True, fallback_application_name="inturn", connect_timeout=limits.BUSY_S)
     except psycopg.Error as error:
         raise said(error, url) from error
-
-
-def _steps() -> list[tuple[int, Traversable]]:
-    """The migrations by their numbers."""
-    return sorted((int(step.name[:4]), step) for step in (_HERE / "migrations").iterdir() if step.name.endswith(".sql"))
-
-
-def _migrate(connection: "psycopg.Connection[Any]", url: str, *, create: bool) -> None:
-    """Run the numbered migrations that the schema has not seen, each once, whoever connects at the same time."""
-    steps = _steps()
-    newest = steps[-1][0]
-    version = _version(connection)
-    if version == newest:
-        return
-    if not version and not create:
-        msg = f"{shown(url)} is a database without queues; make one first"
-        raise StoreError(msg)
-    with connection.transaction():
-        connection.execute(f"set local lock_timeout = '{limits.BUSY_S}s'".encode())
-        connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATING,))
-        version = _version(connection)
-        if version > newest:
-            msg = (
-                f"{shown(url)} was written by a newer inturn: its format is {version}, this one knows {newest}; "
-                "update inturn"
-            )
-            raise StoreMismatch(msg)
-        for number, step in steps:
-            if number > version:
-                connection.execute(step.read_text().encode())
-                connection.execute("update inturn_meta set value = %s where name = 'version'", (number,))
-
-
-def _version(connection: "psycopg.Connection[Any]") -> int:
-    # of pg_class, since to_regclass may not see yet what was made while this waited for the lock
-    there = connection.execute(
-        "select current_schema(), (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-        "where n.nspname = current_schema() and c.relname = 'inturn_meta')"
-    )
-    schema, table = there.fetchone() or (None, None)
-    if schema is None:
-        msg = "the search_path of the connection names no schema that is there; make one, or name another"
-        raise StoreError(msg)
-    if table is None:
-        return 0
-    row = connection.execute("select value from inturn_meta where name = 'version'").fetchone()
-    return int(row[0]) if row else 0
 
 
 def shown(url: str) -> str:
