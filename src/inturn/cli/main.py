@@ -15,6 +15,7 @@ from rich.table import Table
 import inturn
 from inturn.cli.audit import audit
 from inturn.cli.errors import told
+from inturn.cli.keys import keys
 from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.parked import explain, parked
 from inturn.cli.queue import groups, queue, redrive
@@ -35,6 +36,7 @@ app.command()(explain)
 app.command()(audit)
 app.command()(serve)
 app.add_typer(queue, name="queue")
+app.add_typer(keys, name="keys")
 for _command in (send, receive, ack, nack, peek, groups, redrive):
     app.command()(_command)
 

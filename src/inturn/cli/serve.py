@@ -10,7 +10,7 @@ from inturn.core.errors import SetupError
 
 
 def serve(
-    db: Annotated[str, typer.Option(help="The database, such as shop.db; made if it is not there.")],
+    db: Annotated[str, typer.Option(help="The database, such as shop.db, or postgresql://…; made if it is not there.")],
     host: Annotated[str | None, typer.Option(help="The address to listen on; default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one; default: 9324.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file: keys, queues, limits, and the rest.")] = None,

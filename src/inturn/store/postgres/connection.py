@@ -1,11 +1,11 @@
 """A connection to the server: how it is opened, brought up to date, and what its errors mean in plain words."""
 
-import re
 from typing import Any, Final
 
 import psycopg
 
 from inturn.core import limits
+from inturn.core.address import shown, without_password
 from inturn.core.errors import StoreError, StoreMismatch
 from inturn.store.postgres.migrate import migrate
 
@@ -73,11 +73,6 @@ def plainly(url: str) -> "psycopg.Connection[Any]":
         raise said(error, url) from error
 
 
-def shown(url: str) -> str:
-    """An address without its password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", re.sub(r"(password=)[^&\s]*", r"\1…", url))
-
-
 _TOLD: Final = {
     "53100": "the server's disk is full: nothing of the transaction was kept; make room and try again",
     "25006": "the server does not let this connection write: it is a standby, or set to read only",
@@ -89,6 +84,6 @@ _TOLD: Final = {
 
 def said(error: psycopg.Error, url: str) -> StoreError:
     """An error of the connection or the server in plain words."""
-    words = str(error).strip() or type(error).__name__
+    words = without_password(str(error).strip(), url) or type(error).__name__
     told = _TOLD.get(error.sqlstate or "")
     return StoreError(f"{shown(url)}: {told} ({words})" if told else f"{shown(url)}: {words}")
