@@ -71,6 +71,10 @@ class SharedStore(Protocol):
         """A receive of this id has given messages; it can be asked for again until then."""
         ...
 
+    def remember_leases(self, queue: QueueInfo, attempt_id: str, leases: Sequence[ReceivedLease]) -> None:
+        """What a receive of this id has given is leased for longer; it can be asked for again as long as before."""
+        ...
+
     def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:
         """Whether a signature comes for the first time; it is remembered until it is not valid any more."""
         ...

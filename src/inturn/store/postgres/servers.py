@@ -71,6 +71,10 @@ class Servers(Statements):
         self._do("forget_attempts", now_ms, limits.FORGET_AT_ONCE)
         self._do("remember_attempt", queue.number, attempt_id, until_ms, msgspec.json.encode(leases).decode())
 
+    def remember_leases(self, queue: QueueInfo, attempt_id: str, leases: Sequence[ReceivedLease]) -> None:
+        """What was given is leased for longer."""
+        self._do("remember_leases", queue.number, attempt_id, msgspec.json.encode(leases).decode())
+
     # --- signatures ---
 
     def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:

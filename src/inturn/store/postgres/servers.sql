@@ -77,6 +77,9 @@ delete from inturn_attempt where (queue, id) in (
 insert into inturn_attempt (queue, id, until_ms, leases) values ($1, $2, $3, $4)
 on conflict (queue, id) do update set until_ms = excluded.until_ms, leases = excluded.leases;
 
+-- name: remember_leases
+update inturn_attempt set leases = $3 where queue = $1 and id = $2;
+
 -- name: forget_signatures
 delete from inturn_signature where signature in (
     select signature from inturn_signature where until_s < $1 order by until_s limit $2 for update skip locked
