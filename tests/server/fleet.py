@@ -119,7 +119,12 @@ class Proxy:
                 threading.Thread(target=self._carry, args=(near,), daemon=True).start()
 
     def _carry(self, near: socket.socket) -> None:
-        with near, contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as far, selectors.DefaultSelector() as on:
+        with (
+            near,
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX) as far,
+            selectors.DefaultSelector() as on,
+        ):
             far.connect(self._to)
             on.register(near, selectors.EVENT_READ, far)
             on.register(far, selectors.EVENT_READ, near)
@@ -194,7 +199,9 @@ class Server:
         self.process: subprocess.Popen[bytes]
 
     def start(self, **environment: str) -> "Server":
-        program = f"from inturn.core import limits; vars(limits).update({self.bounds}); from inturn.cli import app; app()"
+        program = (
+            f"from inturn.core import limits; vars(limits).update({self.bounds}); from inturn.cli import app; app()"
+        )
         command = [sys.executable, "-c", program, "serve", "--json-logs", "--db", self.db]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

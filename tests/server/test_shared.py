@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
@@ -132,6 +134,89 @@ def test_settings_that_clients_see_are_the_same_everywhere(databases: list[Datab
     path.write_text('[server]\nport = 0\nregion = "us-east-1"\n')  # the usual one, but it says so
     assert during(databases[1:], [load(path)], arn) == "arn:aws:sqs:us-east-1:123456789012:q"
     assert during(databases[:1], [Config(server=PORT)], arn) == "arn:aws:sqs:us-east-1:123456789012:q"
+
+
+# --- what one server begins and another goes on with ---
+
+
+def messages(client: Any, queue: str, **more: Any) -> list[dict[str, Any]]:
+    return list(client.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, **more).get("Messages", []))
+
+
+def test_a_receive_is_tried_again_at_another_server(databases: list[Database]) -> None:
+    def use(one: Endpoint, two: Endpoint) -> None:
+        first, second = client(one), client(two)
+        queue = first.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+        for body in ("a", "b"):
+            given = {"MessageBody": body, "MessageGroupId": body, "MessageDeduplicationId": body}
+            first.send_message(QueueUrl=queue, **given)
+        taken = messages(first, queue, ReceiveRequestAttemptId="once")
+        again = messages(second, queue, ReceiveRequestAttemptId="once")
+        assert [each["ReceiptHandle"] for each in again] == [each["ReceiptHandle"] for each in taken]
+        assert len(taken) == 2
+        assert messages(second, queue, ReceiveRequestAttemptId="once") == again
+        second.delete_message(QueueUrl=queue, ReceiptHandle=taken[0]["ReceiptHandle"])
+        assert messages(first, queue, ReceiveRequestAttemptId="once") == []
+
+    during(databases, [Config(server=PORT)] * 2, use)
+
+
+def test_a_request_is_accepted_by_one_server_only(databases: list[Database]) -> None:
+    strict = Config(server=Server(port=0, replays="refuse"), keys=(SHOP,))
+
+    def use(one: Endpoint, two: Endpoint) -> list[tuple[int, bytes]]:
+        signed: list[tuple[Any, bytes]] = []
+        asking = client(one)
+        asking.meta.events.register("before-send", lambda request, **_: signed.append((request.headers, request.body)))
+        asking.create_queue(QueueName="q")
+        ((headers, body),) = signed
+        answers = []
+        for endpoint in (two, one):
+            sent = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}/", body, method="POST")  # noqa: S310
+            for name, value in headers.items():
+                sent.add_header(name, value.decode() if isinstance(value, bytes) else value)
+            sent.add_header("Host", f"127.0.0.1:{one.port}")
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(sent)  # noqa: S310 - of this test
+            answers.append((refused.value.code, refused.value.read()))
+        assert code(client(two).list_queues) == ""
+        return answers
+
+    for status, text in during(databases, [strict] * 2, use):
+        assert status == 403
+        assert b"Signature already used" in text
+
+
+def test_a_move_task_goes_on_at_another_server(databases: list[Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOVER_S", 0.5)
+    monkeypatch.setattr(limits, "MOVES_AT_ONCE", 1)
+
+    def use(one: Endpoint, two: Endpoint) -> None:
+        sqs = client(one)
+        dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
+        policy = '{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:dead", "maxReceiveCount": "1"}'
+        sqs.create_queue(QueueName="q", Attributes={"RedrivePolicy": policy})
+        to = sqs.create_queue(QueueName="to")["QueueUrl"]
+        for number in range(20):
+            sqs.send_message(QueueUrl=dead, MessageBody=str(number))
+        arns = {
+            name: f"arn:aws:sqs:us-east-1:000000000000:{queue}"
+            for name, queue in (("SourceArn", "dead"), ("DestinationArn", "to"))
+        }
+        sqs.start_message_move_task(**arns, MaxNumberOfMessagesPerSecond=10)
+        moving = one._app._mover._running["dead"]
+        for task in (one._looking, moving):  # as if it were dead
+            moving.get_loop().call_soon_threadsafe(task.cancel)
+
+        def state() -> dict[str, Any]:
+            return dict(client(two).list_message_move_tasks(SourceArn=arns["SourceArn"])["Results"][0])
+
+        until(lambda: state()["Status"] == "COMPLETED")
+        assert state()["ApproximateNumberOfMessagesMoved"] == 20
+        told = client(two).get_queue_attributes(QueueUrl=to, AttributeNames=["ApproximateNumberOfMessages"])
+        assert told["Attributes"]["ApproximateNumberOfMessages"] == "20"
+
+    during(databases, [Config(server=PORT)] * 2, use)
 
 
 # --- by hand ---

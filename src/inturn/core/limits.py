@@ -249,6 +249,10 @@ go on with it."""
 FORGET_AT_ONCE: Final = 10
 """How many outdated receives or signatures are forgotten whenever one is remembered: more than come."""
 
+MOVER_S: Final = 5
+"""How long a move task waits for the server that does it, before another goes on with it; longer than between two
+steps of the slowest."""
+
 MOVE_TASKS: Final = 10
 """How many move tasks of a queue are known, the running one included, as in SQS."""
 

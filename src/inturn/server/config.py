@@ -201,9 +201,7 @@ def said_by(config: Config) -> frozenset[str]:
     if isinstance(config, Loaded):
         return config.said
     usual = Server()
-    return frozenset(
-        name for name in Server.__struct_fields__ if getattr(config.server, name) != getattr(usual, name)
-    )
+    return frozenset(name for name in Server.__struct_fields__ if getattr(config.server, name) != getattr(usual, name))
 
 
 _TABLES: Final[dict[str, type[Table]]] = {

@@ -29,6 +29,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, limits.COMMANDS_AT_ONCE)
 
+
 class Latency(Protocol):
     """How long requests took.
 

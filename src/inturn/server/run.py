@@ -85,7 +85,12 @@ class Endpoint:
         self._place = Place(config)
         self._context = Context(db=db, place=self._place)
         self._access: Access | Local = self._accessed()
-        self._app = App(db, self._place, check=lambda request, call: self._access(request, call))
+        self._app = App(
+            db,
+            self._place,
+            check=lambda request, call: self._access(request, call),
+            first=lambda command: self._access.first(command),
+        )
         self.metrics = Metrics(db, self._app.counts, BOUNDS_S)
         self._pages: dict[bytes, Callable[[Request], Awaitable[Response]]] = {b"/health": self._health}
         if config.server.metrics != "off":
@@ -175,6 +180,8 @@ class Endpoint:
             await asyncio.sleep(limits.SHARED_S)
             try:
                 keys = await self._shared.changed()
+                if self._db.store.servers.shared is not None:
+                    await self._app.look()
             except InturnError:  # the database is away; what is asked of it meanwhile is answered so
                 continue
             if keys is None:

@@ -165,9 +165,7 @@ def _once_more_anywhere(
         deliveries = _given_again(store, info, leases, otherwise.want, now_ms) if leases else None
         if not deliveries:
             return None
-        leases = [
-            lease._replace(until_ms=each.until_ms) for lease, each in zip(leases, deliveries, strict=True)
-        ]
+        leases = [lease._replace(until_ms=each.until_ms) for lease, each in zip(leases, deliveries, strict=True)]
         store.servers.shared.remember_leases(info, attempt_id, leases)
         return deliveries, leases
 

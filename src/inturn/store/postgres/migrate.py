@@ -75,7 +75,9 @@ def _run(connection: "psycopg.Connection[Any]", version: int) -> None:
 
 
 def _set(connection: "psycopg.Connection[Any]", name: str, value: int) -> None:
-    sql = "insert into inturn_meta (name, value) values (%s, %s) on conflict (name) do update set value = excluded.value"
+    sql = (
+        "insert into inturn_meta (name, value) values (%s, %s) on conflict (name) do update set value = excluded.value"
+    )
     connection.execute(sql, (name, value))
 
 
