@@ -158,7 +158,7 @@ class Commits:
         self.cuts = 0
         self.armed = False
 
-    def __call__(self, data: bytes, forth: bool) -> bool:  # noqa: FBT001 - as the proxy calls it
+    def __call__(self, data: bytes, forth: bool) -> bool:
         if forth and (prepared := re.search(rb"P.{4}(inturn_\d+)\0commit\0", data, re.DOTALL)):
             self._name = prepared[1]
         if not self.armed:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from fleet import VISIBILITY_S, Commits, Postgres, Proxy, Server, faults, load, until
+from fleet import Commits, Postgres, Proxy, Server, faults, load, until
 from programs.history import OK, UNASKED, UNKNOWN, Event, figures
 
 Start = Callable[..., Server]
@@ -133,7 +133,7 @@ def test_a_killed_postgresql(postgres: Postgres, start: Start, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["not done", "done"])
-def test_a_line_that_is_cut_at_a_commit(start: Start, proxy: Proxy, before: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_line_that_is_cut_at_a_commit(start: Start, proxy: Proxy, before: bool) -> None:
     """Whether it was done nobody can say; the same send again is answered rightly either way."""
     cut = proxy.cut = Commits(b"meant", before=before)
     server = start("one", proxy=proxy)

@@ -23,6 +23,7 @@ from inturn.database import Database
 from inturn.server.config import AccessKey, Config, Server, load
 from inturn.server.run import Endpoint
 from inturn.server.shared import keys, remove_key, save_key
+from inturn.store.postgres.connection import plainly
 
 T = TypeVar("T")
 PORT = Server(port=0)
@@ -172,7 +173,7 @@ def test_a_request_is_accepted_by_one_server_only(databases: list[Database]) -> 
         ((headers, body),) = signed
         answers = []
         for endpoint in (two, one):
-            sent = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}/", body, method="POST")  # noqa: S310
+            sent = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}/", body, method="POST")
             for name, value in headers.items():
                 sent.add_header(name, value.decode() if isinstance(value, bytes) else value)
             sent.add_header("Host", f"127.0.0.1:{one.port}")
@@ -260,6 +261,15 @@ def test_queues_by_their_address(postgres_url: str) -> None:
     assert "orders 1" in ran("queue", "list", postgres_url)
     assert "hello" in ran("receive", at)
     assert "names no queue" in ran("send", postgres_url, "hello")
+
+
+def test_a_line_that_is_cut_without_a_word_is_known_soon_unless_the_address_says_otherwise(postgres_url: str) -> None:
+    for address, timeout in (
+        (postgres_url, str(limits.DEAD_LINE_S * 1000)),
+        (f"{postgres_url}&tcp_user_timeout=5", "5"),
+    ):
+        with plainly(address) as connection:
+            assert connection.info.get_parameters()["tcp_user_timeout"] == timeout
 
 
 def test_an_address_as_it_is_shown() -> None:

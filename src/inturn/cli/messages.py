@@ -125,7 +125,8 @@ def receive(
             first = messages[0]
             typer.echo(
                 f"Kept until {first.leased_until.astimezone():%Y-%m-%d %H:%M:%S}; when it is done: "
-                f"inturn ack {shown(at)} {_receipt(first)}{' …' if len(messages) > 1 else ''} (or nack, to give back at once)",
+                f"inturn ack {shown(at)} {_receipt(first)}{' …' if len(messages) > 1 else ''} "
+                "(or nack, to give back at once)",
                 err=True,
             )
         else:

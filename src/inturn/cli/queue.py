@@ -99,7 +99,10 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
     with told():
         path, name = _parts(database)
         if name:
-            msg = f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, 'inturn queue show' shows one"
+            msg = (
+                f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, "
+                "'inturn queue show' shows one"
+            )
             raise InputError(msg)
         with opened(path) as db:
             infos = [db.queue(each, create=False).info() for each in db.queues()]

@@ -238,6 +238,10 @@ MOVES_PER_S: Final = 500
 MOVES_AT_ONCE: Final = 50
 """The most messages that a move task moves in one transaction."""
 
+DEAD_LINE_S: Final = 30
+"""After how long a line to PostgreSQL over which nothing comes any more, not even that something was received, is given
+up."""
+
 MIGRATION_TRIES: Final = 10
 """How often the tables of a database that is at work are tried to be brought up to date, if transactions are in the
 way."""

@@ -22,7 +22,6 @@ from inturn.core.delivery import Act, Verdict
 from inturn.core.errors import InturnError
 from inturn.database import Database
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
-from inturn.store.servers import QueueFigures
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """What :meth:`Metrics.page` is, https://prometheus.io/docs/instrumenting/exposition_formats/."""
@@ -236,10 +235,11 @@ def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, f
 
 def figures_of(store: Any, now_ms: int) -> list[Figures]:
     """How all queues stand; what it costs grows with what is in flight or delayed, not with what lies in them."""
-    found: list[QueueFigures] = store.servers.figures(now_ms)
     return [
-        Figures(*each[:4], 0.0 if each.oldest_ms is None else max(0, now_ms - each.oldest_ms) / 1000, each.blocked)
-        for each in found
+        Figures(
+            name, messages, in_flight, delayed, 0.0 if sent_ms is None else max(0, now_ms - sent_ms) / 1000, blocked
+        )
+        for name, messages, in_flight, delayed, sent_ms, blocked in store.servers.figures(now_ms)
     ]
 
 

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -34,7 +34,8 @@ from inturn.server.http import Reply, Request, Response
 from inturn.server.metrics import CONTENT_TYPE, Metrics, figures_of
 from inturn.server.model import CreateQueue
 from inturn.server.shared import Shared
-from inturn.store.commands import Ask
+from inturn.server.wire import Call
+from inturn.store.commands import Ask, Command
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -88,8 +89,8 @@ class Endpoint:
         self._app = App(
             db,
             self._place,
-            check=lambda request, call: self._access(request, call),
-            first=lambda command: self._access.first(command),
+            check=self._check,
+            first=self._first,
         )
         self.metrics = Metrics(db, self._app.counts, BOUNDS_S)
         self._pages: dict[bytes, Callable[[Request], Awaitable[Response]]] = {b"/health": self._health}
@@ -169,6 +170,14 @@ class Endpoint:
         except SqsError as error:
             msg = f"[[queues]] {queue.name!r} cannot be made as it is configured: {error.message}"
             raise InputError(msg) from error
+
+    # What is asked of each request may become another while it runs.
+
+    def _check(self, request: Request, call: Call) -> str:
+        return self._access(request, call)
+
+    def _first(self, command: Command[Any]) -> Command[Any]:
+        return self._access.first(command)
 
     def _accessed(self) -> Access | Local:
         config = self._config

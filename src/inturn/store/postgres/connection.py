@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from inturn.core import limits
 from inturn.core.address import shown, without_password
@@ -22,6 +23,16 @@ _SETTINGS: Final = {
     # Who has locked a queue and then vanished, or hangs, does not hold up the others for ever.
     "idle_in_transaction_session_timeout": f"{2 * limits.TRANSACTION_S}s",
 }
+_LINE: Final[dict[str, Any]] = {
+    "fallback_application_name": "inturn",
+    "connect_timeout": limits.BUSY_S,
+    # A line that is cut without a word is known to be after so long, and not after hours, as is usual.
+    "keepalives_idle": limits.DEAD_LINE_S // 3,
+    "keepalives_interval": limits.DEAD_LINE_S // 6,
+    "keepalives_count": 4,
+    "tcp_user_timeout": limits.DEAD_LINE_S * 1000,
+}
+"""How the server is spoken to, if the address does not say otherwise."""
 PLANNING: Final = {name: value for name, value in _SETTINGS.items() if name.startswith(("plan_", "enable_", "jit"))}
 """Those of the settings that are for statements of inturn only."""
 
@@ -68,7 +79,9 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[ps
 def plainly(url: str) -> "psycopg.Connection[Any]":
     """A connection with nothing done yet; every statement is a transaction of its own."""
     try:
-        return psycopg.connect(url, autocommit=True, fallback_application_name="inturn", connect_timeout=limits.BUSY_S)
+        said_there = conninfo_to_dict(url)
+        usual = {name: value for name, value in _LINE.items() if name not in said_there}
+        return psycopg.connect(url, autocommit=True, **usual)
     except psycopg.Error as error:
         raise said(error, url) from error
 

@@ -1,5 +1,7 @@
-"""What servers ask of the database beyond its queues: figures, keys and settings that all of them have in common,
-receives that can be asked for again at another server, and signatures that are not accepted twice.
+"""What servers ask of the database beyond its queues.
+
+Figures; keys and settings that all of them have in common; receives that can be asked for again at another server; and
+signatures that are not accepted twice.
 """
 
 from collections.abc import Sequence
