@@ -204,7 +204,7 @@ def test_a_server_that_is_paused_in_a_transaction(start: Start) -> None:
     bodies = {f"m{number}" for number in range(20)}
     for body in bodies:
         sent(client, queue, body, group=body)
-    one = start("one", bounds={"TRANSACTION_S": 1}, INTURN_STOP_AT="before commit@12")
+    one = start("one", bounds={"TRANSACTION_S": 1, "SHARED_S": 600}, INTURN_STOP_AT="before commit@12")
     given: list[str] = []
     ended: list[BaseException] = []
 
