@@ -6,6 +6,8 @@ The newer version is this one with one more migration, in a directory of its own
 import re
 import shutil
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -101,6 +103,9 @@ def test_who_is_too_old_is_told_and_does_nothing_more(postgres: Postgres, tmp_pa
         with pytest.raises(ClientError) as told:
             old.client().send_message(**send, MessageBody="lost", MessageDeduplicationId="2")
         assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+        with pytest.raises(urllib.error.HTTPError) as unwell:
+            urllib.request.urlopen(f"{old.url}/health")  # noqa: S310 - of this test
+        assert unwell.value.code == 503
         assert "changed by a newer inturn" in old.log.read_text()
         assert "update inturn" in old.log.read_text()
         messages = new.client().receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]

@@ -196,14 +196,6 @@ class Loaded(Config, frozen=True, kw_only=True):
     said: frozenset[str] = frozenset()
 
 
-def said_by(config: Config) -> frozenset[str]:
-    """Which settings of ``[server]`` a configuration names; one that was not read: those that are not as usual."""
-    if isinstance(config, Loaded):
-        return config.said
-    usual = Server()
-    return frozenset(name for name in Server.__struct_fields__ if getattr(config.server, name) != getattr(usual, name))
-
-
 _TABLES: Final[dict[str, type[Table]]] = {
     "": Config,
     "server": Server,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from inturn.core.errors import InputError
 from inturn.database import Database
-from inturn.server.config import AccessKey, Config, said_by, with_options
+from inturn.server.config import AccessKey, Config, Loaded, Server, with_options
 from inturn.store.commands import Ask
 
 _LOG: Final = logging.getLogger(__name__)
@@ -101,11 +101,19 @@ class Shared:
 def _facts_of(config: Config) -> dict[str, str]:
     """What a configuration says of what is common."""
     facts = {f"{_KEY}{key.id}": text_of(key) for key in config.keys}
-    said = said_by(config)
+    said = _said(config)
     for name in SETTINGS:
         if name in said:
             facts[f"{_SETTING}{name}"] = msgspec.json.encode(getattr(config.server, name)).decode()
     return facts
+
+
+def _said(config: Config) -> frozenset[str]:
+    """Which settings of ``[server]`` a configuration names; one that was not read: those that are not as usual."""
+    if isinstance(config, Loaded):
+        return config.said
+    usual = Server()
+    return frozenset(name for name in Server.__struct_fields__ if getattr(config.server, name) != getattr(usual, name))
 
 
 def text_of(key: AccessKey) -> str:
