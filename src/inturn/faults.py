@@ -7,6 +7,7 @@ machine that hangs. The variables are read when this is imported.
 
 import os
 import signal
+import time
 from collections import Counter
 
 OF_A_STEP = ("before files", "between files", "before commit", "after commit")
@@ -15,6 +16,8 @@ OF_A_TRANSACTION = ("in transaction", "before commit", "after commit")
 """The points of a transaction of a queue."""
 OF_A_WORKER = (*OF_A_TRANSACTION, "received", "handled", "delivering", "delivered")
 """The points of a worker: its transactions, and what is between them."""
+
+_UNTIL_S = 0.1  # for so long this thread might go on, if another one gets the signal
 
 _reached: Counter[str] = Counter()
 _kill_at = os.environ.get("INTURN_KILL_AT")
@@ -36,5 +39,7 @@ def reach(point: str) -> None:
     here = (point, f"{point}@{_reached[point]}")
     if _kill_at in here:
         os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(_UNTIL_S)
     if _stop_at in here:
         os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(_UNTIL_S)

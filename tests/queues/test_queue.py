@@ -53,7 +53,7 @@ def test_a_message_comes_out_as_it_went_in(db: Database, clock: Clock) -> None:
     assert queue.depth().messages == 0
 
 
-BODIES = ["text", "", "7", b"\x00\xff", {"a": [1, None]}, [1.5], 7, None, True, "ünï\U0001f600"]
+BODIES = ["text", "", "7", "it's \\ so", b"'\\\x00\xff", {"a": [1, None]}, [1.5], 7, None, True, "ünï\U0001f600"]
 
 
 @pytest.mark.parametrize("body", BODIES)

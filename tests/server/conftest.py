@@ -24,7 +24,7 @@ def clients(house: House, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     }
 
 
-def _endpoint(protocol: str, house: House, clients: dict[str, BaseClient], path: Path) -> Iterator[Endpoint]:
+def _endpoint(protocol: str, house: House, clients: dict[str, BaseClient], path: Path | str) -> Iterator[Endpoint]:
     endpoint = Endpoint(clients[protocol], protocol, house, path)
     endpoint.open()
     yield endpoint
@@ -32,12 +32,15 @@ def _endpoint(protocol: str, house: House, clients: dict[str, BaseClient], path:
         endpoint.close()
 
 
-@pytest.fixture(params=["json", "query"])
+@pytest.fixture(params=["json", "query", "postgres"])
 def sqs(
     request: pytest.FixtureRequest, house: House, clients: dict[str, BaseClient], tmp_path: Path
 ) -> Iterator[Endpoint]:
-    """The endpoint in each protocol."""
-    yield from _endpoint(request.param, house, clients, tmp_path / "queues.db")
+    """The endpoint in each protocol over a file, and over PostgreSQL."""
+    if request.param == "postgres":
+        yield from _endpoint("json", house, clients, request.getfixturevalue("postgres_url"))
+    else:
+        yield from _endpoint(request.param, house, clients, tmp_path / "queues.db")
 
 
 @pytest.fixture

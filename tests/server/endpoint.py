@@ -104,7 +104,7 @@ class Endpoint:
     client: Any
     protocol: str
     house: House
-    path: Path
+    path: Path | str
     clock: Clock = field(default_factory=Clock)
     options: dict[str, Any] = field(default_factory=dict)
 

@@ -36,14 +36,21 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def db(tmp_path: Path, clock: Clock) -> Iterator[Database]:
-    with inturn.open(tmp_path / "shop.db", clock=clock) as db:
+@pytest.fixture(params=["sqlite", "postgres"])
+def db(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Database]:
+    is_file = request.param == "sqlite"
+    with inturn.open(tmp_path / "shop.db" if is_file else request.getfixturevalue("postgres_url"), clock=clock) as db:
         yield db
 
 
 def figures(db: Database) -> dict[str, Figures]:
     return {each.queue: each for each in db.writer.run(Ask("", figures_of))}
+
+
+@pytest.fixture
+def file(tmp_path: Path, clock: Clock) -> Iterator[Database]:
+    with inturn.open(tmp_path / "shop.db", clock=clock) as db:
+        yield db
 
 
 def samples(page: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -241,12 +248,12 @@ def test_a_disk_that_takes_no_more_is_not_well(tmp_path: Path) -> None:
 
 
 def test_a_store_that_somebody_else_holds_is_not_well(
-    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HEALTH_S", 0.1)
-    db.queue("q")
+    file.queue("q")
     with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
         other.execute("begin immediate")
-        assert asyncio.run(made(db).health()) == UNWELL
+        assert asyncio.run(made(file).health()) == UNWELL
         other.execute("rollback")
-    assert asyncio.run(made(db).health())[0]
+    assert asyncio.run(made(file).health())[0]

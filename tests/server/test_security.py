@@ -86,9 +86,9 @@ def test_groups_and_ids_come_back_as_they_were_and_match_nothing_else(sqs: Endpo
 @pytest.mark.parametrize(
     "name", [*TEXTS, *WORDS, "", ".", "..", "a/b", "a\\b", "a.b", "a\0b", "\u0661", "a\n", "x.fifo"]
 )
-def test_a_name_that_is_none_makes_and_finds_nothing(sqs: Endpoint, name: str) -> None:
+def test_a_name_that_is_none_makes_and_finds_nothing(sqs: Endpoint, tmp_path: Path, name: str) -> None:
     sqs.queue("other")
-    there = sorted(sqs.path.parent.iterdir())
+    there = sorted(tmp_path.iterdir())
     make, find = sqs.client.create_queue, sqs.client.get_queue_url
     assert sqs.refused(make, QueueName=name)[0] == "InvalidParameterValue"
     assert sqs.refused(find, QueueName=name)[0] == "AWS.SimpleQueueService.NonExistentQueue"
@@ -98,7 +98,7 @@ def test_a_name_that_is_none_makes_and_finds_nothing(sqs: Endpoint, name: str) -
     if name:
         assert "QueueUrls" not in sqs.client.list_queues(QueueNamePrefix=name)
     assert sqs.client.list_queues()["QueueUrls"] == [sqs.url("other")]
-    assert sorted(sqs.path.parent.iterdir()) == there
+    assert sorted(tmp_path.iterdir()) == there
 
 
 # --- signatures over HTTP ---

@@ -17,12 +17,13 @@ from inturn.cli.audit import audit
 from inturn.cli.check import check
 from inturn.cli.definition import load
 from inturn.cli.errors import told
+from inturn.cli.keys import keys
 from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.parked import explain, parked
 from inturn.cli.queue import groups, queue, redrive
 from inturn.cli.serve import serve
+from inturn.core.address import shown
 from inturn.core.errors import InputError
-from inturn.store.address import shown
 
 if TYPE_CHECKING:
     from inturn.spark.step import Report
@@ -39,6 +40,7 @@ app.command()(audit)
 app.command()(check)
 app.command()(serve)
 app.add_typer(queue, name="queue")
+app.add_typer(keys, name="keys")
 for _command in (send, receive, ack, nack, peek, groups, redrive):
     app.command()(_command)
 

@@ -17,6 +17,7 @@ from inturn.cli.errors import told
 from inturn.cli.lines import Fields, Tally, by_fields, envelope, send_lines
 from inturn.cli.queue import AsJson, Limit, QueueAt, printable, queue_at
 from inturn.core import limits
+from inturn.core.address import shown
 from inturn.core.errors import InputError, InturnError, LeaseExpired
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ def receive(
             first = messages[0]
             typer.echo(
                 f"Kept until {first.leased_until.astimezone():%Y-%m-%d %H:%M:%S}; when it is done: "
-                f"inturn ack {at} {_receipt(first)}{' …' if len(messages) > 1 else ''} (or nack, to give back at once)",
+                f"inturn ack {shown(at)} {_receipt(first)}{' …' if len(messages) > 1 else ''} "
+                "(or nack, to give back at once)",
                 err=True,
             )
         else:
@@ -159,7 +161,7 @@ def peek(
         found = queue.peek(limit, after=after)
         _print(found, as_json=as_json)
         if not found:
-            typer.echo(f"Nothing is in {at}{f' behind {after}' if after else ''}.", err=True)
+            typer.echo(f"Nothing is in {shown(at)}{f' behind {after}' if after else ''}.", err=True)
         elif len(found) == limit and not as_json:
             typer.echo(f"There may be more: --after {found[-1].sequence_number}", err=True)
 
@@ -278,7 +280,7 @@ def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
 
 def _say_nothing(at: str, queue: "Queue") -> None:
     there = queue.depth().messages
-    why = f" of the {there:,} that are there; 'inturn groups {at}' says why" if there else "; the queue is empty"
+    why = f" of the {there:,} that are there; 'inturn groups {shown(at)}' says why" if there else "; the queue is empty"
     typer.echo(f"Nothing can be received{why}.", err=True)
 
 

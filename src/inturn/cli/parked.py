@@ -13,10 +13,10 @@ from rich.table import Table
 
 from inturn.cli.definition import load
 from inturn.cli.errors import told
+from inturn.core.address import is_address, shown
 from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict
 from inturn.core.standing import as_json as plain
-from inturn.store.address import is_address, shown
 
 if TYPE_CHECKING:
     from inturn.core.fold import Counts

@@ -1,6 +1,7 @@
 """The commands about queues themselves: make, list, show, empty and remove them, see their groups, redrive.
 
-A database is named by its file, ``shop.db``, a queue as ``shop.db#payments``. Only ``create`` makes anything.
+A database is named by its file, ``shop.db``, or its address, ``postgresql://me@host/shop``, a queue as
+``shop.db#payments``. What is printed has no password in it. Only ``create`` makes anything.
 """
 
 import datetime as dt
@@ -17,9 +18,9 @@ from rich.text import Text
 
 from inturn.cli.errors import told
 from inturn.core import limits
+from inturn.core.address import shown
 from inturn.core.envelope import GroupView, QueueInfo, QueueSettings, Why, first_number
 from inturn.core.errors import InputError, StoreError
-from inturn.store.address import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 queue = typer.Typer(help="Queues in a database: create, list, show, purge, delete.", no_args_is_help=True)
 
-DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db.")]
+DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db, or postgresql://….")]
 QueueAt = Annotated[str, typer.Argument(metavar="DATABASE#QUEUE", help="The queue, such as shop.db#payments.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -89,18 +90,18 @@ def create(
         if as_json:
             typer.echo(json.dumps(_document(info) | {"created": not was_there}, ensure_ascii=False))
         else:
-            typer.echo(f"{at} is there already; nothing was changed." if was_there else f"{at} was made.")
+            typer.echo(f"{shown(at)} is there already; nothing was changed." if was_there else f"{shown(at)} was made.")
 
 
 @queue.command("list")
 def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
     """All queues of a database: how much is in them, and who reads them."""
     with told():
-        path, _, name = database.partition("#")
+        path, name = _parts(database)
         if name:
             msg = (
-                f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, 'inturn queue show' "
-                "shows one"
+                f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, "
+                "'inturn queue show' shows one"
             )
             raise InputError(msg)
         with opened(path) as db:
@@ -115,7 +116,7 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
             after = f"{dead} after {info.settings.max_receives} receives" if dead else ""
             lags = ", ".join(f"{reader} {lag(info, at):,}" for reader, at in sorted(info.readers.items()))
             table.add_row(Text(info.name), f"{info.depth:,}", Text(after), Text(lags))
-        Console().print(table if infos else f"{path} has no queues.")
+        Console().print(table if infos else f"{shown(path)} has no queues.")
 
 
 @queue.command()
@@ -128,7 +129,7 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
             held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
             typer.echo(json.dumps(_document(info) | {"parked": held}, ensure_ascii=False))
             return
-        typer.echo(f"{at}: {_many(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
+        typer.echo(f"{shown(at)}: {_many(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
         for name, value in asdict(info.settings).items():
             typer.echo(f"  {name:21} {_setting(name, value)}")
         for group, note, parked_ms in parked:
@@ -142,8 +143,8 @@ def purge(at: QueueAt, yes: Yes = False) -> None:
     """Remove all messages of a queue, received ones too, and forget its deduplication ids."""
     with told(), queue_at(at) as there:
         count = _many(there.depth().messages, "message")
-        _confirm(f"Remove {count} from {at}, with those that are in flight, for good?", yes)
-        typer.echo(f"{_many(there.purge(), 'message')} removed from {at}.")
+        _confirm(f"Remove {count} from {shown(at)}, with those that are in flight, for good?", yes)
+        typer.echo(f"{_many(there.purge(), 'message')} removed from {shown(at)}.")
 
 
 @queue.command()
@@ -157,9 +158,9 @@ def delete(at: QueueAt, yes: Yes = False) -> None:
             served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
             what = f"{_many(info.depth, 'message')} and {_many(len(info.readers), 'reader')}"
             fails = f" What fails in {', '.join(served)} has nowhere to go then." if served else ""
-            _confirm(f"Remove {at} with {what}, for good?{fails}", yes)
+            _confirm(f"Remove {shown(at)} with {what}, for good?{fails}", yes)
             there.delete()
-        typer.echo(f"{at} was removed, with {what}.")
+        typer.echo(f"{shown(at)} was removed, with {what}.")
 
 
 @queue.command()
@@ -172,7 +173,7 @@ def park(
     with told():
         with queue_at(at) as there:
             there.park(group, reason)
-        typer.echo(f"{printable(group)} is parked; to let it go on: inturn queue resume {at} {printable(group)}")
+        typer.echo(f"{printable(group)} is parked; to let it go on: inturn queue resume {shown(at)} {printable(group)}")
 
 
 @queue.command()
@@ -241,7 +242,7 @@ def redrive(
         if as_json:
             typer.echo(json.dumps({"moved": moved, "left": left}))
         else:
-            typer.echo(f"{_many(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {at}.")
+            typer.echo(f"{_many(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {shown(at)}.")
 
 
 # --- what the commands about messages share with these ---
@@ -253,7 +254,7 @@ def split(at: str) -> tuple[str, str]:
     Raises:
         InputError: if no queue is named.
     """
-    path, _, name = at.partition("#")
+    path, name = _parts(at)
     if path and name:
         return path, name
     known = ""
@@ -264,9 +265,18 @@ def split(at: str) -> tuple[str, str]:
     raise InputError(msg)
 
 
+def _parts(at: str) -> tuple[str, str]:
+    """What is before the #, and what is behind it; of an address the last #, since a password may have one."""
+    if "://" not in at:
+        path, _, name = at.partition("#")
+        return path, name
+    path, sign, name = at.rpartition("#")
+    return (path, name) if sign else (at, "")
+
+
 @contextmanager
 def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
-    """The database in a file; one that is not there is made only if that is meant.
+    """The database in a file or at an address; one that is not there is made only if that is meant.
 
     Raises:
         StoreError: if it is not there; the words name those that are.
@@ -279,10 +289,10 @@ def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
     try:
         db = open_database(path, create=create)
     except StoreError as error:
-        if Path(path).is_file():
+        if "://" in path or Path(path).is_file():
             raise
         near = ", ".join(_databases(Path(path).parent)) or "none"
-        msg = f"{error}; in its directory there are: {near}. 'inturn queue create {path}#NAME' makes one"
+        msg = f"{error}; in its directory there are: {near}. 'inturn queue create {shown(path)}#NAME' makes one"
         raise StoreError(msg) from error
     with db:
         yield db

@@ -10,7 +10,7 @@ from inturn.core.errors import SetupError
 
 
 def serve(
-    db: Annotated[str, typer.Option(help="The database, such as shop.db; made if it is not there.")],
+    db: Annotated[str, typer.Option(help="The database, such as shop.db, or postgresql://…; made if it is not there.")],
     host: Annotated[str | None, typer.Option(help="The address to listen on; default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one; default: 9324.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file: keys, queues, limits, and the rest.")] = None,
@@ -32,7 +32,8 @@ def serve(
         options: dict[str, Any] = {"host": host, "port": port, "json_logs": json_logs or None}
         options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
         chosen = with_options(Config() if config is None else load(config), options)
-        check_exposure(chosen)
+        if "://" not in db:  # whose keys may be in it
+            check_exposure(chosen)
         configure(json_lines=chosen.server.json_logs)
         with inturn.open(db) as opened:
             run(opened, chosen)

@@ -241,6 +241,25 @@ MOVES_PER_S: Final = 500
 MOVES_AT_ONCE: Final = 50
 """The most messages that a move task moves in one transaction."""
 
+DEAD_LINE_S: Final = 30
+"""After how long a line to PostgreSQL over which nothing comes any more, not even that something was received, is given
+up."""
+
+MIGRATION_TRIES: Final = 10
+"""How often the tables of a database that is at work are tried to be brought up to date, if transactions are in the
+way."""
+
+SHARED_S: Final = 1.0
+"""How often a server looks whether access keys of its database were changed, and whether a move task wants somebody to
+go on with it."""
+
+FORGET_AT_ONCE: Final = 10
+"""How many outdated receives or signatures are forgotten whenever one is remembered: more than come."""
+
+MOVER_S: Final = 5
+"""How long a move task waits for the server that does it, before another goes on with it; longer than between two
+steps of the slowest."""
+
 MOVE_TASKS: Final = 10
 """How many move tasks of a queue are known, the running one included, as in SQS."""
 

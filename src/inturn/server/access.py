@@ -7,7 +7,7 @@ meant by that: its requests are told by the headers that browsers add, and by a 
 import base64
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -16,11 +16,12 @@ import msgspec
 
 from inturn.core import limits
 from inturn.server.auth import Key, Replays, Verifier, allowed, denied
-from inturn.server.config import Config, is_loopback
-from inturn.server.context import Context
-from inturn.server.errors import SqsError, access_denied, invalid_parameter_value
+from inturn.server.config import AccessKey, Config, is_loopback
+from inturn.server.context import Context, asking
+from inturn.server.errors import SqsError, access_denied, invalid_parameter_value, signature_does_not_match
 from inturn.server.http import Request
 from inturn.server.wire import Call
+from inturn.store.commands import Command
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -35,17 +36,19 @@ class Access:
     """
 
     def __init__(self, config: Config, context: Context, clock: Callable[[], float] = time.time) -> None:
-        keys = [Key(each.id, each.secret or "", each.queues, each.actions) for each in config.keys]
         server = config.server
-        self._verifier = Verifier(
-            keys,
-            region=server.region if server.check_region else None,
-            replays=Replays() if server.replays == "refuse" else None,
-        )
+        self._region = server.region if server.check_region else None
+        self._replays = _Noting() if server.replays == "refuse" else None
+        self.use(config.keys)
         self._context = context
         self._clock = clock
         self._allowed = lru_cache(limits.DECISIONS)(allowed)
         self._refusals = _Refusals(clock)
+
+    def use(self, keys: Iterable[AccessKey]) -> None:
+        """From now on it is these keys that are known."""
+        known = [Key(each.id, each.secret or "", each.queues, each.actions) for each in keys]
+        self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def __call__(self, request: Request, call: Call) -> str:
         """Whose a request is: the id of a key.
@@ -62,6 +65,22 @@ class Access:
             self._refusals.note(error.query_code, call.action, request.peer)
             raise
         return key.id
+
+    def first(self, command: Command[Any]) -> Command[Any]:
+        """What is to be done for the request that was just let in: first to see that no other server has had it.
+
+        Args:
+            command: what is done then.
+        """
+        if self._replays is None or self._context.db.store.servers.shared is None:
+            return command
+        noted, now = self._replays.noted, self._clock()
+
+        def see(store: Any, _now_ms: int) -> None:
+            if not store.servers.shared.is_new(*noted, int(now)):
+                raise signature_does_not_match("Signature already used: sign each request anew.")
+
+        return asking(see, lambda _nothing: command)
 
     def _needs(self, call: Call) -> Iterator[tuple[str, str | None]]:
         """The actions that a call needs to be allowed, and the queue of each; None: it is about none."""
@@ -83,6 +102,17 @@ class Access:
     def _of_arn(self, arn: str) -> str:
         """The name of the queue of an ARN; of one that is not of this place, which the action will refuse, its end."""
         return self._context.of_arn(arn) or arn.rpartition(":")[2]
+
+
+class _Noting(Replays):
+    """Knows the last signature that it has let in, and until when it is valid, in seconds since 1970."""
+
+    noted: tuple[bytes, int] = b"", 0
+
+    def is_new(self, signature: bytes, until: int, now: float) -> bool:
+        """Whether a signature comes to this server for the first time."""
+        self.noted = signature, until
+        return super().is_new(signature, until, now)
 
 
 class Local:
@@ -110,6 +140,11 @@ class Local:
                 "neither this machine nor that of its base_url. Configure access keys, or base_url."
             )
         return ""
+
+    @staticmethod
+    def first(command: Command[Any]) -> Command[Any]:
+        """Nothing is to be done before what is asked for."""
+        return command
 
     def _is_own_host(self, host: bytes) -> bool:
         try:

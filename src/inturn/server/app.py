@@ -68,13 +68,22 @@ class App:
         db: the queues.
         place: account, region and base URL.
         check: who may do what; None: everybody may everything.
+        first: what is done before what a request that was just let in asks for; it gives that in the end.
     """
 
-    def __init__(self, db: Database, place: Place, *, check: Check | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        place: Place,
+        *,
+        check: Check | None = None,
+        first: Callable[[Command[Any]], Command[Any]] = lambda command: command,
+    ) -> None:
         self.counts = Counts()
         self._db = db
         self._check = check
-        self._mover = Mover(db.writer)
+        self._first = first
+        self._mover = Mover(db.writer, is_alone=db.store.servers.shared is None)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)
         self._senders: dict[str, Context] = {"": self._context}  # as many as there are keys
         self._ids = 0
@@ -87,6 +96,14 @@ class App:
             StoreError: if the database cannot be used.
         """
         await self._db.writer.arun(Ask("", lambda _store, _now_ms: None))
+        await self._mover.resume()
+
+    async def look(self) -> None:
+        """Go on with what another server has left.
+
+        Raises:
+            StoreError: if the database cannot be used.
+        """
         await self._mover.resume()
 
     async def stop(self) -> None:
@@ -106,7 +123,7 @@ class App:
             context = self._senders.get(sender) or self._sender(sender)
             if b"x-amzn-trace-id" in request.headers:
                 context = replace(context, trace=request.headers[b"x-amzn-trace-id"].decode("latin-1"))
-            self._post(reply, self._command(context, call), partial(self._done, reply, call, began))
+            self._post(reply, self._first(self._command(context, call)), partial(self._done, reply, call, began))
         except Exception as error:  # noqa: BLE001 - the client is told what it may know
             self._refuse(reply, call.action, call.protocol, began, error)
 

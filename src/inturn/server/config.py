@@ -186,6 +186,16 @@ class Config(Table, frozen=True, kw_only=True):
                 raise ValueError(f"there are two [[{table}]] of the name {twice[0]!r}; leave one out")
 
 
+class Loaded(Config, frozen=True, kw_only=True):
+    """A configuration that was read from a file.
+
+    Attributes:
+        said: the settings of ``[server]`` that it names, be it with their usual values.
+    """
+
+    said: frozenset[str] = frozenset()
+
+
 _TABLES: Final[dict[str, type[Table]]] = {
     "": Config,
     "server": Server,
@@ -218,10 +228,12 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
         msg = f"{path}: {_told(str(error), data, text)}"
         raise InputError(msg) from None
     server = config.server
-    return replace(
-        config,
+    return Loaded(
         keys=tuple(_with_secret(key, path, environ) for key in config.keys),
         server=replace(server, tls_cert=_beside(path, server.tls_cert), tls_key=_beside(path, server.tls_key)),
+        limits=config.limits,
+        queues=config.queues,
+        said=frozenset(data.get("server", {})),
     )
 
 

@@ -28,19 +28,6 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, limits.COMMANDS_AT_ONCE)
 
-# Groups of which something is hidden and whose head is not to be had. Held messages are few; heads are looked up.
-_BLOCKED: Final = """
-select count(*) from (
-    select distinct grp as name from inturn_hold where queue = :queue and until_ms > :now and grp is not null
-)
-where not exists (
-    select 1 from inturn_ready where sequence_number = (
-        select sequence_number from inturn_message where queue = :queue and grp = name and done = 0
-        order by sequence_number limit 1
-    )
-)
-"""
-
 
 class Latency(Protocol):
     """How long requests took.
@@ -248,21 +235,18 @@ def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, f
 
 def figures_of(store: Any, now_ms: int) -> list[Figures]:
     """How all queues stand; what it costs grows with what is in flight or delayed, not with what lies in them."""
-    found = []
-    for name, info in sorted(store.queues.items()):
-        depth = store.depth(info, now_ms)
-        oldest = store.read(info, 0, 1, pending=True)
-        age_s = max(0, now_ms - oldest[0].sent_ms) / 1000 if oldest else 0.0
-        hidden = depth.in_flight + depth.delayed
-        blocked = store.execute(_BLOCKED, {"queue": info.number, "now": now_ms}).fetchone()[0] if hidden else 0
-        found.append(Figures(name, depth.messages, depth.in_flight, depth.delayed, age_s, blocked))
-    return found
+    return [
+        Figures(
+            name, messages, in_flight, delayed, 0.0 if sent_ms is None else max(0, now_ms - sent_ms) / 1000, blocked
+        )
+        for name, messages, in_flight, delayed, sent_ms, blocked in store.servers.figures(now_ms)
+    ]
 
 
 def _written(store: Any, now_ms: int) -> tuple[int, int]:
-    """Write when that was, since SQLite leaves out what changes nothing; how many messages and queues there are."""
-    store.execute("insert or replace into inturn_meta (name, value) values ('written_ms', ?)", (now_ms,))
-    return sum(info.depth for info in store.queues.values()), len(store.queues)
+    """Write something; how many messages and queues there are."""
+    messages: int = store.servers.written(now_ms)
+    return messages, len(store.queues)
 
 
 class _Kept:

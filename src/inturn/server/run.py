@@ -15,12 +15,13 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, InturnError
 from inturn.database import Database
 from inturn.server import http
 from inturn.server.access import Access, Local
@@ -32,7 +33,9 @@ from inturn.server.errors import SqsError
 from inturn.server.http import Reply, Request, Response
 from inturn.server.metrics import CONTENT_TYPE, Metrics, figures_of
 from inturn.server.model import CreateQueue
-from inturn.store.commands import Ask
+from inturn.server.shared import Shared
+from inturn.server.wire import Call
+from inturn.store.commands import Ask, Command
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -44,6 +47,10 @@ class Place:
     """How the endpoint's queues are named to clients; the port is known once it listens."""
 
     def __init__(self, config: Config) -> None:
+        self.be_at(config)
+
+    def be_at(self, config: Config) -> None:
+        """It is as configured so."""
         server = config.server
         self.account = server.account
         self.region = server.region
@@ -71,13 +78,20 @@ class Endpoint:
     """
 
     def __init__(self, db: Database, config: Config) -> None:
-        check_exposure(config)
+        if db.store.servers.shared is None:
+            check_exposure(config)
         self._db = db
         self._config = config
+        self._shared = Shared(db, config)
         self._place = Place(config)
         self._context = Context(db=db, place=self._place)
-        check = Access(config, self._context) if config.keys else Local(config.server.base_url)
-        self._app = App(db, self._place, check=check)
+        self._access: Access | Local = self._accessed()
+        self._app = App(
+            db,
+            self._place,
+            check=self._check,
+            first=self._first,
+        )
         self.metrics = Metrics(db, self._app.counts, BOUNDS_S)
         self._pages: dict[bytes, Callable[[Request], Awaitable[Response]]] = {b"/health": self._health}
         if config.server.metrics != "off":
@@ -113,6 +127,10 @@ class Endpoint:
             InputError: if a queue is there otherwise than configured, or the address or the certificate is of no use.
             StoreError: if the database cannot be used.
         """
+        self._config = await self._shared.start()
+        check_exposure(self._config)
+        self._place.be_at(self._config)
+        self._access = self._accessed()
         server = self._config.server
         tls = None if server.tls_cert is None else _tls(server.tls_cert, server.tls_key)
         self._server = http.Server(
@@ -133,6 +151,7 @@ class Endpoint:
             raise
         if server.base_url is None:
             self._place.base_url = Place.at(self._config, self._server.port)
+        self._looking = asyncio.create_task(self._look())
         self.metrics.front = self._server
         self._db.writer.watch = self.metrics.watch
         told = {
@@ -152,12 +171,44 @@ class Endpoint:
             msg = f"[[queues]] {queue.name!r} cannot be made as it is configured: {error.message}"
             raise InputError(msg) from error
 
+    # What is asked of each request may become another while it runs.
+
+    def _check(self, request: Request, call: Call) -> str:
+        return self._access(request, call)
+
+    def _first(self, command: Command[Any]) -> Command[Any]:
+        return self._access.first(command)
+
+    def _accessed(self) -> Access | Local:
+        config = self._config
+        return Access(config, self._context) if config.keys else Local(config.server.base_url)
+
+    async def _look(self) -> None:
+        """See now and then what other servers have been told."""
+        while True:
+            await asyncio.sleep(limits.SHARED_S)
+            try:
+                keys = await self._shared.changed()
+                if self._db.store.servers.shared is not None:
+                    await self._app.look()
+            except InturnError:  # the database is away; what is asked of it meanwhile is answered so
+                continue
+            if keys is None:
+                continue
+            _LOG.info("access keys were changed", extra={"keys": len(keys)})
+            if isinstance(self._access, Access):
+                self._access.use(keys)  # and if that is none, nobody may do anything
+            elif keys:
+                self._config = replace(self._config, keys=tuple(keys))
+                self._access = self._accessed()
+
     async def stop(self, grace_s: float | None = None) -> None:
         """Take no more requests, answer those that have come.
 
         Args:
             grace_s: for how many seconds at most; None: as configured.
         """
+        self._looking.cancel()
         await self._app.stop()
         self._db.writer.end_waits()
         await self._server.stop(self._config.server.grace_s if grace_s is None else grace_s)

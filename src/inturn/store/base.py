@@ -25,6 +25,7 @@ from inturn.store.kept import (
     PipelineInfo,
     RejectedMessage,
 )
+from inturn.store.servers import ServerStore
 
 
 class RunAgain(StoreError):
@@ -255,6 +256,11 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
 
     def lasting(self) -> AbstractContextManager[None]:
         """A transaction of the caller's, which may last, and waits for others that do."""
+        ...
+
+    @property
+    def servers(self) -> ServerStore:
+        """What a server asks of the database beyond its queues."""
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:

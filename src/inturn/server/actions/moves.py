@@ -175,13 +175,20 @@ def _save(store: Store, queue: QueueInfo, tasks: Sequence[Mapping[str, Any]]) ->
     store.save(queue.name, queue)
 
 
-def _step(store: Store, name: str, now_ms: int) -> float | None:
-    """Move the next messages of a queue's task; after how many seconds it goes on, None if it does not."""
+def _is_done_by_another(task: Mapping[str, Any], mover: str, now_ms: int) -> bool:
+    """Whether another server moves a task's messages, as it said not long ago."""
+    return bool(mover) and task.get("by", mover) != mover and now_ms < task["by_until_ms"]
+
+
+def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
+    """Move the next messages of a queue's task; after how many seconds it goes on, None if it does not here."""
     queue = store.queues.get(name)
     tasks = _tasks(queue) if queue is not None else []
     if queue is None or not tasks or tasks[0]["status"] != RUNNING:
         return None
-    task = dict(tasks[0])
+    if _is_done_by_another(tasks[0], mover, now_ms):
+        return None
+    task = {**tasks[0], "by": mover, "by_until_ms": now_ms + limits.MOVER_S * 1000}
     rate = task["rate"] or limits.MOVES_PER_S
     count = min(limits.MOVES_AT_ONCE, rate)
     entries = [
@@ -216,29 +223,34 @@ def _target(store: Store, name: str, to: str | None, entry: Entry) -> tuple[str 
 class Mover:
     """Does the move tasks, one task of the event loop for each queue that messages are moved from.
 
-    Several servers over one file each go on with the tasks that they find when they start; every step reads where the
-    task is, so nothing is moved twice, but it may be faster than was asked.
+    Of several servers over one database one does a task; it says so with every step, and when it has not for
+    ``limits.MOVER_S`` the next that looks goes on. Every step reads where the task is, so nothing is moved twice.
 
     Args:
         writer: who runs the steps.
+        is_alone: whether there are no other servers that could go on; those of a file are no concern of each other.
     """
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, *, is_alone: bool) -> None:
         self._writer = writer
+        self._id = "" if is_alone else uuid.uuid4().hex
         self._running: dict[str, asyncio.Task[None]] = {}
         self._begun: set[str] = set()  # since the last step
 
     async def resume(self) -> None:
-        """Go on with the tasks that were running when the server stopped."""
+        """Go on with the tasks that nobody does, since their server has stopped."""
 
-        def running(store: Store, _now_ms: int) -> list[str]:
+        def left(store: Store, now_ms: int) -> list[str]:
             return [
                 name
                 for name, queue in store.queues.items()
-                if any(task["status"] == RUNNING for task in _tasks(queue)[:1])
+                if any(
+                    task["status"] == RUNNING and not _is_done_by_another(task, self._id, now_ms)
+                    for task in _tasks(queue)[:1]
+                )
             ]
 
-        for name in await self._writer.arun(Ask("", running)):
+        for name in await self._writer.arun(Ask("", left)):
             self.begin(name)
 
     def begin(self, name: str) -> None:
@@ -257,13 +269,13 @@ class Mover:
                 await task
 
     async def _run(self, name: str) -> None:
-        step = Ask("", lambda store, now_ms: _step(store, name, now_ms))
+        step = Ask("", lambda store, now_ms: _step(store, name, self._id, now_ms))
         try:
             while name in self._begun:
                 self._begun.discard(name)
                 while (wait_s := await self._writer.arun(step)) is not None:
                     await asyncio.sleep(wait_s)
         except StoreError:
-            _LOG.exception("the move task of a queue stopped; it goes on with the next start of the server")
+            _LOG.exception("the move task of a queue stopped; it goes on when the database can be used again")
         finally:
             del self._running[name]

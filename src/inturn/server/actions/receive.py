@@ -11,12 +11,13 @@ from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Delivery, QueueInfo, Want
 from inturn.server.actions import names, properties, validate
 from inturn.server.actions.properties import Wanted
-from inturn.server.attempts import Attempt
+from inturn.server.attempts import Attempt, Lease
 from inturn.server.context import Context, asking, is_fifo, kept, queue_in
 from inturn.server.model import Message, ReceiveMessage, ReceiveMessageAnswer
 from inturn.server.wire import md5
 from inturn.store.base import Store
 from inturn.store.commands import Command, Receive
+from inturn.store.servers import ReceivedLease
 
 _NOTHING: Final = ReceiveMessageAnswer()
 
@@ -49,12 +50,16 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
     if not is_fifo(queue):
         raise validate.not_for_this_type(attempt_id, "ReceiveRequestAttemptId")
     validate.check_token(attempt_id, "ReceiveRequestAttemptId")
+    is_shared = context.db.store.servers.shared is not None
+    remembered = _remembered if is_shared else _received_by_attempt
     first: Receive[Any] = Receive(
         queue.name,
-        partial(_received_by_attempt, context, queue, wanted, attempt_id),
+        partial(remembered, context, queue, wanted, attempt_id),
         Want(limit, visibility_ms),
         wait_s=wait_s,
     )
+    if is_shared:
+        return _once_more_anywhere(context, queue, wanted, attempt_id, first)
     attempt = context.attempts.get(queue.number, attempt_id, context.now_ms())
     return first if attempt is None else _once_more(context, queue, wanted, attempt, first)
 
@@ -91,28 +96,81 @@ def _once_more(
     leases = attempt.leases
 
     def look(store: Store, now_ms: int) -> list[Delivery] | None:
-        info = queue_in(store, queue.name)
-        visibility_ms = otherwise.want.visibility_ms
-        if visibility_ms is None:
-            visibility_ms = info.settings.visibility_ms
-        changes = [Change(each.sequence_number, each.token, Act.EXTEND, visibility_ms) for each in leases]
-        if any(verdict is not Verdict.DONE for verdict in store.settle(info, changes, now_ms)):
-            return None
-        entries = [store.read(info, each.sequence_number - 1, 1, pending=True)[0] for each in leases]
-        return [
-            Delivery(entry, each.token, now_ms + visibility_ms, each.attempts, each.first_ms)
-            for entry, each in zip(entries, leases, strict=True)
-        ]
+        return _given_again(store, queue_in(store, queue.name), leases, otherwise.want, now_ms)
 
     def answer(deliveries: list[Delivery] | None) -> Any:
-        if deliveries is None:
-            return otherwise
-        return ReceiveMessageAnswer(
-            [
-                _message(context, queue, wanted, each, lease.received_ms)
-                for each, lease in zip(deliveries, leases, strict=True)
-            ]
-        )
+        return otherwise if deliveries is None else _told_again(context, queue, wanted, deliveries, leases)
+
+    return asking(look, answer)
+
+
+def _given_again(
+    store: Store, queue: QueueInfo, leases: Sequence[Lease | ReceivedLease], want: Want, now_ms: int
+) -> list[Delivery] | None:
+    visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+    changes = [Change(each.sequence_number, each.token, Act.EXTEND, visibility_ms) for each in leases]
+    if any(verdict is not Verdict.DONE for verdict in store.settle(queue, changes, now_ms)):
+        return None
+    entries = [store.read(queue, each.sequence_number - 1, 1, pending=True)[0] for each in leases]
+    return [
+        Delivery(entry, each.token, now_ms + visibility_ms, each.attempts, each.first_ms)
+        for entry, each in zip(entries, leases, strict=True)
+    ]
+
+
+def _told_again(
+    context: Context,
+    queue: QueueInfo,
+    wanted: Wanted,
+    deliveries: Sequence[Delivery],
+    leases: Sequence[Lease | ReceivedLease],
+) -> ReceiveMessageAnswer:
+    return ReceiveMessageAnswer(
+        [
+            _message(context, queue, wanted, each, lease.received_ms)
+            for each, lease in zip(deliveries, leases, strict=True)
+        ]
+    )
+
+
+# --- the same where several servers share a database: what was given is in it, for whichever is asked again ---
+
+
+def _remembered(
+    context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, deliveries: Sequence[Delivery]
+) -> Any:
+    """Something has come: it is told when it is known what it was."""
+    if not deliveries:
+        return _NOTHING
+    received_ms = context.now_ms()
+    answer = _answer(context, queue, wanted, deliveries, received_ms)
+    leases = [
+        ReceivedLease(each.entry.sequence_number, each.token, each.attempts, each.first_ms, received_ms, each.until_ms)
+        for each in deliveries
+    ]
+
+    def remember(store: Any, now_ms: int) -> None:
+        until_ms = now_ms + limits.RECEIVE_ATTEMPT_S * 1000
+        store.servers.shared.remember(queue, attempt_id, leases, until_ms, now_ms)
+
+    return asking(remember, lambda _nothing: answer)
+
+
+def _once_more_anywhere(
+    context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, otherwise: Receive[Any]
+) -> Command[Any]:
+    def look(store: Any, now_ms: int) -> tuple[list[Delivery], list[ReceivedLease]] | None:
+        info = queue_in(store, queue.name)
+        leases: list[ReceivedLease] = store.servers.shared.attempt(info, attempt_id, now_ms)
+        deliveries = _given_again(store, info, leases, otherwise.want, now_ms) if leases else None
+        if not deliveries:
+            return None
+        leases = [lease._replace(until_ms=each.until_ms) for lease, each in zip(leases, deliveries, strict=True)]
+        store.servers.shared.remember_leases(info, attempt_id, leases)
+        return deliveries, leases
+
+    def answer(given: tuple[list[Delivery], list[ReceivedLease]] | None) -> Any:
+        return otherwise if given is None else _told_again(context, queue, wanted, *given)
 
     return asking(look, answer)
 

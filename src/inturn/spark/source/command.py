@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inturn.core import errors
+from inturn.core.address import is_address, shown
 from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline import Pipeline
 from inturn.spark.source.fields import messages
 from inturn.spark.source.source import register
-from inturn.store.address import is_address, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from inturn.core import limits
+from inturn.core.address import is_address, shown
 from inturn.core.envelope import checked_name
 from inturn.core.errors import InputError
-from inturn.store.address import is_address, shown
 
 _BOTH: Final = ("path", "queue", "partitionBy", "partitions")
 _STREAM: Final = (*_BOTH, "reader", "maxRowsPerBatch", "acknowledge", "failOnDataLoss")

@@ -8,6 +8,7 @@ from psycopg.errors import UniqueViolation
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings, first_number
 from inturn.store.base import RunAgain
+from inturn.store.postgres.migrate import check
 from inturn.store.postgres.statements import Statements, Wire
 
 
@@ -72,6 +73,7 @@ class Catalog(Statements):
     def look(self, version: int) -> None:
         """A transaction has begun: see whether a queue was changed since the last one."""
         if version != self._version:
+            check(*self._one("readable_from"))  # before anything that may be otherwise now
             due = {info.number: info.due_ms for info in self.queues.values()}
             self.queues = {}
             for number, name, settings, readers, created_ms in self._all("queues"):

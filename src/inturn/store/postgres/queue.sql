@@ -8,6 +8,9 @@
 -- name: now
 select (extract(epoch from clock_timestamp()) * 1000)::bigint, value from inturn_meta where name = 'catalog';
 
+-- name: readable_from
+select coalesce((select value from inturn_meta where name = 'readable_from'), 0);
+
 -- name: queues
 select number, name, settings, readers, created_ms from inturn_queue;
 

@@ -16,7 +16,7 @@ from psycopg.generators import fetch_many
 from psycopg.pq import ExecStatus, Format
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
-from psycopg.types.string import StrBinaryDumper
+from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 from psycopg.waiting import Ready, Wait
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class _Ours:
 
 _Ours.adapters.register_dumper(int, Int8BinaryDumper)
 _Ours.adapters.register_dumper(str, StrBinaryDumper)
+# As text they would ask the connection how a ' is written, which they do not have, and write two.
+_Ours.adapters.register_dumper(bytes, BytesBinaryDumper)
 _Ours.adapters.register_dumper(list, ListBinaryDumper)  # in text, the type is that of the first list that came
 
 

@@ -19,6 +19,7 @@ from inturn.store.postgres.adopted import Adopted, AdoptedQueues
 from inturn.store.postgres.connection import PLANNING, connect, said
 from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.queues import Queues
+from inturn.store.postgres.servers import Servers
 from inturn.store.postgres.statements import Wire
 
 _ENDS = re.compile(
@@ -44,6 +45,7 @@ class PostgresStore(Queues):
         self._durable = durable
         self._connection, self._planning = connect(url, durable=durable, create=create)
         super().__init__(Wire(self._connection.pgconn))
+        self.servers = Servers(self.wire)
         self._transaction = _Transaction(self)
         self._clock = (0, 0.0)  # the server's, and this machine's monotonic one at the same moment
         self._is_lasting = False

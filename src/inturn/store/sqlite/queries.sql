@@ -454,3 +454,18 @@ update inturn_decision set verdict = ? where pipeline = ? and name = ? and verdi
 
 -- name: verdict
 select verdict from inturn_decision where pipeline = ? and name = ?;
+
+-- name: written
+insert or replace into inturn_meta (name, value) values ('written_ms', ?);
+
+-- name: blocked
+-- Groups of which something is hidden and whose head is not to be had. Held messages are few; heads are looked up.
+select count(*) from (
+    select distinct queue, grp as name from inturn_hold where queue = ? and until_ms > ? and grp is not null
+) held
+where not exists (
+    select 1 from inturn_ready where sequence_number = (
+        select sequence_number from inturn_message where queue = held.queue and grp = name and done = 0
+        order by sequence_number limit 1
+    )
+);

@@ -26,6 +26,7 @@ from inturn.store.sqlite.connection import connect, said
 from inturn.store.sqlite.deliveries import entry_of, hold_of
 from inturn.store.sqlite.keys import Keys
 from inturn.store.sqlite.pipelines import Pipelines
+from inturn.store.sqlite.servers import Servers
 from inturn.store.sqlite.sessions import Sessions
 
 _IS_NO_DUPLICATE: Final = False
@@ -49,6 +50,7 @@ class SqliteStore(Sessions):
         self._keys = Keys(self.connection)
         self._transaction = _Transaction(self)
         self.pipelines = Pipelines(self.connection)
+        self.servers = Servers(self)
 
     def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""

@@ -1,0 +1,117 @@
+"""The commands about access keys that all servers of a PostgreSQL database know; see docs/postgres.md."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from inturn.cli.errors import told
+from inturn.cli.queue import AsJson, opened
+from inturn.core.errors import InputError, SetupError
+
+keys = typer.Typer(
+    help="Access keys that all servers of a PostgreSQL database know: add, list, remove.", no_args_is_help=True
+)
+
+At = Annotated[str, typer.Argument(metavar="DATABASE", help="The address: postgresql://….")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's public name.")]
+
+
+@keys.command()
+def add(
+    at: At,
+    key_id: KeyId,
+    queues: Annotated[list[str] | None, typer.Option(help="A pattern of queues' names; default: all.")] = None,
+    actions: Annotated[list[str] | None, typer.Option(help="A pattern of actions, as in Send*; default: all.")] = None,
+    secret_env: Annotated[str | None, typer.Option(help="The variable of the environment that has the secret.")] = None,
+    secret_file: Annotated[Path | None, typer.Option(help="The file that has it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a key, or change one; without a secret of yours one is made, and shown this once."""
+    with told():
+        try:
+            import msgspec
+
+            from inturn.server.config import AccessKey
+            from inturn.server.shared import save_key
+        except ModuleNotFoundError as error:
+            raise _needs(error) from error
+        secret = _secret(secret_env, secret_file)
+        given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
+        patterns = {"queues": queues, "actions": actions}
+        try:
+            key = msgspec.convert(given | {name: each for name, each in patterns.items() if each}, AccessKey)
+        except msgspec.ValidationError as error:
+            msg = f"{str(error).partition(' - at')[0]}; an id is 1 to 128 letters, digits, or any of _ . + -"
+            raise InputError(msg) from None
+        with opened(at) as db:
+            was_there = save_key(db, key)
+        if as_json:
+            made = {} if secret else {"secret": key.secret}
+            typer.echo(json.dumps({"id": key.id, "changed": was_there, **made}))
+            return
+        typer.echo(f"{key.id} was {'changed' if was_there else 'added'}.")
+        if not secret:
+            typer.echo(f"Its secret, which is not shown again: {key.secret}")
+
+
+@keys.command("list")
+def list_(at: At, as_json: AsJson = False) -> None:
+    """All keys, without their secrets."""
+    with told():
+        try:
+            from inturn.server.shared import keys as keys_of
+        except ModuleNotFoundError as error:
+            raise _needs(error) from error
+        with opened(at) as db:
+            found = keys_of(db)
+        if as_json:
+            told_of = [{"id": each.id, "queues": each.queues, "actions": each.actions} for each in found]
+            typer.echo(json.dumps(told_of))
+            return
+        table = Table("id", "queues", "actions", box=None, pad_edge=False)
+        for each in found:
+            table.add_row(Text(each.id), Text(", ".join(each.queues)), Text(", ".join(each.actions)))
+        Console().print(table if found else "There are no keys: without, servers listen to their own machines only.")
+
+
+@keys.command()
+def remove(at: At, key_id: KeyId) -> None:
+    """Remove a key: no server takes requests that are signed with it any more."""
+    with told():
+        try:
+            from inturn.server.shared import remove_key
+        except ModuleNotFoundError as error:
+            raise _needs(error) from error
+        with opened(at) as db:
+            if not remove_key(db, key_id):
+                msg = f"there is no key {key_id!r}; 'inturn keys list' shows all"
+                raise InputError(msg)
+        typer.echo(f"{key_id} was removed. A server that has it in its configuration adds it again when it starts.")
+
+
+def _secret(env: str | None, file: Path | None) -> str | None:
+    if env is not None and file is not None:
+        msg = "--secret-env and --secret-file contradict each other; give one"
+        raise InputError(msg)
+    if env is None and file is None:
+        return None
+    try:
+        secret = os.environ.get(env) if env is not None else (file or Path()).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{file}: {getattr(error, 'strerror', None) or 'this is no UTF-8'}"
+        raise InputError(msg) from error
+    if not secret:
+        msg = f"{env or file} has no secret"
+        raise InputError(msg)
+    return secret
+
+
+def _needs(error: ModuleNotFoundError) -> SetupError:
+    return SetupError(f"access keys need {error.name}; install it with: pip install 'inturn[server]'")

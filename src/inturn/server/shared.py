@@ -1,0 +1,187 @@
+"""Access keys and settings that all servers of one database have in common.
+
+What a configuration says is kept in the database when its server starts, and what it does not say is taken from there.
+So one server is told, and the others know: new keys and removed ones within ``limits.SHARED_S``, settings at their next
+start. Servers of a file have only what each was told itself.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from inturn.core.errors import InputError
+from inturn.database import Database
+from inturn.server.config import AccessKey, Config, Loaded, Server, with_options
+from inturn.store.commands import Ask
+
+_LOG: Final = logging.getLogger(__name__)
+
+SETTINGS: Final = ("account", "base_url", "check_region", "region", "replays")
+"""Those of ``[server]`` that clients see, whichever server they come to."""
+_KEY: Final = "key/"
+_SETTING: Final = "server/"
+
+
+class _Kept(Struct):
+    """A key as it is kept: JSON, which a newer version may have put more into."""
+
+    secret: str
+    queues: tuple[str, ...] = ("*",)
+    actions: tuple[str, ...] = ("*",)
+
+
+class Shared:
+    """What one server knows of what is common.
+
+    Args:
+        db: the database.
+        config: what the server was told.
+    """
+
+    def __init__(self, db: Database, config: Config) -> None:
+        self._db = db
+        self._config = config
+        self._version = -1
+
+    async def start(self) -> Config:
+        """Keep what was told, and take the rest.
+
+        Raises:
+            StoreError: if the database cannot be used.
+            InputError: if something that is kept fits no setting.
+        """
+        if self._db.store.servers.shared is None:
+            return self._config
+        self._version, facts, changed = await self._db.writer.arun(Ask("", self._declare))
+        for name in changed:
+            _LOG.warning("%s was otherwise in the database; all servers have it now as it is configured here", name)
+        config = replace(self._config, keys=keys_in(facts))
+        others = {key.id for key in config.keys} - {key.id for key in self._config.keys}
+        if others:
+            _LOG.info("keys that are not configured here are in the database", extra={"ids": ", ".join(sorted(others))})
+        kept = {name.removeprefix(_SETTING): value for name, value in facts.items() if name.startswith(_SETTING)}
+        return with_options(config, {name: msgspec.json.decode(kept[name]) for name in SETTINGS if name in kept})
+
+    async def changed(self) -> Sequence[AccessKey] | None:
+        """All keys, if one was added, changed or removed since the last look.
+
+        Raises:
+            StoreError: if the database cannot be used.
+        """
+        if self._db.store.servers.shared is None:
+            return None
+        version, facts = await self._db.writer.arun(Ask("", self._look))
+        if version == self._version:
+            return None
+        self._version = version
+        return keys_in(facts)
+
+    def _declare(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str], list[str]]:
+        shared = store.servers.shared
+        facts: dict[str, str] = shared.facts()
+        changed = []
+        for name, value in sorted(_facts_of(self._config).items()):
+            if facts.get(name) != value:
+                if name in facts:
+                    changed.append(name)
+                shared.keep(name, value)
+                facts[name] = value
+        return shared.version(), facts, changed
+
+    def _look(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str]]:
+        shared = store.servers.shared
+        version = shared.version()
+        return version, {} if version == self._version else shared.facts()
+
+
+def _facts_of(config: Config) -> dict[str, str]:
+    """What a configuration says of what is common."""
+    facts = {f"{_KEY}{key.id}": text_of(key) for key in config.keys}
+    said = _said(config)
+    for name in SETTINGS:
+        if name in said:
+            facts[f"{_SETTING}{name}"] = msgspec.json.encode(getattr(config.server, name)).decode()
+    return facts
+
+
+def _said(config: Config) -> frozenset[str]:
+    """Which settings of ``[server]`` a configuration names; one that was not read: those that are not as usual."""
+    if isinstance(config, Loaded):
+        return config.said
+    usual = Server()
+    return frozenset(name for name in Server.__struct_fields__ if getattr(config.server, name) != getattr(usual, name))
+
+
+def text_of(key: AccessKey) -> str:
+    """A key as it is kept."""
+    return msgspec.json.encode(_Kept(key.secret or "", key.queues, key.actions)).decode()
+
+
+def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
+    """The keys among what is kept."""
+    kept = {
+        name.removeprefix(_KEY): msgspec.json.decode(value, type=_Kept)
+        for name, value in facts.items()
+        if name.startswith(_KEY)
+    }
+    return tuple(AccessKey(id=name, **msgspec.structs.asdict(key)) for name, key in sorted(kept.items()))
+
+
+# --- keys by hand ---
+
+
+def keys(db: Database) -> tuple[AccessKey, ...]:
+    """All keys of a database.
+
+    Raises:
+        InputError: if it is a file, which keeps none.
+    """
+    _check(db)
+    return db.writer.run(Ask("", lambda store, _now_ms: keys_in(_shared(store).facts())))
+
+
+def save_key(db: Database, key: AccessKey) -> bool:
+    """Add a key, or change one of its id; whether there was one.
+
+    Raises:
+        InputError: if it is a file, which keeps none.
+    """
+    _check(db)
+
+    def save(store: Any, _now_ms: int) -> bool:
+        there = f"{_KEY}{key.id}" in _shared(store).facts()
+        _shared(store).keep(f"{_KEY}{key.id}", text_of(key))
+        return there
+
+    return db.writer.run(Ask("", save))
+
+
+def remove_key(db: Database, name: str) -> bool:
+    """Remove a key; whether there was one.
+
+    Raises:
+        InputError: if it is a file, which keeps none.
+    """
+    _check(db)
+
+    def remove(store: Any, _now_ms: int) -> bool:
+        there = f"{_KEY}{name}" in _shared(store).facts()
+        if there:
+            _shared(store).keep(f"{_KEY}{name}", None)
+        return there
+
+    return db.writer.run(Ask("", remove))
+
+
+def _shared(store: Any) -> Any:
+    return store.servers.shared
+
+
+def _check(db: Database) -> None:
+    if db.store.servers.shared is None:
+        msg = "a file keeps no access keys: they are [[keys]] in the configuration of its server"
+        raise InputError(msg)

@@ -1,0 +1,137 @@
+"""Brings the tables up to date, while servers of the version before go on with them.
+
+A migration has a number, the file's. It only adds: tables, columns that may be null or have a default, indices. Then
+who does not know it goes on as before. One that takes away, or gives another meaning, says so in its first line,
+
+    -- readable_from: 7
+
+by the number of the first migration that who goes on must know; what it takes away was last used by the version before
+that. It waits until all transactions that are open have ended, and whoever is older learns of it in its next one.
+"""
+
+import re
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, Final
+
+import psycopg
+
+from inturn.core import limits
+from inturn.core.errors import StoreError, StoreMismatch
+
+_MIGRATING: Final = int.from_bytes(b"inturn", "big")
+"""The advisory lock under which tables are made."""
+_STEPS: Final[list[tuple[int, Traversable]]] = sorted(
+    (int(step.name[:4]), step)
+    for step in (files("inturn.store.postgres") / "migrations").iterdir()
+    if step.name.endswith(".sql")
+)
+_NONE: Final = "it is a database without queues; make one first"
+KNOWN: Final = _STEPS[-1][0]
+"""The newest migration that this version knows."""
+
+
+def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
+    """Run the migrations that the schema has not seen, each once, whoever connects at the same time.
+
+    Args:
+        connection: which commits each statement by itself.
+        create: whether tables are made if there are none.
+
+    Raises:
+        StoreError: if there are none, and none are to be made; or the connection's search_path is of no use.
+        StoreMismatch: if a newer version of inturn has changed them so that this one cannot go on.
+    """
+    for _ in range(limits.MIGRATION_TRIES):
+        version, readable_from = _versions(connection)
+        check(readable_from, version)
+        if version >= KNOWN:
+            return
+        if not version and not create:
+            raise StoreError(_NONE)
+        try:
+            with connection.transaction():
+                connection.execute(f"set local lock_timeout = '{limits.BUSY_S}s'".encode())
+                connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATING,))
+                _run(connection, _versions(connection)[0])
+        except psycopg.errors.DeadlockDetected:  # with a transaction of who is at work
+            continue
+    msg = f"its tables cannot be brought up to date while others work with them: tried {limits.MIGRATION_TRIES} times"
+    raise StoreError(msg)
+
+
+def _run(connection: "psycopg.Connection[Any]", version: int) -> None:
+    for number, step in _STEPS:
+        if number <= version:
+            continue
+        text = step.read_text()
+        breaking = re.match(r"-- readable_from: (\d+)\n", text)
+        if breaking:
+            connection.execute("lock table inturn_meta in access exclusive mode")  # which every transaction reads first
+        connection.execute(text.encode())
+        _set(connection, "version", number)
+        if breaking:
+            _set(connection, "readable_from", int(breaking[1]))
+            connection.execute("update inturn_meta set value = value + 1 where name = 'catalog'")  # so that all look
+
+
+def _set(connection: "psycopg.Connection[Any]", name: str, value: int) -> None:
+    sql = (
+        "insert into inturn_meta (name, value) values (%s, %s) on conflict (name) do update set value = excluded.value"
+    )
+    connection.execute(sql, (name, value))
+
+
+def check_there(connection: "psycopg.Connection[Any]") -> None:
+    """See whether the tables can be read as they are.
+
+    Raises:
+        StoreError: if there are none.
+        StoreMismatch: if they are another version's.
+    """
+    version, readable_from = _versions(connection)
+    if not version:
+        raise StoreError(_NONE)
+    check(readable_from, version)
+    if version < KNOWN:
+        msg = (
+            f"it was written by an older inturn: its format is {version}, not {KNOWN}; inturn.open brings it up to date"
+        )
+        raise StoreMismatch(msg)
+
+
+def check(readable_from: int, version: int | None = None) -> None:
+    """See whether this version may go on.
+
+    Args:
+        readable_from: the newest migration that who goes on must know.
+        version: the newest that there is, if that is known.
+
+    Raises:
+        StoreMismatch: if it may not.
+    """
+    if readable_from > KNOWN:
+        newest = "" if version is None else f": its format is {version}"
+        msg = (
+            f"the database was changed by a newer inturn{newest}, for which at least {readable_from} must be known; "
+            f"this one knows {KNOWN}; update inturn"
+        )
+        raise StoreMismatch(msg)
+
+
+def _versions(connection: "psycopg.Connection[Any]") -> tuple[int, int]:
+    """The newest migration that the schema has seen, 0 if there are no tables; and what must be known to use it."""
+    # of pg_class, since to_regclass may not see yet what was made while this waited for the lock
+    there = connection.execute(
+        "select current_schema(), (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = current_schema() and c.relname = 'inturn_meta')"
+    )
+    schema, table = there.fetchone() or (None, None)
+    if schema is None:
+        msg = "the search_path of the connection names no schema that is there; make one, or name another"
+        raise StoreError(msg)
+    if table is None:
+        return 0, 0
+    rows = connection.execute("select name, value from inturn_meta where name in ('version', 'readable_from')")
+    found = dict(rows.fetchall())
+    return int(found.get("version", 0)), int(found.get("readable_from", 0))

@@ -1,0 +1,41 @@
+"""What a server asks of the file beyond its queues. Servers of a file have nothing in common but the file."""
+
+from typing import TYPE_CHECKING, Final
+
+from inturn.store.servers import QueueFigures
+from inturn.store.sqlite.statements import Statements
+
+if TYPE_CHECKING:
+    from inturn.store.sqlite.store import SqliteStore
+
+
+class Servers(Statements):
+    """Figures of one file.
+
+    Args:
+        store: its queues.
+    """
+
+    shared: Final = None
+
+    def __init__(self, store: "SqliteStore") -> None:
+        super().__init__(store.connection)
+        self._store = store
+
+    def figures(self, now_ms: int) -> list[QueueFigures]:
+        """How all queues stand."""
+        found = []
+        for name, info in sorted(self._store.queues.items()):
+            depth = self._store.depth(info, now_ms)
+            oldest = self._store.read(info, 0, 1, pending=True)
+            blocked = 0
+            if depth.in_flight + depth.delayed:
+                (blocked,) = self._one("blocked", info.number, now_ms)
+            sent_ms = oldest[0].sent_ms if oldest else None
+            found.append(QueueFigures(name, depth.messages, depth.in_flight, depth.delayed, sent_ms, blocked))
+        return found
+
+    def written(self, now_ms: int) -> int:
+        """Write the time, since SQLite leaves out what changes nothing."""
+        self._do("written", now_ms)
+        return sum(info.depth for info in self._store.queues.values())

@@ -1,0 +1,229 @@
+"""Several servers over one PostgreSQL: each part is killed, cut off or paused, and what clients were told holds."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+from fleet import Commits, Postgres, Proxy, Server, faults, load, until
+from programs.history import OK, UNASKED, UNKNOWN, Event, figures
+
+Start = Callable[..., Server]
+NONE: Mapping[str, float] = {}
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    there = Postgres()
+    yield there
+    there.close()
+
+
+@pytest.fixture
+def options(postgres: Postgres) -> str:
+    """What makes an address that of this test's own schema."""
+    return postgres.schema()
+
+
+@pytest.fixture
+def start(postgres: Postgres, options: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts a server, by its name, directly at PostgreSQL or behind a proxy."""
+    with ExitStack() as stack:
+
+        def started(
+            name: str, *more: str, proxy: Proxy | None = None, bounds: Mapping[str, float] = NONE, **environment: str
+        ) -> Server:
+            db = proxy.url(options) if proxy else f"{postgres.url}&{options}"
+            server = Server(db, tmp_path, name, *more, bounds=bounds, **environment)
+            stack.callback(server.close)
+            return server.start().up()
+
+        yield started
+
+
+@pytest.fixture
+def proxy(postgres: Postgres) -> Iterator[Proxy]:
+    there = Proxy(postgres.socket)
+    yield there
+    there.close()
+
+
+def sound(events: list[Event], most: set[str]) -> None:
+    """Nothing lost, nothing twice, the order kept, much done, and refused no more than was to be."""
+    assert faults(events) == []
+    counts = figures(events)
+    assert counts["messages"] > 50, "too little was done to say anything"
+    told = {name.rpartition(" ")[2].rpartition(".")[2] for name in counts} - {"messages", "delivered", "again"}
+    assert told <= {OK, *most, "InvalidParameterValue", "MessageNotInflight"}, counts
+
+
+def sent(client: Any, queue: str, body: str, group: str = "g") -> str:
+    """A message's sequence number; its body is its deduplication id."""
+    params = {"MessageBody": body, "MessageGroupId": group, "MessageDeduplicationId": body}
+    return str(client.send_message(QueueUrl=queue, **params)["SequenceNumber"])
+
+
+def received(client: Any, queue: str, **more: Any) -> list[dict[str, Any]]:
+    return list(client.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, **more).get("Messages", []))
+
+
+def test_two_servers_are_one_queue(start: Start, tmp_path: Path) -> None:
+    """What one does the other knows at once: queues, order, leases, and that a message is the same as before."""
+    one, two = start("one"), start("two")
+    queue = one.make()
+    first, second = one.client(), two.client()
+    numbers = [sent(client, queue, f"m{place}") for place, client in enumerate((first, second, first))]
+    assert sorted(numbers) == numbers
+    assert sent(second, queue, "m0") == numbers[0], "sent again elsewhere it is the same message"
+    taken = received(second, queue)
+    assert [each["Body"] for each in taken] == ["m0", "m1", "m2"]
+    assert received(first, queue) == [], "the group is taken"
+    for each in taken:
+        first.delete_message(QueueUrl=queue, ReceiptHandle=each["ReceiptHandle"])
+    assert received(second, queue) == []
+    with load([one, two], queue, tmp_path) as events:
+        time.sleep(2)
+    sound(events, set())
+
+
+def test_a_long_poll_is_woken_by_another_server(start: Start) -> None:
+    """Without polling: the server that waits would look again after a minute, and its client waits for 20 s."""
+    one, two = start("one"), start("two", bounds={"POLL_S": 60, "LISTEN_POLL_S": 60})
+    queue = one.make()
+    for body in ("first", "second"):
+        given: list[dict[str, Any]] = []
+        waiting = threading.Thread(target=lambda: given.extend(received(two.client(), queue, WaitTimeSeconds=20)))  # noqa: B023 - joined
+        waiting.start()
+        time.sleep(1)  # so that it is parked
+        sent(one.client(), queue, body, group=body)
+        waiting.join(30)
+        assert [each["Body"] for each in given] == [body]
+
+
+def test_a_killed_server(start: Start, tmp_path: Path) -> None:
+    """The other goes on; the one that comes back goes on too."""
+    one, two = start("one"), start("two")
+    queue = one.make()
+    with load([one, two], queue, tmp_path) as events:
+        time.sleep(0.3)
+        one.kill()
+        one.start(INTURN_KILL_AT="before commit@40")
+        one.process.wait(30)
+        one.start().up()
+        time.sleep(0.5)
+    sound(events, {UNKNOWN, UNASKED})
+    assert figures(events)["send unknown"] > 0, "it was killed while nobody asked anything"
+
+
+def test_a_killed_postgresql(postgres: Postgres, start: Start, tmp_path: Path) -> None:
+    one, two = start("one"), start("two")
+    queue = one.make()
+    with load([one, two], queue, tmp_path) as events:
+        for pause_s in (0.1, 1.0):
+            time.sleep(0.5)
+            postgres.kill()
+            time.sleep(pause_s)
+            postgres.start()
+        time.sleep(0.5)
+    sound(events, {UNKNOWN, "ServiceUnavailable"})
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["not done", "done"])
+def test_a_line_that_is_cut_at_a_commit(start: Start, proxy: Proxy, before: bool) -> None:
+    """Whether it was done nobody can say; the same send again is answered rightly either way."""
+    cut = proxy.cut = Commits(b"meant", before=before)
+    server = start("one", proxy=proxy)
+    queue = server.make()
+    client = server.client()
+    first = sent(client, queue, "before")
+    cut.armed = True
+    with pytest.raises(ClientError) as told:
+        sent(client, queue, "meant")
+    assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+    assert cut.cuts == 1
+    again = sent(client, queue, "meant")
+    after = sent(client, queue, "after")
+    assert sent(client, queue, "meant") == again
+    assert sorted((first, again, after)) == [first, again, after]
+    assert [each["Body"] for each in received(client, queue)] == ["before", "meant", "after"]
+
+
+def test_a_server_that_is_cut_off(start: Start, proxy: Proxy, tmp_path: Path) -> None:
+    """First nothing comes through, and nobody is told; then its lines break. The others go on."""
+    one, two = start("one", proxy=proxy), start("two")
+    queue = two.make()
+    with load([one, two], queue, tmp_path) as events:
+        time.sleep(0.5)
+        proxy.is_slow = True
+        time.sleep(2)
+        proxy.is_down = True
+        proxy.is_slow = False
+        time.sleep(1)
+        before = len(two.log.read_text())
+        proxy.is_down = False
+        time.sleep(0.5)
+        assert before == len(two.log.read_text()), "the other has something to complain about"
+    sound(events, {UNKNOWN, "ServiceUnavailable"})
+
+
+def test_a_paused_server_cannot_acknowledge_what_is_anothers(start: Start) -> None:
+    one, two = start("one"), start("two")
+    queue = one.make()
+    first, second = one.client(), two.client()
+    sent(first, queue, "m")
+    (late,) = received(first, queue, VisibilityTimeout=1)
+    one.pause()
+    refused: list[ClientError] = []
+
+    def delete() -> None:
+        try:
+            first.delete_message(QueueUrl=queue, ReceiptHandle=late["ReceiptHandle"])
+        except ClientError as error:
+            refused.append(error)
+
+    deleting = threading.Thread(target=delete)
+    deleting.start()
+    (now,) = received(second, queue, WaitTimeSeconds=20, VisibilityTimeout=30)
+    assert now["Body"] == "m"
+    one.go_on()
+    deleting.join(30)
+    assert [each.response["Error"]["Code"] for each in refused] == ["InvalidParameterValue"]
+    second.delete_message(QueueUrl=queue, ReceiptHandle=now["ReceiptHandle"])
+    assert received(second, queue) == []
+
+
+def test_a_server_that_is_paused_in_a_transaction(start: Start) -> None:
+    """What it has locked is free again when PostgreSQL has ended its transaction; what it was to do is not done."""
+    two = start("two")
+    queue = two.make()
+    client = two.client()
+    bodies = {f"m{number}" for number in range(20)}
+    for body in bodies:
+        sent(client, queue, body, group=body)
+    one = start("one", bounds={"TRANSACTION_S": 1, "SHARED_S": 600}, INTURN_STOP_AT="before commit@12")
+    given: list[str] = []
+    ended: list[BaseException] = []
+
+    def receive() -> None:
+        taker = one.client()
+        try:
+            while True:
+                (message,) = taker.receive_message(QueueUrl=queue, VisibilityTimeout=60)["Messages"]
+                given.append(message["Body"])
+        except (BotoCoreError, ClientError, KeyError) as error:
+            ended.append(error)
+
+    receiving = threading.Thread(target=receive, daemon=True)
+    receiving.start()
+    until(one.is_paused, "it does not come to the point")
+    there: set[str] = set()
+    while there | {*given} != bodies:  # with what it was about to give when it stopped
+        there |= {each["Body"] for each in received(client, queue, WaitTimeSeconds=20, VisibilityTimeout=30)}
+    assert there == bodies - {*given}
+    one.go_on()
+    receiving.join(30)
+    assert ended, "it does not answer"

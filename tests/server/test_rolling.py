@@ -1,0 +1,122 @@
+"""A newer version of inturn brings the tables up to date while servers of this one are at work.
+
+The newer version is this one with one more migration, in a directory of its own, so it is really another program.
+"""
+
+import re
+import shutil
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+from botocore.exceptions import ClientError
+from fleet import Postgres, Server, faults, load
+from programs.history import OK, UNKNOWN, figures
+
+import inturn
+from inturn.core.errors import StoreMismatch
+
+SOURCE = Path(inturn.__file__).parent
+MIGRATIONS = SOURCE / "store" / "postgres" / "migrations"
+ADDING = """\
+alter table inturn_message add column priority smallint not null default 0;
+alter table inturn_queue add column owner text;
+alter table inturn_hold add column because text;
+create table inturn_next (queue bigint primary key);
+"""
+BREAKING = """\
+-- readable_from: 9002
+alter table inturn_queue rename column settings to said;
+"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    there = Postgres()
+    yield there
+    there.close()
+
+
+def newer(directory: Path, number: int, migration: str) -> str:
+    """Where a version is that has one more migration."""
+    place = directory / f"version{number}"
+    if not place.exists():
+        shutil.copytree(SOURCE, place / "inturn", ignore=shutil.ignore_patterns("__pycache__"))
+    (place / "inturn" / "store" / "postgres" / "migrations" / f"{number}.sql").write_text(migration)
+    return str(place)
+
+
+def version(url: str) -> tuple[int, ...]:
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("select value from inturn_meta where name in ('version', 'readable_from') order by 1")
+        return tuple(value for (value,) in rows)
+
+
+def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path: Path) -> None:
+    url = f"{postgres.url}&{postgres.schema()}"
+    later = newer(tmp_path, 9001, ADDING)
+    with ExitStack() as stack:
+        servers = [Server(url, tmp_path, name, bounds={}) for name in ("one", "two")]
+        for each in servers:
+            stack.callback(each.close)
+            each.start().up()
+        before = version(url)
+        queue = servers[0].make()
+        with load(servers, queue, tmp_path) as events:
+            for each in servers:
+                time.sleep(0.5)
+                assert each.stop() == 0
+                each.start(PYTHONPATH=later).up()
+            time.sleep(0.5)
+            assert version(url) == (9001,) != before
+            assert servers[0].stop() == 0
+            servers[0].start().up()  # and back: the older one goes on with what the newer has made of it
+            time.sleep(0.5)
+        assert faults(events) == []
+        counts = figures(events)
+        assert counts["messages"] > 50
+        assert {name.rpartition(" ")[2] for name in counts if name.startswith("send")} <= {OK, UNKNOWN, "unasked"}
+        logs = "".join(each.log.read_text() for each in servers)
+        assert not re.findall(r'.*"level": ?"(?:error|warning)".*', logs)
+
+
+def test_who_is_too_old_is_told_and_does_nothing_more(postgres: Postgres, tmp_path: Path) -> None:
+    url = f"{postgres.url}&{postgres.schema()}"
+    with ExitStack() as stack:
+        old, new = (Server(url, tmp_path, name, bounds={}) for name in ("old", "new"))
+        for each in (old, new):
+            stack.callback(each.close)
+        queue = old.start().up().make()
+        send = {"QueueUrl": queue, "MessageGroupId": "g"}
+        old.client().send_message(**send, MessageBody="kept", MessageDeduplicationId="1")
+        later = newer(tmp_path, 9002, BREAKING)
+        statements = tmp_path / "version9002" / "inturn" / "store" / "postgres" / "queue.sql"
+        text = re.sub(r"\bsettings\b", "said", statements.read_text())
+        statements.write_text(text)
+        new.start(PYTHONPATH=later).up()
+        assert version(url) == (9002, 9002)
+        with pytest.raises(ClientError) as told:
+            old.client().send_message(**send, MessageBody="lost", MessageDeduplicationId="2")
+        assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+        with pytest.raises(urllib.error.HTTPError) as unwell:
+            urllib.request.urlopen(f"{old.url}/health")  # noqa: S310 - of this test
+        assert unwell.value.code == 503
+        assert "changed by a newer inturn" in old.log.read_text()
+        assert "update inturn" in old.log.read_text()
+        messages = new.client().receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+        assert [each["Body"] for each in messages] == ["kept"]
+        with pytest.raises(StoreMismatch, match="for which at least 9002 must be known"):
+            inturn.open(url)
+
+
+def test_a_migration_that_takes_something_away_says_who_may_go_on() -> None:
+    breaking = re.compile(r"^\s*(drop|truncate|alter table .*\b(drop|rename|type|set not null)\b)", re.I | re.M)
+    assert breaking.search(BREAKING)
+    for step in sorted(MIGRATIONS.glob("*.sql")):
+        text = step.read_text()
+        assert not breaking.search(text) or text.startswith("-- readable_from: "), step.name

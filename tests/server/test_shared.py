@@ -1,0 +1,290 @@
+"""What servers of one PostgreSQL have in common: keys, settings, receives that are tried again, move tasks."""
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any, TypeVar
+
+import boto3
+import pytest
+from botocore.config import Config as Options
+from botocore.exceptions import ClientError
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+from inturn.core import limits
+from inturn.core.address import shown
+from inturn.core.errors import InputError
+from inturn.database import Database
+from inturn.server.config import AccessKey, Config, Server, load
+from inturn.server.run import Endpoint
+from inturn.server.shared import keys, remove_key, save_key
+from inturn.store.postgres.connection import plainly
+
+T = TypeVar("T")
+PORT = Server(port=0)
+SHOP = AccessKey(id="shop", secret="s1")  # noqa: S106 - of these tests
+
+
+@pytest.fixture
+def databases(postgres_url: str) -> Iterator[list[Database]]:
+    """One database, opened by as many as are servers."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(inturn.open(postgres_url, durable=False)) for _ in range(2)]
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SHARED_S", 0.05)
+
+
+def during(databases: list[Database], configs: list[Config], use: Callable[..., T]) -> T:
+    """What a client has from endpoints, which run meanwhile, one over each database."""
+
+    async def main() -> T:
+        async with AsyncExitStack() as stack:
+            endpoints = [
+                await stack.enter_async_context(Endpoint(db, config))
+                for db, config in zip(databases, configs, strict=True)
+            ]
+            return await asyncio.to_thread(use, *endpoints)
+
+    return asyncio.run(main())
+
+
+def client(endpoint: Endpoint, key: str = "shop", secret: str = "s1") -> Any:  # noqa: S107
+    return boto3.client(
+        "sqs",
+        endpoint_url=f"http://127.0.0.1:{endpoint.port}",
+        region_name="us-east-1",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=Options(retries={"total_max_attempts": 1}),
+    )
+
+
+def code(call: Callable[..., Any], **params: Any) -> str:
+    """What is answered: the code of an error, or "" for none."""
+    try:
+        call(**params)
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return ""
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# --- keys and settings ---
+
+
+def test_a_key_of_one_server_is_known_to_the_others(databases: list[Database]) -> None:
+    def use(_one: Endpoint, two: Endpoint) -> None:
+        assert code(client(two).list_queues) == ""
+        assert code(client(two, secret="s2").list_queues) == "SignatureDoesNotMatch"  # noqa: S106
+        save_key(databases[0], AccessKey(id="mailer", secret="s3", actions=("Send*",)))  # noqa: S106
+        until(lambda: code(client(two, "mailer", "s3").list_queues) == "AccessDenied")
+        assert remove_key(databases[0], "shop")
+        until(lambda: code(client(two).list_queues) == "InvalidClientTokenId")
+        assert not remove_key(databases[0], "shop")
+        assert remove_key(databases[0], "mailer")
+        until(lambda: code(client(two, "mailer", "s3").list_queues) == "InvalidClientTokenId")
+
+    during(databases, [Config(server=PORT, keys=(SHOP,)), Config(server=PORT)], use)
+
+
+def test_the_first_key_ends_that_everybody_may_everything(databases: list[Database]) -> None:
+    def use(one: Endpoint, _two: Endpoint) -> None:
+        assert code(client(one, "any", "any").list_queues) == ""
+        save_key(databases[1], SHOP)
+        until(lambda: code(client(one, "any", "any").list_queues) == "InvalidClientTokenId")
+        assert code(client(one).list_queues) == ""
+
+    during(databases, [Config(server=PORT)] * 2, use)
+
+
+def test_with_keys_in_the_database_any_address_is_allowed(databases: list[Database]) -> None:
+    everywhere = Config(server=Server(host="0.0.0.0", port=0))  # noqa: S104
+    with pytest.raises(InputError, match="no access keys"):
+        during(databases[:1], [everywhere], lambda _: None)
+    save_key(databases[0], SHOP)
+    during(databases[:1], [everywhere], lambda one: client(one).list_queues())
+
+
+def test_settings_that_clients_see_are_the_same_everywhere(databases: list[Database], tmp_path: Any) -> None:
+    told = Server(port=0, region="eu-west-1", account="123456789012")
+    queue = during(
+        databases[:1], [Config(server=told)], lambda one: client(one).create_queue(QueueName="q")["QueueUrl"]
+    )
+    assert "/123456789012/" in queue
+
+    def arn(endpoint: Endpoint) -> str:
+        asked = {"QueueUrl": f"{endpoint.url}/0/q", "AttributeNames": ["QueueArn"]}
+        return str(client(endpoint).get_queue_attributes(**asked)["Attributes"]["QueueArn"])
+
+    assert during(databases[1:], [Config(server=PORT)], arn) == "arn:aws:sqs:eu-west-1:123456789012:q"
+    path = tmp_path / "inturn.toml"
+    path.write_text('[server]\nport = 0\nregion = "us-east-1"\n')  # the usual one, but it says so
+    assert during(databases[1:], [load(path)], arn) == "arn:aws:sqs:us-east-1:123456789012:q"
+    assert during(databases[:1], [Config(server=PORT)], arn) == "arn:aws:sqs:us-east-1:123456789012:q"
+
+
+# --- what one server begins and another goes on with ---
+
+
+def messages(client: Any, queue: str, **more: Any) -> list[dict[str, Any]]:
+    return list(client.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, **more).get("Messages", []))
+
+
+def test_a_receive_is_tried_again_at_another_server(databases: list[Database]) -> None:
+    def use(one: Endpoint, two: Endpoint) -> None:
+        first, second = client(one), client(two)
+        queue = first.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+        for body in ("a", "b"):
+            given = {"MessageBody": body, "MessageGroupId": body, "MessageDeduplicationId": body}
+            first.send_message(QueueUrl=queue, **given)
+        taken = messages(first, queue, ReceiveRequestAttemptId="once")
+        again = messages(second, queue, ReceiveRequestAttemptId="once")
+        assert [each["ReceiptHandle"] for each in again] == [each["ReceiptHandle"] for each in taken]
+        assert len(taken) == 2
+        assert messages(second, queue, ReceiveRequestAttemptId="once") == again
+        second.delete_message(QueueUrl=queue, ReceiptHandle=taken[0]["ReceiptHandle"])
+        assert messages(first, queue, ReceiveRequestAttemptId="once") == []
+
+    during(databases, [Config(server=PORT)] * 2, use)
+
+
+def test_a_request_is_accepted_by_one_server_only(databases: list[Database]) -> None:
+    strict = Config(server=Server(port=0, replays="refuse"), keys=(SHOP,))
+
+    def use(one: Endpoint, two: Endpoint) -> list[tuple[int, bytes]]:
+        signed: list[tuple[Any, bytes]] = []
+        asking = client(one)
+        asking.meta.events.register("before-send", lambda request, **_: signed.append((request.headers, request.body)))
+        asking.create_queue(QueueName="q")
+        ((headers, body),) = signed
+        answers = []
+        for endpoint in (two, one):
+            sent = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}/", body, method="POST")
+            for name, value in headers.items():
+                sent.add_header(name, value.decode() if isinstance(value, bytes) else value)
+            sent.add_header("Host", f"127.0.0.1:{one.port}")
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(sent)  # noqa: S310 - of this test
+            answers.append((refused.value.code, refused.value.read()))
+        assert code(client(two).list_queues) == ""
+        return answers
+
+    for status, text in during(databases, [strict] * 2, use):
+        assert status == 403
+        assert b"Signature already used" in text
+
+
+def test_a_move_task_goes_on_at_another_server(databases: list[Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOVER_S", 0.5)
+    monkeypatch.setattr(limits, "MOVES_AT_ONCE", 1)
+
+    def use(one: Endpoint, two: Endpoint) -> None:
+        sqs = client(one)
+        dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
+        policy = '{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:dead", "maxReceiveCount": "1"}'
+        sqs.create_queue(QueueName="q", Attributes={"RedrivePolicy": policy})
+        to = sqs.create_queue(QueueName="to")["QueueUrl"]
+        for number in range(20):
+            sqs.send_message(QueueUrl=dead, MessageBody=str(number))
+        arns = {
+            name: f"arn:aws:sqs:us-east-1:000000000000:{queue}"
+            for name, queue in (("SourceArn", "dead"), ("DestinationArn", "to"))
+        }
+        sqs.start_message_move_task(**arns, MaxNumberOfMessagesPerSecond=10)
+        moving = one._app._mover._running["dead"]
+        for task in (one._looking, moving):  # as if it were dead
+            moving.get_loop().call_soon_threadsafe(task.cancel)
+
+        def state() -> dict[str, Any]:
+            return dict(client(two).list_message_move_tasks(SourceArn=arns["SourceArn"])["Results"][0])
+
+        until(lambda: state()["Status"] == "COMPLETED")
+        assert state()["ApproximateNumberOfMessagesMoved"] == 20
+        told = client(two).get_queue_attributes(QueueUrl=to, AttributeNames=["ApproximateNumberOfMessages"])
+        assert told["Attributes"]["ApproximateNumberOfMessages"] == "20"
+
+    during(databases, [Config(server=PORT)] * 2, use)
+
+
+# --- by hand ---
+
+
+def ran(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "There are no keys" in ran("keys", "list", postgres_url)
+    told = ran("keys", "add", postgres_url, "mailer", "--queues", "mails-*", "--actions", "Send*")
+    (key,) = keys(databases[0])
+    assert (key.id, key.queues, key.actions) == ("mailer", ("mails-*",), ("Send*",))
+    assert key.secret is not None
+    assert told == f"mailer was added. Its secret, which is not shown again: {key.secret}"
+    assert len(key.secret) == 40
+    listed = ran("keys", "list", postgres_url)
+    assert "mailer mails-* Send*" in listed
+    assert key.secret not in listed
+    monkeypatch.setenv("MINE", "s9")
+    assert ran("keys", "add", postgres_url, "mailer", "--secret-env", "MINE") == "mailer was changed."
+    assert [each.secret for each in keys(databases[0])] == ["s9"]
+    assert "is no action" in ran("keys", "add", postgres_url, "x", "--actions", "Fly")
+    assert "letters, digits" in ran("keys", "add", postgres_url, "a b")
+    assert "mailer was removed" in ran("keys", "remove", postgres_url, "mailer")
+    assert "there is no key 'mailer'" in ran("keys", "remove", postgres_url, "mailer")
+
+
+def test_a_file_keeps_no_keys(tmp_path: Any) -> None:
+    inturn.open(tmp_path / "shop.db").close()
+    assert "[[keys]] in the configuration" in ran("keys", "add", str(tmp_path / "shop.db"), "shop")
+    assert "[[keys]] in the configuration" in ran("keys", "list", str(tmp_path / "shop.db"))
+
+
+def test_queues_by_their_address(postgres_url: str) -> None:
+    at = f"{postgres_url}#orders"
+    assert ran("queue", "create", at) == f"{shown(at)} was made."
+    ran("send", at, "hello", "--group", "a")
+    assert "orders 1" in ran("queue", "list", postgres_url)
+    assert "hello" in ran("receive", at)
+    assert "names no queue" in ran("send", postgres_url, "hello")
+
+
+def test_a_line_that_is_cut_without_a_word_is_known_soon_unless_the_address_says_otherwise(postgres_url: str) -> None:
+    for address, timeout in (
+        (postgres_url, str(limits.DEAD_LINE_S * 1000)),
+        (f"{postgres_url}&tcp_user_timeout=5", "5"),
+    ):
+        with plainly(address) as connection:
+            assert connection.info.get_parameters()["tcp_user_timeout"] == timeout
+
+
+def test_an_address_as_it_is_shown() -> None:
+    for address in ("shop.db", "postgresql://[::1]:5432/shop", "postgresql://db:5432,other:5433/shop?user=me"):
+        assert shown(address) == address
+
+
+def test_no_password_is_told() -> None:
+    """Neither of one that is right as an address, nor of one that libpq takes apart wrongly."""
+    for sign in ("", "%20", "%", "@", "/", ":", "#", "?", "&"):
+        secret = f"xqj{sign}zwk"
+        for words in (["queue", "list"], ["keys", "list"], ["serve", "--db"]):
+            told = ran(*words, f"postgresql://me:{secret}@127.0.0.1:1/shop?connect_timeout=1")
+            assert "xqj" not in told, told
+            assert "zwk" not in told, told
+            assert "me@127.0.0.1:1/shop" in told
+        told = ran("queue", "list", f"postgresql://127.0.0.1:1/shop?user=me&password=xqj{sign}&connect_timeout=1")
+        assert "xqj" not in told, told
