@@ -77,7 +77,9 @@ def test_those_who_make_it_at_the_same_time_wait_for_each_other(postgres_url: st
 def test_tables_of_a_newer_version_are_left_alone(postgres_url: str, beside: psycopg.Connection[Any]) -> None:
     inturn.open(postgres_url).close()
     beside.execute("update inturn_meta set value = 99 where name = 'version'")
-    with pytest.raises(StoreMismatch, match="written by a newer inturn: its format is 99"):
+    inturn.open(postgres_url).close()  # what was only added is in nobody's way
+    beside.execute("insert into inturn_meta (name, value) values ('readable_from', 99)")
+    with pytest.raises(StoreMismatch, match="changed by a newer inturn: its format is 99"):
         inturn.open(postgres_url)
 
 
