@@ -156,7 +156,7 @@ def test_packed_or_row_by_row_is_the_same(
     if kind == "sqlite":
         at = str(request.getfixturevalue("tmp_path_factory").mktemp("log") / "shop.db")
     else:
-        at = request.getfixturevalue("postgres_schemas").new()
+        at = request.getfixturevalue("postgres_url")  # the same for all examples
         drafts = [each for each in drafts if "\0" not in (each.group or "")] or [draft("")]
     with inturn.open(at, durable=False) as db:
         queue = db.queue("payments")
@@ -164,7 +164,8 @@ def test_packed_or_row_by_row_is_the_same(
         for gap in gaps:
             queue.ack([each for each in queue.receive(10) if each.sequence_number % 8 == gap])
         peeked = queue.peek(10)
-    told = rows(batch(at, partitions=1))
+        told = rows(batch(at, partitions=1))
+        queue.delete()
     assert [row["sequence_number"] for row in told] == [each.sequence_number for each in peeked]
     assert [row["group"] for row in told] == [each.group for each in peeked]
     assert [row["revision"] for row in told] == [each.revision for each in peeked]
