@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -390,6 +391,24 @@ def test_a_part_is_read_where_the_driver_has_planned_it(db: Database, queue: Que
     fill(db.queue("payments"), 3)
     with pytest.raises(StoreError, match=r"is another one on .* than where Spark's driver runs"):
         next(batch(at).read(part))
+
+
+@pytest.mark.parametrize("at", ["postgres"], indirect=True)
+def test_a_stream_outlives_the_connections_of_its_driver(queue: Queue, at: str, postgres_server: str) -> None:
+    ours = at.rpartition("%3D")[2]
+    reader = stream(f"{at}&application_name={ours}")
+    start = reader.initialOffset()
+    for _ in range(2):
+        sent = fill(queue, 5)
+        with psycopg.connect(postgres_server) as connection:
+            ended = connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s", (ours,)
+            ).fetchall()
+        assert len(ended) >= 2, "that which reads, and that which moves the reader"
+        end = reader.latestOffset(start, ALL)
+        assert numbers(reader, start, end) == sent
+        start = end
+    reader.stop()
 
 
 @pytest.mark.parametrize("at", ["postgres"], indirect=True)

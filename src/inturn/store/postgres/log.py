@@ -1,7 +1,7 @@
 """The log of one queue for who only reads it, on whichever machine: it takes no lock and writes nothing."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 import psycopg
 
@@ -11,6 +11,8 @@ from inturn.core.errors import NoSuchQueue
 from inturn.store.postgres.catalog import Catalog
 from inturn.store.postgres.connection import connect_to_look, said
 from inturn.store.postgres.statements import Statements, Wire, text_of
+
+T = TypeVar("T")
 
 
 class Row(NamedTuple):
@@ -63,10 +65,7 @@ class Log(Statements):
             NoSuchQueue: if it is not there, or not any more.
         """
         _, version = self._one("now")
-        try:
-            self._catalog.look(version)
-        except psycopg.Error as error:
-            raise said(error, self._url) from error
+        self._asked(lambda: self._catalog.look(version))
         info = self._catalog.queues.get(self._queue)
         if info is None:
             known = ", ".join(sorted(self._catalog.queues)) or "none"
@@ -97,21 +96,37 @@ class Log(Statements):
 
     def _many(self, name: str, *values: int) -> Sequence[Row]:
         """Many rows: for these a cursor of psycopg costs less than a wire."""
-        try:
+
+        def ask() -> Sequence[Any]:
             with psycopg.RawCursor(self._connection) as cursor:
-                return cast("Sequence[Row]", cursor.execute(text_of(name).encode(), values, binary=True).fetchall())
-        except psycopg.Error as error:
-            raise said(error, self._url) from error
+                return cursor.execute(text_of(name).encode(), values, binary=True).fetchall()
+
+        return self._asked(ask)
 
     def close(self) -> None:
         """Let go of the database."""
         self._connection.close()
 
     def _all(self, name: str, *values: Any) -> list[Any]:
-        try:
-            return super()._all(name, *values)
-        except psycopg.Error as error:
-            raise said(error, self._url) from error
+        return self._asked(lambda: self.wire.all(name, *values))
 
     def _one(self, name: str, *values: Any) -> Any:
         return next(iter(self._all(name, *values)), None)
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """Ask; and once more if the connection was lost, as when the server was started again: nothing is written.
+
+        Raises:
+            StoreError: what the server has to say.
+        """
+        try:
+            try:
+                return ask()
+            except psycopg.OperationalError:
+                if not self._connection.closed:
+                    raise
+            self._connection = connect_to_look(self._url)
+            self.wire.use(self._connection.pgconn)
+            return ask()
+        except psycopg.Error as error:
+            raise said(error, self._url) from error
