@@ -75,16 +75,17 @@ class Catalog(Statements):
         if version != self._version:
             check(*self._one("readable_from"))  # before anything that may be otherwise now
             due = {info.number: info.due_ms for info in self.queues.values()}
-            self.queues = {}
+            queues: dict[str, QueueInfo] = {}
             for number, name, settings, readers, created_ms in self._all("queues"):
-                self.queues[name] = self._known(
+                queues[name] = self._known(
                     number,
                     name,
                     msgspec.json.decode(settings, type=QueueSettings),
                     created_ms,
                     msgspec.json.decode(readers, type=dict[str, int]),
                 )
-                self.queues[name].due_ms = due.get(number)
+                queues[name].due_ms = due.get(number)
+            self.queues = queues  # whole, since others may be looking
             self._version = version
 
     def forget(self) -> None:
