@@ -23,6 +23,7 @@ from inturn.database import Database
 from inturn.server.config import AccessKey, Config, Server, load
 from inturn.server.run import Endpoint
 from inturn.server.shared import keys, remove_key, save_key
+from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
 
 T = TypeVar("T")
@@ -99,6 +100,24 @@ def test_a_key_of_one_server_is_known_to_the_others(databases: list[Database]) -
         until(lambda: code(client(two, "mailer", "s3").list_queues) == "InvalidClientTokenId")
 
     during(databases, [Config(server=PORT, keys=(SHOP,)), Config(server=PORT)], use)
+
+
+def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database]) -> None:
+    def keep(store: Any, _now_ms: int) -> None:
+        store.servers.shared.keep("key/odd", '{"secret": 7}')
+
+    def use(one: Endpoint) -> None:
+        databases[1].writer.run(Ask("", keep))
+        time.sleep(0.2)  # for some looks
+        assert code(client(one).list_queues) == ""
+        assert remove_key(databases[1], "odd")
+        save_key(databases[1], AccessKey(id="new", secret="s4"))  # noqa: S106 - of this test
+        until(lambda: code(client(one, "new", "s4").list_queues) == "")
+        databases[1].writer.run(Ask("", keep))
+
+    during(databases[:1], [Config(server=PORT, keys=(SHOP,))], use)
+    with pytest.raises(InputError, match="'key/odd' in inturn_fact is no access key"):
+        during(databases[:1], [Config(server=PORT)], lambda _: None)
 
 
 def test_the_first_key_ends_that_everybody_may_everything(databases: list[Database]) -> None:

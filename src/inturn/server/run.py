@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from inturn.core import limits
-from inturn.core.errors import InputError, InturnError
+from inturn.core.errors import InputError, InturnError, StoreError
 from inturn.database import Database
 from inturn.server import http
 from inturn.server.access import Access, Local
@@ -191,7 +191,10 @@ class Endpoint:
                 keys = await self._shared.changed()
                 if self._db.store.servers.shared is not None:
                     await self._app.look()
-            except InturnError:  # the database is away; what is asked of it meanwhile is answered so
+            except StoreError:  # the database is away; what is asked of it meanwhile is answered so
+                continue
+            except InturnError as error:
+                _LOG.error("what other servers were told cannot be read: %s", error)
                 continue
             if keys is None:
                 continue

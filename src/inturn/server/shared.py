@@ -122,13 +122,21 @@ def text_of(key: AccessKey) -> str:
 
 
 def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
-    """The keys among what is kept."""
-    kept = {
-        name.removeprefix(_KEY): msgspec.json.decode(value, type=_Kept)
-        for name, value in facts.items()
-        if name.startswith(_KEY)
-    }
-    return tuple(AccessKey(id=name, **msgspec.structs.asdict(key)) for name, key in sorted(kept.items()))
+    """The keys among what is kept.
+
+    Raises:
+        InputError: if one of them is none.
+    """
+    found = []
+    for name, value in sorted(facts.items()):
+        if name.startswith(_KEY):
+            try:
+                kept = msgspec.json.decode(value, type=_Kept)
+                found.append(AccessKey(id=name.removeprefix(_KEY), **msgspec.structs.asdict(kept)))
+            except (ValueError, msgspec.MsgspecError):  # whose words might have the secret
+                msg = f"what is kept as {name!r} in inturn_fact is no access key; 'inturn keys remove' takes it away"
+                raise InputError(msg) from None
+    return tuple(found)
 
 
 # --- keys by hand ---
