@@ -1,5 +1,6 @@
 """The PostgreSQL server: what is wrong with it is told in words, nothing is lost, no query looks through a table."""
 
+import asyncio
 import re
 import threading
 import time
@@ -305,6 +306,22 @@ def test_who_waits_for_a_slow_transaction_holds_up_nobody_else(db: Database, pos
         connection.commit()
         assert len({each.result(30).sequence_number for each in waiting}) == 3
     assert queue.peek()[1].body == "slow"
+
+
+def test_who_waited_for_a_slow_transaction_is_before_those_who_came_later(db: Database, postgres_url: str) -> None:
+    queue = db.queue("q")
+
+    async def send() -> list[int]:
+        sends = []
+        with psycopg.connect(postgres_url) as connection:
+            queue.send("slow", tx=connection)
+            for number in range(4):
+                sends.append(asyncio.create_task(queue.send.aio(number)))
+                await asyncio.sleep(limits.LOCK_S * 1.5)
+        return [sent.sequence_number for sent in await asyncio.gather(*sends)]
+
+    numbers = asyncio.run(send())
+    assert numbers == sorted(numbers)
 
 
 def test_who_waits_too_long_for_a_lock_is_told(

@@ -326,12 +326,20 @@ class Writer:
                     caller.outcome = outcome
                     told.append(caller)
             self._parked = parked
-            self._callers.extend(put_back)
+            self._put_back(put_back)
         tell(told)
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
             self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
+
+    def _put_back(self, callers: Sequence[Caller]) -> None:
+        """They are before all who came later, but for one who wants the lead, who need not wait for the same."""
+        self._callers.extendleft(reversed(callers))
+        leading = next((each for each in self._callers if each.command is None), None) if callers else None
+        if leading is not None:
+            self._callers.remove(leading)
+            self._callers.appendleft(leading)
 
     @staticmethod
     def _is_over(caller: Caller, now: float) -> bool:
