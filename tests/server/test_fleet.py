@@ -71,6 +71,28 @@ def received(client: Any, queue: str, **more: Any) -> list[dict[str, Any]]:
     return list(client.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, **more).get("Messages", []))
 
 
+def test_servers_that_start_at_the_same_time(postgres: Postgres, options: str, tmp_path: Path) -> None:
+    """The tables, the queues and the keys are made once, whoever comes first."""
+    config = tmp_path / "inturn.toml"
+    config.write_text(
+        '[server]\nregion = "eu-west-1"\n[[keys]]\nid = "shop"\nsecret = "s1"\n'
+        '[[queues]]\nname = "orders.fifo"\nattributes = { FifoQueue = true }\n[[queues]]\nname = "mails"\n'
+    )
+    with ExitStack() as stack:
+        servers = [
+            Server(f"{postgres.url}&{options}", tmp_path, name, "--config", str(config), bounds={}) for name in "abc"
+        ]
+        for each in servers:
+            stack.callback(each.close)
+            each.start()
+        for each in servers:
+            client = each.up().client(aws_access_key_id="shop", aws_secret_access_key="s1")  # noqa: S106 - of this test
+            assert [url.rpartition("/")[2] for url in client.list_queues()["QueueUrls"]] == ["mails", "orders.fifo"]
+        assert [each.stop() for each in servers] == [0, 0, 0]
+        for each in servers:
+            assert '"warning"' not in each.log.read_text()
+
+
 def test_two_servers_are_one_queue(start: Start, tmp_path: Path) -> None:
     """What one does the other knows at once: queues, order, leases, and that a message is the same as before."""
     one, two = start("one"), start("two")

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from botocore.exceptions import ClientError
-from fleet import Postgres, Server, faults, load
+from fleet import Postgres, Server, faults, load, until
 from programs.history import OK, UNKNOWN, figures
 
 import inturn
@@ -55,6 +55,16 @@ def version(url: str) -> tuple[int, ...]:
     with psycopg.connect(url) as connection:
         rows = connection.execute("select value from inturn_meta where name in ('version', 'readable_from') order by 1")
         return tuple(value for (value,) in rows)
+
+
+def waits(url: str) -> bool:
+    """Whether somebody waits for those who read inturn_meta, as every transaction does."""
+    with psycopg.connect(url) as connection:
+        sql = (
+            "select count(*) from pg_locks where relation = 'inturn_meta'::regclass "
+            "and mode = 'AccessExclusiveLock' and not granted"
+        )
+        return connection.execute(sql).fetchone() == (1,)
 
 
 def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path: Path) -> None:
@@ -98,8 +108,15 @@ def test_who_is_too_old_is_told_and_does_nothing_more(postgres: Postgres, tmp_pa
         statements = tmp_path / "version9002" / "inturn" / "store" / "postgres" / "queue.sql"
         text = re.sub(r"\bsettings\b", "said", statements.read_text())
         statements.write_text(text)
-        new.start(PYTHONPATH=later).up()
+        mine = stack.enter_context(inturn.open(url))
+        with mine.transaction() as tx:
+            tx.execute("select 1")
+            new.start(PYTHONPATH=later)
+            until(lambda: waits(url), "it changes the tables under an open transaction")
+        new.up()
         assert version(url) == (9002, 9002)
+        with pytest.raises(StoreMismatch, match="update inturn"):
+            mine.queue("orders.fifo", create=False)
         with pytest.raises(ClientError) as told:
             old.client().send_message(**send, MessageBody="lost", MessageDeduplicationId="2")
         assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
