@@ -215,8 +215,8 @@ class Transaction:
         return self._begun()
 
     def _begun(self) -> Self:
-        unit = self._store.lasting()
         try:
+            unit = self._store.lasting()
             unit.__enter__()
         except BaseException:
             self._writer.give_up_lead()
@@ -258,8 +258,11 @@ class Transaction:
         with self._mutex:
             if self._is_over:
                 return None
-            if time.monotonic() < self._until or self._unit is None:
+            now = time.monotonic()
+            if now < self._until:
                 return self._until
+            if self._unit is None:  # it is about to begin
+                return now + limits.POLL_S
             error = _over()
             with suppress(TransactionOver):
                 self._end(TransactionOver, error, None)

