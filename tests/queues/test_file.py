@@ -163,6 +163,7 @@ def test_no_query_scans_or_sorts(tmp_path: Path, name: str) -> None:
         "set_right": {"SCAN inturn_hold USING INDEX inturn_hold_due"},  # when the clock went back
         "set_locks_right": {"SCAN inturn_session USING INDEX inturn_session_due"},
         "groups": {"USE TEMP B-TREE FOR ORDER BY"},  # for people; the rows are found by an index
+        "blocked": {"SCAN held", "USE TEMP B-TREE FOR DISTINCT"},  # for people; it goes through what is in flight
     }
     bad = {step for step in plan if re.search(r"SCAN|TEMP B-TREE", step)} - allowed.get(name, set())
     assert not {step for step in bad if "CONSTANT ROW" not in step and "json_each" not in step}, plan
