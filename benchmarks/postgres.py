@@ -1,6 +1,6 @@
 """Several processes at one PostgreSQL: inturn beside procrastinate, and beside the rate of single-row inserts.
 
-    python benchmarks/postgres.py [--rounds 3] [--messages 12000] [--json]
+    python benchmarks/postgres.py [--only beside hot flow] [--rounds 3] [--messages 12000] [--flow 1000000] [--json]
 
 Each row is done by 1, 2 and 4 processes, as so many servers would do it, each with 16 callers. PostgreSQL is PyPI's,
 with fsync, on a Unix socket, the same for all. The contenders take turns.
@@ -9,6 +9,9 @@ with fsync, on a Unix socket, the same for all. The contenders take turns.
 - procrastinate: `defer_async` with a `lock` for the group, or `batch_defer_async` of ten; workers whose tasks do
   nothing, as many at once as there are callers, jobs deleted when done. It has a tenth of the messages.
 - the limit: pgbench with 16 clients, each inserting a row with a short text per transaction, prepared.
+
+`hot` is the same for inturn with all messages in one group, beside a thousand. `flow` sends, receives and acknowledges
+a million messages through a queue that stays small, and shows whether dead rows pile up.
 """
 
 import argparse
@@ -68,10 +71,12 @@ class Row:
     Attributes:
         kind: send, or take: receive and acknowledge.
         batch: how many messages in a call.
+        groups: how many there are.
     """
 
     kind: str
     batch: int
+    groups: int = GROUPS
 
     def __str__(self) -> str:
         many = f"({self.batch})"
@@ -96,9 +101,9 @@ async def inturn_(url: str, row: Row, callers: int, messages: int) -> None:
             if left < 0:
                 return 0
             if row.batch == 1:
-                await queue.send.aio(BODY, group=f"g{left % GROUPS}")
+                await queue.send.aio(BODY, group=f"g{left % row.groups}")
             else:
-                drafts = [draft(BODY, group=f"g{(left + n) % GROUPS}") for n in range(row.batch)]
+                drafts = [draft(BODY, group=f"g{(left + n) % row.groups}") for n in range(row.batch)]
                 await queue.send_many.aio(drafts)
             return row.batch
 
@@ -184,9 +189,9 @@ CONTENDERS: dict[str, Any] = {"inturn": inturn_, "procrastinate": procrastinate_
 def measure(server: PostgresServer, name: str, row: Row, processes: int, messages: int) -> tuple[float, float]:
     """Messages in a second, and CPU microseconds for each, PostgreSQL's with it."""
     url = server.get_uri()
-    _prepare(url, name, messages if row.kind == "take" else 0)
+    _prepare(url, name, messages if row.kind == "take" else 0, row.groups)
     each = messages // processes
-    asked = [name, row.kind, str(row.batch), str(CALLERS), str(each), url]
+    asked = [name, row.kind, *map(str, (row.batch, row.groups, CALLERS, each)), url]
     children = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", __file__, "--child", *asked],
@@ -215,7 +220,7 @@ def measure(server: PostgresServer, name: str, row: Row, processes: int, message
     return done / (max(one["ended"] for one in told) - began), cpu_s / done * 1e6
 
 
-def _prepare(url: str, name: str, messages: int) -> None:
+def _prepare(url: str, name: str, messages: int, groups: int) -> None:
     """Tables that are new, with so many messages in them."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("drop schema public cascade")
@@ -224,7 +229,7 @@ def _prepare(url: str, name: str, messages: int) -> None:
         with inturn.open(url) as db:
             queue = db.queue("bench")
             for begin in range(0, messages, 1_000):
-                queue.send_many([draft(BODY, group=f"g{(begin + n) % GROUPS}") for n in range(1_000)])
+                queue.send_many([draft(BODY, group=f"g{(begin + n) % groups}") for n in range(1_000)])
     else:
         asyncio.run(_prepare_jobs(url, messages))
     with psycopg.connect(url, autocommit=True) as connection:
@@ -287,6 +292,39 @@ def rounds(server: PostgresServer, count: int, messages: int) -> tuple[Figures, 
     return found, statistics.median(limits)
 
 
+def hot(server: PostgresServer, count: int, messages: int) -> Figures:
+    """One group beside many, by so many processes."""
+    found: Figures = {}
+    for number in range(count):
+        for row in [Row(kind, BATCH, groups) for kind in ("send", "take") for groups in (1, GROUPS)]:
+            for processes in PROCESSES:
+                progress.print(f"round {number + 1}: {row}, {row.groups} groups, {processes} processes")
+                per_s, cpu_us = measure(server, "inturn", row, processes, messages)
+                cell = found.setdefault((row, "inturn", processes), Cell())
+                cell.per_s.append(per_s)
+                cell.cpu_us.append(cpu_us)
+    return found
+
+
+def flow(server: PostgresServer, messages: int, standing: int = 1_000, at_once: int = 100) -> list[dict[str, float]]:
+    """Messages through a small queue: of each tenth messages in a second, and PostgreSQL's CPU for each."""
+    _prepare(server.get_uri(), "inturn", standing, GROUPS)
+    parts = []
+    with inturn.open(server.get_uri()) as db:
+        queue, number = db.queue("bench"), 0
+        for part in range(10):
+            began, before, done = time.perf_counter(), _cpu_s(server), 0
+            while done < messages // 10:
+                queue.send_many([draft(BODY, group=f"g{(number + n) % GROUPS}") for n in range(at_once)])
+                got = queue.receive(at_once)
+                queue.ack(got)
+                number, done = number + at_once, done + len(got)
+            rate = done / (time.perf_counter() - began)
+            parts.append({"per_s": rate, "server_cpu_us": (_cpu_s(server) - before) / done * 1e6})
+            progress.print(f"tenth {part + 1}: {rate:,.0f}/s")
+    return parts
+
+
 def goals(found: Figures, most: float) -> list[dict[str, Any]]:
     """Each goal in words, what was measured, and what is wanted."""
     told: list[dict[str, Any]] = []
@@ -324,32 +362,64 @@ def show(found: Figures, most: float, console: Console) -> None:
         console.print(f"{mark} {one['goal']}: {one['measured']:.2f}, goal at least {one['wanted']}")
 
 
+def show_hot(found: Figures, console: Console) -> None:
+    table = Table("", "groups", "processes", "messages/s", "CPU µs each", title="one hot group", title_justify="left")
+    for (row, _, processes), cell in found.items():
+        table.add_row(str(row), f"{row.groups:,}", str(processes), f"{cell.rate:,.0f}", f"{cell.cpu:,.0f}")
+    console.print(table)
+
+
+def show_flow(parts: list[dict[str, float]], console: Console) -> None:
+    table = Table("", "messages/s", "PostgreSQL's CPU µs each", title="through a small queue", title_justify="left")
+    for number, part in enumerate(parts, 1):
+        table.add_row(f"tenth {number}", f"{part['per_s']:,.0f}", f"{part['server_cpu_us']:,.0f}")
+    console.print(table)
+    costs = [part["server_cpu_us"] for part in parts]
+    console.print(f"the dearest tenth against the first: {max(costs) / costs[0]:.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=("beside", "hot", "flow"), default=("beside", "hot", "flow"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=12_000, help="five times as many where they go in batches")
+    parser.add_argument("--flow", type=int, default=1_000_000, help="messages through a small queue")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--child", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=7, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
     if asked.child:
-        name, kind, batch, callers, messages, url = asked.child
-        asyncio.run(CONTENDERS[name](url, Row(kind, int(batch)), int(callers), int(messages)))
+        name, kind, batch, groups, callers, messages, url = asked.child
+        asyncio.run(CONTENDERS[name](url, Row(kind, int(batch), int(groups)), int(callers), int(messages)))
         return
+    told: dict[str, Any] = {}
+    console = Console(quiet=asked.json)
     with tempfile.TemporaryDirectory() as folder:
         server = get_server(folder)
         try:
-            found, most = rounds(server, asked.rounds, asked.messages)
+            if "beside" in asked.only:
+                found, most = rounds(server, asked.rounds, asked.messages)
+                show(found, most, console)
+                told |= {"beside": _plain(found), "limit_per_s": most, "goals": goals(found, most)}
+            if "hot" in asked.only:
+                heat = hot(server, asked.rounds, asked.messages)
+                show_hot(heat, console)
+                told["hot"] = _plain(heat)
+            if "flow" in asked.only:
+                told["flow"] = flow(server, asked.flow)
+                show_flow(told["flow"], console)
         finally:
             server.cleanup()
     if asked.json:
-        figures = [
-            {"row": str(row), "contender": name, "processes": processes, "per_s": cell.rate, "cpu_us": cell.cpu}
-            for (row, name, processes), cell in found.items()
-        ]
-        print(json.dumps({"figures": figures, "limit_per_s": most, "goals": goals(found, most)}))
-        return
-    show(found, most, Console())
+        print(json.dumps(told))
+
+
+def _plain(found: Figures) -> list[dict[str, Any]]:
+    return [
+        {"row": str(row), "groups": row.groups, "contender": name, "processes": processes}
+        | {"per_s": cell.rate, "cpu_us": cell.cpu}
+        for (row, name, processes), cell in found.items()
+    ]
 
 
 if __name__ == "__main__":

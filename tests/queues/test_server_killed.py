@@ -1,15 +1,16 @@
-"""The PostgreSQL server itself is killed, again and again, while others send and work off: nothing is lost."""
+"""PostgreSQL itself is killed, or its disk fails, again and again, while others send and work off: nothing is lost."""
 
 import os
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import inturn
@@ -36,6 +37,17 @@ def crash(server: Any) -> None:
     while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
         time.sleep(0.01)
     server.ensure_postgres_running()
+
+
+def fail_disk(server: Any) -> None:
+    """No write succeeds any more for the server's processes that work for us, until it has started again by itself."""
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        pids = connection.execute("select pid from pg_stat_activity where application_name = 'inturn'").fetchall()
+        with suppress(psycopg.OperationalError):  # the first that fails takes all with it
+            for (pid,) in pids:  # by the server, since only who runs a process may limit it
+                connection.execute(f"copy (select) to program 'prlimit --fsize=0: --pid={pid}'".encode())
+    while any(Path(f"/proc/{pid}").exists() for (pid,) in pids):
+        time.sleep(0.01)
 
 
 class Work:
@@ -73,13 +85,14 @@ class Work:
             time.sleep(0.01)
 
 
-def test_what_was_answered_is_there_when_the_server_is(server: Any) -> None:
+@pytest.mark.parametrize("harm", [crash, fail_disk])
+def test_what_was_answered_is_there_when_the_server_is(server: Any, harm: Callable[[Any], None]) -> None:
     work = Work(server.get_uri())
     for thread in work.threads:
         thread.start()
     for _ in range(3):
         work.go_on(20)
-        crash(server)
+        harm(server)
     work.go_on(20)
     work.is_over.set()
     for thread in work.threads:
