@@ -118,8 +118,9 @@ class Endpoint:
         self.house.run(self.app.stop())
         self.db.close()
 
-    def restart(self) -> None:
+    def restart(self, after_s: float = 0) -> None:
         self.close()
+        self.clock.pass_s(after_s)
         self.open()
 
     def queue(self, name: str, **attributes: Any) -> str:
