@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.alarm import Alarm
-from inturn.store.base import Busy, Store
+from inturn.store.base import Busy, RunAgain, Store
 from inturn.store.callers import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
 from inturn.store.commands import Command, Joined, Outcome
 from inturn.store.outcomes import BUSY, again, outcomes_of
@@ -86,7 +86,7 @@ class Writer:
             raise _within()
         if not command.wait_s and self._is_alone():
             try:
-                value = again(partial(self._alone, command))
+                value = self._alone(command)
                 self.watch((command,), ((value, None),))
             except Busy:
                 value = BUSY
@@ -111,6 +111,12 @@ class Writer:
         return command.answer(caller.value())
 
     def _alone(self, command: Command[Any]) -> Any:
+        try:
+            return self._once(command)
+        except RunAgain:
+            return again(partial(self._once, command))
+
+    def _once(self, command: Command[Any]) -> Any:
         with self.store.transaction():
             return command.run(self.store, self.clock())
 
