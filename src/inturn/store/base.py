@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from inturn.core import session
 from inturn.core.delivery import Change, Verdict
 from inturn.core.envelope import Delivery, Depth, Draft, Entry, GroupView, ParkedGroup, QueueInfo, Sent, Want
-from inturn.core.errors import StoreError
+from inturn.core.errors import NoSuchQueue, StoreError
 from inturn.core.idempotency import Answer, Request
 from inturn.store.kept import (
     Claim,
@@ -26,6 +26,11 @@ from inturn.store.kept import (
     RejectedMessage,
 )
 from inturn.store.servers import ServerStore
+
+
+def no_such_queue(name: str, there: Iterable[str]) -> NoSuchQueue:
+    """What to raise for the name of a queue that is not among those that are there."""
+    return NoSuchQueue(f"there is no queue {name!r}; there are: {', '.join(sorted(there)) or 'none'}")
 
 
 class RunAgain(StoreError):

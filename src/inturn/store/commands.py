@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias
 from inturn.core import session
 from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent, Want
-from inturn.core.errors import NoSuchQueue
 from inturn.core.idempotency import Answer, Request
-from inturn.store.base import KeyStore, SessionStore, Store
+from inturn.store.base import KeyStore, SessionStore, Store, no_such_queue
 
 T = TypeVar("T")
 
@@ -26,7 +25,7 @@ def queue_of(store: Store, name: str) -> QueueInfo:
     """
     info = store.queues.get(name)
     if info is None:
-        raise _no_such_queue(store, name)
+        raise no_such_queue(name, store.queues)
     return info
 
 
@@ -287,7 +286,7 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
             part: Sequence[Any] = [commands[place] for place in places]
             answers: list[Outcome]
             if kind not in _ALONE and queue not in store.queues:
-                answers = [(None, _no_such_queue(store, queue))] * len(part)
+                answers = [(None, no_such_queue(queue, store.queues))] * len(part)
             elif kind == _ORDER[Send]:
                 answers = _together(part, [each.drafts for each in part], store, now_ms)
             elif kind == _ORDER[Settle]:
@@ -300,11 +299,6 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
             for place, answer in zip(places, answers, strict=True):
                 outcomes[place] = answer
     return outcomes
-
-
-def _no_such_queue(store: Store, name: str) -> NoSuchQueue:
-    known = ", ".join(sorted(store.queues)) or "none"
-    return NoSuchQueue(f"there is no queue {name!r}; there are: {known}")
 
 
 def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, now_ms: int) -> list[Outcome]:

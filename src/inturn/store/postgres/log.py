@@ -7,7 +7,7 @@ import psycopg
 
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, first_number
-from inturn.core.errors import NoSuchQueue
+from inturn.store.base import no_such_queue
 from inturn.store.postgres.catalog import Catalog
 from inturn.store.postgres.connection import connect_to_look, said
 from inturn.store.postgres.statements import Statements, Wire, text_of
@@ -68,9 +68,7 @@ class Log(Statements):
         self._asked(lambda: self._catalog.look(version))
         info = self._catalog.queues.get(self._queue)
         if info is None:
-            known = ", ".join(sorted(self._catalog.queues)) or "none"
-            msg = f"there is no queue {self._queue!r}; there are: {known}"
-            raise NoSuchQueue(msg)
+            raise no_such_queue(self._queue, self._catalog.queues)
         return info
 
     def first(self) -> int:

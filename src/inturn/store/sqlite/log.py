@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, cast
 
 from inturn.core import limits
 from inturn.core.envelope import Content, QueueInfo, first_number
-from inturn.core.errors import NoSuchQueue
+from inturn.store.base import no_such_queue
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.connection import connect_to_look
 from inturn.store.sqlite.statements import Statements
@@ -100,9 +100,7 @@ class Log(Statements):
         self._catalog.look()
         info = self._catalog.queues.get(self._queue)
         if info is None:
-            known = ", ".join(sorted(self._catalog.queues)) or "none"
-            msg = f"there is no queue {self._queue!r}; there are: {known}"
-            raise NoSuchQueue(msg)
+            raise no_such_queue(self._queue, self._catalog.queues)
         return info
 
     def first(self) -> int:
