@@ -373,3 +373,17 @@ def test_nothing_of_a_transaction_that_fails_is_kept(desk: Desk) -> None:
     assert desk.info().depth == 2
     assert desk.take(10) == ["b1"]
     assert desk.ack(held) == [DONE]
+
+
+def test_what_is_past_its_retention_goes_though_somebody_has_it(desk: Desk) -> None:
+    desk.make("q", retention_s=60)
+    desk.send("a1", "a2")
+    desk.wait(30)
+    desk.send("a3")
+    got = desk.receive(3, visibility_s=40)
+    desk.wait(31)
+    assert desk.take(10, group="b") == []
+    assert desk.ack(*got[:2]) == [GONE, GONE]
+    assert [(group.depth, group.why) for group in desk.groups()] == [(1, Why.IN_FLIGHT)]
+    desk.wait(10)
+    assert desk.take(10) == ["a3"]

@@ -95,7 +95,8 @@ class Catalog(Statements):
         every = first_number(info.number), first_number(info.number + 1)
         for table in ("purge_messages", "purge_ready", "purge_holds"):
             self._do(table, *every)
-        self._do("purge_dedup", info.number)
+        for table in ("purge_leases", "purge_dedup"):
+            self._do(table, info.number)
         info.depth = 0
 
 

@@ -1,9 +1,9 @@
 """Who is given what, over SQLite: it selects what core/delivery.py decides about.
 
 `inturn_ready` holds the head of every group that can be received, so the next message is the first row of an index
-whatever lies behind it, and whatever is locked or parked; `inturn_hold` holds what is in flight, delayed or deferred,
-which is little, so messages themselves are written once and deleted once. Every change of a group ends in
-:meth:`Deliveries._refresh`.
+whatever lies behind it, and whatever is locked or parked; `inturn_hold` and `inturn_lease` hold what is in flight,
+delayed or deferred, which is little, so messages themselves are written once and deleted once. Every change of a group
+ends in :meth:`Deliveries._refresh`.
 """
 
 import sqlite3
@@ -15,6 +15,7 @@ from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import Content, Delivery, Entry, QueueInfo, Want, first_number
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.gates import Gates
+from inturn.store.sqlite.leases import Leases
 from inturn.store.sqlite.statements import Statements, as_list
 
 _ENTRY: Final = len(Entry._fields)
@@ -42,6 +43,7 @@ class Deliveries(Statements):
         self.nonempty: Final[set[tuple[int, str | None]]] = set()
         self.catalog: Final = Catalog(connection)
         self.gates: Final = Gates(connection)
+        self.leases: Final = Leases(connection)
         self._now_ms = 2**63
         self._used: list[tuple[int]] = []
 
@@ -53,8 +55,8 @@ class Deliveries(Statements):
     def look_at_clock(self, now_ms: int) -> None:
         """If it went back, nothing waits longer than it was to wait."""
         if now_ms < self._now_ms:  # or this is the first look
-            self._do("set_right", now_ms)
-            self._do("set_locks_right", now_ms)
+            for statement in ("set_right", "set_leases_right", "set_locks_right"):
+                self._do(statement, now_ms)
         self._now_ms = now_ms
 
     # --- receiving ---
@@ -84,13 +86,13 @@ class Deliveries(Statements):
 
     def look_ahead(self, queue: QueueInfo) -> None:
         """Nothing was found: see when a lease, a delay or a lock is over."""
-        due = (self._one("due", queue.number), self._one("lock_due", queue.number))
+        due = [self._one(kind, queue.number) for kind in ("due", "lease_due", "lock_due")]
         queue.due_ms = min((row[0] for row in due if row), default=None)
 
     def _lease(
         self, queue: QueueInfo, taken: Sequence[tuple[Entry, Hold | None]], want: Want, now_ms: int
     ) -> list[Delivery]:
-        """What one receiver gets. Messages that nobody had before become the same hold, which is written for all."""
+        """What one receiver gets. Messages that nobody had before become the same hold, which is written once."""
         if not taken:
             return []
         queue.tokens += 1
@@ -109,7 +111,10 @@ class Deliveries(Statements):
                 again.append((number, queue.number, group, *hold))
             given.append(Delivery(entry, queue.tokens, until_ms, hold.attempts, hold.first_ms))
         for group, each in numbers.items():
-            self._do("add_holds", as_list(each), queue.number, group, *fresh)
+            if group is None:
+                self._do("add_holds", as_list(each), queue.number, *fresh)
+            else:
+                self.leases.add(queue.number, group, each, fresh)
         self._do_each("set_hold", again)
         return given
 
@@ -172,6 +177,7 @@ class Deliveries(Statements):
             touched |= self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
         for group in self.gates.end_locks(queue.number, now_ms):
             touched.add((0, group))
+        self.leases.break_up_over(queue.number, now_ms)
         for number, group, *hold in self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
             touched.add(self._give_back(queue, number, group, Hold._make(hold)))
         self._refresh(queue, touched, now_ms)
@@ -185,12 +191,14 @@ class Deliveries(Statements):
         for number, group, done, sent_ms in self._all("oldest", *every, limits.EXPIRE_AT_ONCE):
             if sent_ms > sent_until_ms:
                 break
-            self._remove(queue, number, is_pending=done != 1)
+            self._remove(queue, number, group, is_pending=done != 1)
             touched.add((0 if group is not None else number, group))
         return touched
 
-    def _remove(self, queue: QueueInfo, number: int, *, is_pending: bool) -> None:
+    def _remove(self, queue: QueueInfo, number: int, group: str | None, *, is_pending: bool) -> None:
         """A message goes, whoever has yet to read it."""
+        if group is not None:
+            self.leases.break_up(queue.number, group)
         for statement in ("remove_message", "remove_hold", "not_ready"):
             self._do(statement, number)
         self.nonempty.clear()
@@ -238,25 +246,23 @@ class Deliveries(Statements):
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back, move, defer or cancel messages."""
         self.look_at_clock(now_ms)
+        leased = self.leases.acknowledge(queue.number, changes, now_ms)
+        if len(leased) == len(changes):  # as nearly always
+            self._be_done(queue, [number for number, _ in leased])
+            self._free(queue, {(0, group) for group in leased.values()}, now_ms)
+            return [_DONE] * len(changes)
         known = self._holds(changes)
         verdicts: list[Verdict] = []
         touched: Touched = set()
         acknowledged: list[int] = []  # to be removed together
         for change in changes:
             number = change.sequence_number
-            if number in known:
-                hold, group = known.pop(number)
+            if (group := leased.pop(change[:2], None)) is not None:
+                verdict, hold = _DONE, None
             else:
-                self._leave(queue, acknowledged)
-                acknowledged = []
-                hold, group = _held(self._one("hold", number))
-            if hold is None or change.token is None:
-                message = self._one("one_message", number)
-                if message is None:
-                    verdicts.append(Verdict.GONE)
-                    continue
-                group = message[3]
-            verdict = delivery.verdict(hold, change, now_ms)
+                if number not in known:
+                    self._leave(queue, acknowledged)
+                verdict, hold, group = self._judged(change, known, now_ms)
             verdicts.append(verdict)
             if verdict is not _DONE:
                 continue
@@ -265,7 +271,6 @@ class Deliveries(Statements):
                 acknowledged.append(number)
             else:
                 self._leave(queue, acknowledged)
-                acknowledged = []
                 self._change(queue, change, hold, group, now_ms, known)
             if change.token is None:  # what is leased is not on the list
                 self._do("not_ready", number)
@@ -274,9 +279,26 @@ class Deliveries(Statements):
             elif not is_ack:
                 touched.add((number, None))
         self._leave(queue, acknowledged)
+        self._free(queue, touched, now_ms)
+        return verdicts
+
+    def _judged(
+        self, change: Change, known: dict[int, tuple[Hold | None, str | None]], now_ms: int
+    ) -> tuple[Verdict, Hold | None, str | None]:
+        """Whether a change is to be made, what is known of its message, and that one's group."""
+        number = change.sequence_number
+        hold, group = known.pop(number) if number in known else _held(self._one("hold", number))
+        if hold is None or change.token is None:
+            message = self._one("one_message", number)
+            if message is None:
+                return Verdict.GONE, None, None
+            group = message[3]
+        return delivery.verdict(hold, change, now_ms), hold, group
+
+    def _free(self, queue: QueueInfo, touched: Touched, now_ms: int) -> None:
+        """Something of these groups was settled."""
         self.nonempty.difference_update([(queue.number, group) for _, group in touched])
         self._refresh(queue, touched, now_ms)
-        return verdicts
 
     def _holds(self, changes: Sequence[Change]) -> dict[int, tuple[Hold | None, str | None]]:
         """What is known of messages that were received, and their groups, by their numbers."""
@@ -307,7 +329,7 @@ class Deliveries(Statements):
             self._do("set_aside", number)
             self._do("set_hold", number, queue.number, group, *delivery.deferred(hold))
         elif change.act is Act.CANCEL:
-            self._remove(queue, number, is_pending=True)
+            self._remove(queue, number, group, is_pending=True)
         elif change.to is not None:
             entry = entry_of(self._one("one_message", number))
             self._move(queue, entry, self.queues[change.to], change.note, now_ms)
@@ -322,16 +344,20 @@ class Deliveries(Statements):
         self.gates.renew(queue.number, group, session.renewed(gate, change.ms, now_ms))
         return True
 
-    def _leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
+    def _leave(self, queue: QueueInfo, numbers: list[int]) -> None:
+        """Messages are done with, and so are their holds; the list is empty then."""
+        if numbers:
+            self._be_done(queue, numbers)
+            self._do("remove_holds", as_list(numbers))
+            numbers.clear()
+
+    def _be_done(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
         """Messages are done with; one is kept if a reader has yet to read it."""
-        if not numbers:
-            return
         read_to = queue.read_to
         kept = [number for number in numbers if number > read_to]
         if kept:
             self._do("acknowledge", as_list(kept))
         self._do("remove_messages", as_list([number for number in numbers if number <= read_to] if kept else numbers))
-        self._do("remove_holds", as_list(numbers))
         queue.depth -= len(numbers)
         self.catalog.counted(queue)
 

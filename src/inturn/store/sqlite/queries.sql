@@ -37,6 +37,9 @@ delete from inturn_ready where sequence_number between ? and ?;
 -- name: purge_holds
 delete from inturn_hold where sequence_number between ? and ?;
 
+-- name: purge_leases
+delete from inturn_lease where queue = ?;
+
 -- name: purge_dedup
 delete from inturn_dedup where queue = ?;
 
@@ -105,6 +108,7 @@ where queue = ? and grp = ? and done = 0 order by sequence_number limit 1;
 -- name: group_head
 select sequence_number, exists (select 1 from inturn_hold where queue = ?1 and grp = ?2 and deferred = 0),
        exists (select 1 from inturn_session where queue = ?1 and grp = ?2 and (token is not null or note is not null))
+           or exists (select 1 from inturn_lease where queue = ?1 and grp = ?2)
 from inturn_message where queue = ?1 and grp = ?2 and done = 0 order by sequence_number limit 1;
 
 -- name: second
@@ -157,9 +161,48 @@ insert or replace into inturn_hold
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_holds
+insert into inturn_hold (sequence_number, queue, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
+select value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 from json_each(?1);
+
+-- name: add_lease
+insert into inturn_lease
+    (queue, token, grp, numbers, messages, until_ms, attempts, extended, since_ms, first_ms, deferred)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: leases
+select token, grp, numbers, until_ms from inturn_lease
+where queue = ? and token in (select value from json_each(?));
+
+-- name: lease_of
+select value, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_lease, json_each(numbers)
+where queue = ? and grp = ?;
+
+-- name: shrink_lease
+update inturn_lease set numbers = ?, messages = ? where queue = ? and grp = ?;
+
+-- name: end_lease
+delete from inturn_lease where queue = ? and token = ? and grp = ?;
+
+-- name: end_lease_of
+delete from inturn_lease where queue = ? and grp = ?;
+
+-- name: hold_each
 insert into inturn_hold
     (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
-select value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 from json_each(?1);
+select value, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred
+from inturn_lease, json_each(numbers) where queue = ? and grp = ?;
+
+-- name: leases_over
+select grp from inturn_lease where queue = ? and until_ms <= ? order by until_ms limit ?;
+
+-- name: lease_due
+select until_ms from inturn_lease where queue = ? order by until_ms limit 1;
+
+-- name: set_leases_right
+update inturn_lease set until_ms = ?1 + until_ms - since_ms, since_ms = ?1 where since_ms > ?1;
+
+-- name: group_of
+select grp from inturn_message where sequence_number = ?;
 
 -- name: remove_hold
 delete from inturn_hold where sequence_number = ?;
@@ -172,8 +215,10 @@ select sequence_number, grp, until_ms, token, attempts, extended, since_ms, firs
 where queue = ? and until_ms <= ? order by until_ms limit ?;
 
 -- name: hidden
-select count(*) filter (where token is not null), count(*) filter (where token is null)
-from inturn_hold where queue = ? and until_ms > ?;
+select count(*) filter (where token is not null)
+           + (select coalesce(sum(messages), 0) from inturn_lease where queue = ?1 and until_ms > ?2),
+       count(*) filter (where token is null)
+from inturn_hold where queue = ?1 and until_ms > ?2;
 
 -- name: deferred
 select count(*) from inturn_message where queue = ? and done = 2;
@@ -461,7 +506,8 @@ insert or replace into inturn_meta (name, value) values ('written_ms', ?);
 -- name: blocked
 -- Groups of which something is hidden and whose head is not to be had. Held messages are few; heads are looked up.
 select count(*) from (
-    select distinct queue, grp as name from inturn_hold where queue = ? and until_ms > ? and grp is not null
+    select queue, grp as name from inturn_hold where queue = ?1 and until_ms > ?2 and grp is not null
+    union select queue, grp from inturn_lease where queue = ?1 and until_ms > ?2
 ) held
 where not exists (
     select 1 from inturn_ready where sequence_number = (

@@ -27,7 +27,10 @@ class Sessions(Deliveries):
     def _decide(self, queue: QueueInfo, group: str, request: Request, now_ms: int) -> Answer:
         verb, number = request.verb, queue.number
         before = self.gates.of(number, group)
-        is_held = verb in {Verb.LOCK, Verb.PARK} and self._is_held(queue, group, now_ms)
+        is_held = False
+        if verb in {Verb.LOCK, Verb.PARK}:
+            self.leases.break_up(number, group)
+            is_held = self._is_held(queue, group, now_ms)
         verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
         if verdict is not Verdict.DONE:
             return Answer(verdict, group, before)
@@ -61,16 +64,16 @@ class Sessions(Deliveries):
         return None
 
     def _is_held(self, queue: QueueInfo, group: str, now_ms: int) -> bool:
-        return any(delivery.is_leased(hold, now_ms) for _, hold in self._leases(queue, group))
+        return any(delivery.is_leased(hold, now_ms) for _, hold in self._holds_of(queue, group))
 
-    def _leases(self, queue: QueueInfo, group: str) -> list[tuple[int, Hold]]:
+    def _holds_of(self, queue: QueueInfo, group: str) -> list[tuple[int, Hold]]:
         rows = self._all("group_holds", queue.number, group) + self._all("fetched_holds", queue.number, group)
         return [(number, Hold._make(hold)) for number, *hold in rows]
 
     def _end(self, queue: QueueInfo, group: str, token: int | None, now_ms: int) -> None:
         """Give back what was received under a lock."""
         if token is not None:
-            for number, hold in self._leases(queue, group):
+            for number, hold in self._holds_of(queue, group):
                 if hold.token == token:
                     self._give_back(queue, number, group, hold, 0, now_ms)
 

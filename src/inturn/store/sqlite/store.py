@@ -245,9 +245,12 @@ class SqliteStore(Sessions):
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
         row = self._one("one_message", head)
-        own = hold_of(row)
-        holds = [] if group is None else [Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
-        gate = session.OPEN if group is None else self.gates.of(queue.number, group)
+        own, holds, gate = hold_of(row), [], session.OPEN
+        if group is not None:
+            leased = self.leases.of(queue.number, group)
+            own = leased.get(head, own)
+            holds = [*leased.values(), *(Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group))]
+            gate = self.gates.of(queue.number, group)
         why, until_ms, token = session.why(gate, own, holds, now_ms)
         return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0, gate.note)
 
