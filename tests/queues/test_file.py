@@ -120,6 +120,17 @@ def test_what_was_only_sent_is_counted_by_who_opens_the_file_next(tmp_path: Path
         assert db.queue("payments").depth()[::3] == (sends, depth.last + 1)
 
 
+@pytest.mark.parametrize("messages", [1, 2, 7, 8, 9, 63, 64, 65, 71, 72, 130, 200])
+def test_however_many_are_sent_at_once_all_are_there_in_order(tmp_path: Path, messages: int) -> None:
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        queue = db.queue("q")
+        drafts = [draft(n, group=f"g{n % 5}", dedup_id=str(n), delay_s=3600 * (n % 3)) for n in range(messages)]
+        assert not any(sent.duplicate for sent in queue.send_many(drafts))
+        assert all(sent.duplicate for sent in queue.send_many(drafts))
+        assert [entry.body for entry in queue.peek(messages + 1)] == list(range(messages))
+        assert queue.depth()[:3] == (messages, 0, sum(n % 3 > 0 for n in range(messages)))
+
+
 def test_what_was_received_together_is_one_row_until_one_message_fares_differently(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")

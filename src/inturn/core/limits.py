@@ -96,6 +96,9 @@ CACHE_BYTES: Final = 64 * 1024 * 1024
 """How much of an SQLite file is kept in memory at most: with SQLite's own 2 MB a receive costs half as much again where
 a million messages lie in a thousand groups."""
 
+STATEMENTS: Final = 256
+"""How many statements of SQLite are kept prepared: all that the store has, those for many rows at once among them."""
+
 POLL_S: Final = 0.05
 """How long it takes at most until a waiting receive sees what another process has sent."""
 

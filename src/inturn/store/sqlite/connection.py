@@ -47,7 +47,13 @@ def connect(path: str, *, durable: bool) -> sqlite3.Connection:
         msg = f"{path}: there is no directory {str(Path(path).parent)!r}; make it first"
         raise InputError(msg)
     try:
-        connection = sqlite3.connect(path, timeout=limits.BUSY_S, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            path,
+            timeout=limits.BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=limits.STATEMENTS,
+        )
     except sqlite3.Error as error:
         raise said(error, path) from error
     with _closed_if_not(connection, path):
