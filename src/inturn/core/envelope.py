@@ -308,4 +308,4 @@ class QueueInfo:
 
     def has_given(self, sequence_number: int) -> bool:
         """Whether a sequence number is one of this queue's."""
-        return first_number(self.number) < sequence_number < first_number(self.number + 1)
+        return sequence_number >> limits.SEQUENCE_BITS == self.number and sequence_number != first_number(self.number)

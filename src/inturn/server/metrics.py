@@ -26,6 +26,8 @@ from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """What :meth:`Metrics.page` is, https://prometheus.io/docs/instrumenting/exposition_formats/."""
 
+_ACK: Final = Act.ACK  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+_DONE: Final = Verdict.DONE
 _SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, limits.COMMANDS_AT_ONCE)
 
 
@@ -146,7 +148,7 @@ class Metrics:
                 traffic.received += len(answers)
             elif isinstance(command, Settle):
                 for change, verdict in zip(command.changes, answers, strict=True):
-                    traffic.deleted += change.act is Act.ACK and verdict is Verdict.DONE
+                    traffic.deleted += verdict is _DONE and change.act is _ACK
         if size:
             self._batches[bisect_left(_SIZES, size)] += 1
             self._commands += size

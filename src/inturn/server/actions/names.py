@@ -24,8 +24,8 @@ def message_id(number: int) -> str:
     numbers come to the same. It says version 4, as the service's ids do, since clients' libraries look at that.
     """
     mixed = number * _ODD & _MASK
-    digits = f"{mixed ^ mixed >> 61:031x}"
-    return f"{digits[1:9]}-{digits[9:13]}-4{digits[13:16]}-{_VARIANTS[digits[0]]}{digits[16:19]}-{digits[19:]}"
+    digits = (mixed ^ mixed >> 61).to_bytes(16).hex()  # 32, of which the first is 0
+    return f"{digits[2:10]}-{digits[10:14]}-4{digits[14:17]}-{_VARIANTS[digits[1]]}{digits[17:20]}-{digits[20:]}"
 
 
 def sequence_number(number: int) -> str:

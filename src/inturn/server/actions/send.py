@@ -5,7 +5,9 @@ What a send costs here, it costs very often: a message is looked at once, and no
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from inturn.core import limits
 from inturn.core.envelope import Content, Draft, QueueInfo, Sent
@@ -30,10 +32,11 @@ _NO_ID: Final = (
     "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
 )
 _TRACE: Final = "AWSTraceHeader"
+_TEXT: Final = Content.TEXT  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
 
 
-class _Checked(NamedTuple):
-    """A message that can be sent."""
+class _Checked(Struct, gc=False):
+    """A message that can be sent, and what its sender is told of it."""
 
     draft: Draft
     size: int
@@ -45,14 +48,19 @@ class _Checked(NamedTuple):
 def send_message(context: Context, params: SendMessage) -> Command[SendMessageAnswer]:
     """Put a message into a queue."""
     queue = context.queue(params.queue_url)
-    checked = _checked(context, queue, params)
-    return Send(queue.name, partial(_sent, is_fifo(queue), checked), (checked.draft,))
+    fifo = is_fifo(queue)
+    checked = _checked(context, queue, fifo, params)
+    return Send(queue.name, partial(_sent, fifo, checked), (checked.draft,))
 
 
 def _sent(fifo: bool, checked: _Checked, sent: Sequence[Sent]) -> SendMessageAnswer:  # noqa: FBT001 - bound above
     number = sent[0].sequence_number
     return SendMessageAnswer(
-        names.message_id(number), *checked[2:], sequence_number=names.sequence_number(number) if fifo else None
+        names.message_id(number),
+        checked.md5_of_body,
+        checked.md5_of_attributes,
+        checked.md5_of_system_attributes,
+        names.sequence_number(number) if fifo else None,
     )
 
 
@@ -67,7 +75,7 @@ def send_message_batch(context: Context, params: SendMessageBatch) -> Command[Se
     size = 0
     for entry in params.entries:
         try:
-            checked = _checked(context, queue, entry)
+            checked = _checked(context, queue, fifo, entry)
             outcomes.append((entry, checked))
             size += checked.size
         except SqsError as error:
@@ -105,14 +113,21 @@ def _batch_sent(
             SendMessageBatchResultEntry(
                 entry.id,
                 names.message_id(number),
-                *checked[2:],
-                sequence_number=names.sequence_number(number) if fifo else None,
+                checked.md5_of_body,
+                checked.md5_of_attributes,
+                checked.md5_of_system_attributes,
+                names.sequence_number(number) if fifo else None,
             )
         )
     return SendMessageBatchAnswer(successful, failed)
 
 
-def _checked(context: Context, queue: QueueInfo, message: SendMessage | SendMessageBatchRequestEntry) -> _Checked:
+def _checked(
+    context: Context,
+    queue: QueueInfo,
+    fifo: bool,  # noqa: FBT001 - looked up once for all messages of a batch
+    message: SendMessage | SendMessageBatchRequestEntry,
+) -> _Checked:
     """A message that can be sent.
 
     Raises:
@@ -136,7 +151,7 @@ def _checked(context: Context, queue: QueueInfo, message: SendMessage | SendMess
         ours = {properties.TRACE: context.trace}
     if context.sender:
         ours[properties.SENDER] = context.sender
-    if is_fifo(queue):
+    if fifo:
         delay_ms = None
         _check_fifo(queue, message)
     else:
@@ -146,7 +161,7 @@ def _checked(context: Context, queue: QueueInfo, message: SendMessage | SendMess
             group = None
     more = properties.kept_text(attributes, ours) if attributes or ours else None
     return _Checked(
-        Draft(body, Content.TEXT, group, None, dedup_id, delay_ms, more),
+        Draft(body, _TEXT, group, None, dedup_id, delay_ms, more),
         size,
         md5.of_body(data),
         md5.of_attributes(attributes) if attributes else None,

@@ -31,6 +31,8 @@ from inturn.server.model import (
 from inturn.store.commands import Command, Settle
 
 _EMPTY: Final = Empty()
+_ACK: Final = Act.ACK  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+_EXPIRED: Final = Verdict.EXPIRED
 E = TypeVar("E")
 
 # --- deleting ---
@@ -45,7 +47,7 @@ def delete_message(context: Context, params: DeleteMessage) -> Command[Empty]:
 
 def _deleting(queue: QueueInfo, handle: str) -> Change:
     receipt = names.receipt(queue, handle)
-    return Change(receipt.sequence_number, receipt.token, Act.ACK)
+    return Change(receipt.sequence_number, receipt.token, _ACK)
 
 
 def _deleted(context: Context, queue: QueueInfo, change: Change, handle: str, verdicts: Sequence[Verdict]) -> Any:
@@ -101,7 +103,7 @@ def _batch_deleted(
         error = change if isinstance(change, SqsError) else None
         if isinstance(change, Change):
             context.attempts.void(change.sequence_number)
-            if next(given) is Verdict.EXPIRED:
+            if next(given) is _EXPIRED:
                 late.append(change)
                 error = errors.receipt_handle_expired(entry.receipt_handle) if fifo else None
         if error is None:

@@ -86,6 +86,8 @@ def check_text(text: str, data: bytes) -> bool:
         text: the text.
         data: its UTF-8.
     """
+    if text.isprintable():  # as most are; what is not may be a line end, which XML holds too
+        return True
     if len(data.translate(None, _CONTROLS)) != len(data):
         return False
     return len(text) == len(data) or not ("\ufffe" in text or "\uffff" in text)

@@ -68,6 +68,7 @@ class Deliveries(Statements):
         self._used.clear()
         heads = self._heads(queue, sum(want.limit for want in wants if want.group is None))
         answers = []
+        leases: list[tuple[str, list[int], Hold]] = []
         for want in wants:
             taken: list[tuple[Entry, Hold | None]] = []
             for head in heads if want.group is None else self._head_of(queue, want.group):
@@ -76,7 +77,8 @@ class Deliveries(Statements):
                     break
             if want.group is not None:  # what was listed ahead may be what it took
                 heads = self._heads(queue, sum(want.limit for want in wants if want.group is None))
-            answers.append(self._lease(queue, taken, want, now_ms))
+            answers.append(self._lease(queue, taken, want, now_ms, leases))
+        self.leases.add(queue.number, leases)
         self._take_off()
         if any(answers):
             self.catalog.counted(queue)
@@ -90,9 +92,14 @@ class Deliveries(Statements):
         queue.due_ms = min((row[0] for row in due if row), default=None)
 
     def _lease(
-        self, queue: QueueInfo, taken: Sequence[tuple[Entry, Hold | None]], want: Want, now_ms: int
+        self,
+        queue: QueueInfo,
+        taken: Sequence[tuple[Entry, Hold | None]],
+        want: Want,
+        now_ms: int,
+        leases: list[tuple[str, list[int], Hold]],
     ) -> list[Delivery]:
-        """What one receiver gets. Messages that nobody had before become the same hold, which is written once."""
+        """What one receiver gets; what nobody had before has the same hold, and is put to the leases to be added."""
         if not taken:
             return []
         queue.tokens += 1
@@ -114,7 +121,7 @@ class Deliveries(Statements):
             if group is None:
                 self._do("add_holds", as_list(each), queue.number, *fresh)
             else:
-                self.leases.add(queue.number, group, each, fresh)
+                leases.append((group, each, fresh))
         self._do_each("set_hold", again)
         return given
 
@@ -383,9 +390,7 @@ class Deliveries(Statements):
 
 def entry_of(row: Sequence[Any]) -> Entry:
     """The message in a row that begins with one."""
-    number, body, content, group, revision, dedup_id, attributes, sent_ms, origin, came_from, note = row[:_ENTRY]
-    content = _CONTENTS[content]
-    return Entry(number, body, content, group, revision, dedup_id, attributes, sent_ms, origin, came_from, note)
+    return Entry(row[0], row[1], _CONTENTS[row[2]], *row[3:_ENTRY])
 
 
 def _held(row: Sequence[Any] | None) -> tuple[Hold | None, str | None]:

@@ -5,7 +5,7 @@ whatever else becomes of one of them, the lease is broken up first, into a hold 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -21,18 +21,15 @@ _numbers: Final = msgspec.json.Decoder(list[int]).decode
 class Leases(Statements):
     """Reads and writes leases. While one lasts, its group is blocked; so a group has one at most."""
 
-    def add(self, queue: int, group: str, numbers: Sequence[int], hold: Hold) -> None:
-        """Messages of a group were received.
+    def add(self, queue: int, taken: Iterable[tuple[str, Sequence[int], Hold]]) -> None:
+        """Messages were received.
 
         Args:
             queue: its number.
-            group: which.
-            numbers: of the messages.
-            hold: what is known of each; it has a token and an end.
+            taken: groups, the numbers of messages of each, and what is known of each of these: a hold with a token
+                and an end.
         """
-        until_ms, token, attempts, extended, since_ms, first_ms, deferred = hold
-        known = until_ms, attempts, extended, since_ms, first_ms, deferred
-        self._do("add_lease", queue, token, group, as_list(numbers), len(numbers), *known)
+        self._do_each("add_lease", [(queue, group, as_list(each), len(each), *hold) for group, each, hold in taken])
 
     def acknowledge(self, queue: int, changes: Sequence[Change], now_ms: int) -> dict[tuple[int, int | None], str]:
         """Take what is acknowledged out of its lease; break up the leases that other changes are about.

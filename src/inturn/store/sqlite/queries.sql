@@ -166,7 +166,7 @@ select value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 from json_each(?1);
 
 -- name: add_lease
 insert into inturn_lease
-    (queue, token, grp, numbers, messages, until_ms, attempts, extended, since_ms, first_ms, deferred)
+    (queue, grp, numbers, messages, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: leases

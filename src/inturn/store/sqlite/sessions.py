@@ -141,7 +141,7 @@ class Sessions(Deliveries):
     ) -> list[Delivery]:
         """Lease messages; those of a session until its lock is over."""
         if want.token is None:
-            answer = self._lease(queue, taken, want, now_ms)
+            answer = self._lease(queue, taken, want, now_ms, [])  # what is deferred has a hold already
             if answer:
                 self.catalog.counted(queue)
             return answer

@@ -12,8 +12,9 @@ from inturn.store.sqlite.connection import queries
 
 _SQL: Final = queries()
 _VALUES: Final = re.compile(r"insert .*values (\([?, ]+\))", re.DOTALL)
+_FEWEST: Final = 8
 _TOGETHER: Final = {
-    name: [(size, f"{sql}{f', {inserted[1]}' * (size - 1)}") for size in (64, 8)]
+    name: [(size, f"{sql}{f', {inserted[1]}' * (size - 1)}") for size in (64, _FEWEST)]
     for name, sql in _SQL.items()
     if (inserted := _VALUES.fullmatch(sql))
 }
@@ -44,14 +45,17 @@ class Statements:
         self.connection.execute(_SQL[name], values)
 
     def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        if not rows:
+            return
         if len(rows) == 1:  # a little cheaper so
             self.connection.execute(_SQL[name], rows[0])
             return
         done = 0
-        for size, sql in _TOGETHER.get(name, ()):
-            while len(rows) - done >= size:
-                self.connection.execute(sql, list(chain.from_iterable(rows[done : done + size])))
-                done += size
+        if len(rows) >= _FEWEST and name in _TOGETHER:
+            for size, sql in _TOGETHER[name]:
+                while len(rows) - done >= size:
+                    self.connection.execute(sql, list(chain.from_iterable(rows[done : done + size])))
+                    done += size
         if done < len(rows):
             self.connection.executemany(_SQL[name], rows[done:] if done else rows)
 

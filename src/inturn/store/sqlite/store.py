@@ -136,7 +136,8 @@ class SqliteStore(Sessions):
         self._do_each("add_message", messages)
         self._do_each("set_hold", holds)
         self._do_each("ready", singles)
-        self._do_each("ready_if_first", self._firsts(number, heads))
+        if heads:
+            self._do_each("ready_if_first", self._firsts(number, heads))
         added = len(messages) + len(plain) + len(known)
         queue.last += added
         queue.depth += added
