@@ -115,14 +115,21 @@ class Nobody(Caller):
         super().__init__(command or Ask("", lambda _store, _now_ms: None))
 
 
-def tell(callers: Sequence[Caller]) -> None:
-    """Let callers go on; those of one loop all at once."""
+def tell(callers: Sequence[Caller], here: asyncio.AbstractEventLoop | None = None) -> None:
+    """Let callers go on; those of one loop all at once.
+
+    Args:
+        callers: whom.
+        here: the event loop that this is called in, if it is.
+    """
     loops: defaultdict[asyncio.AbstractEventLoop, list[LoopCaller]] = defaultdict(list)
     for caller in callers:
         if isinstance(caller, LoopCaller):
             loops[caller.loop].append(caller)
         elif isinstance(caller, ThreadCaller):
             caller.tell()
+    if here is not None:
+        _tell_all(loops.pop(here, ()))
     for loop, those in loops.items():
         with suppress(RuntimeError):  # the loop was closed, so nobody waits
             loop.call_soon_threadsafe(_tell_all, those)

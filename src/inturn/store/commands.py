@@ -273,31 +273,34 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
     Raises:
         Exception: whatever a command raises, and then nothing is done of any; the caller may try them one by one.
     """
+    with store.transaction():
+        return outcomes_within(store, commands, clock())
+
+
+def outcomes_within(store: Store, commands: Sequence[Command[Any]], now_ms: int) -> list[Outcome]:
+    """The same, in the transaction that is open."""
     if len(commands) == 1:  # nothing to put together
-        with store.transaction():
-            return [(commands[0].run(store, clock()), None)]
+        return [(commands[0].run(store, now_ms), None)]
     outcomes: list[Outcome] = [(None, None)] * len(commands)
     parts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for place, command in enumerate(commands):
         parts[_ORDER[type(command)], command.queue].append(place)
-    with store.transaction():
-        now_ms = clock()
-        for (kind, queue), places in sorted(parts.items()):
-            part: Sequence[Any] = [commands[place] for place in places]
-            answers: list[Outcome]
-            if kind not in _ALONE and queue not in store.queues:
-                answers = [(None, no_such_queue(queue, store.queues))] * len(part)
-            elif kind == _ORDER[Send]:
-                answers = _together(part, [each.drafts for each in part], store, now_ms)
-            elif kind == _ORDER[Settle]:
-                answers = _together(part, [each.changes for each in part], store, now_ms)
-            elif kind == _ORDER[Receive]:
-                wants = [each.want for each in part]
-                answers = [(found, None) for found in store.receive(queue_of(store, queue), wants, now_ms)]
-            else:
-                answers = [(each.run(store, now_ms), None) for each in part]
-            for place, answer in zip(places, answers, strict=True):
-                outcomes[place] = answer
+    for (kind, queue), places in sorted(parts.items()):
+        part: Sequence[Any] = [commands[place] for place in places]
+        answers: list[Outcome]
+        if kind not in _ALONE and queue not in store.queues:
+            answers = [(None, no_such_queue(queue, store.queues))] * len(part)
+        elif kind == _ORDER[Send]:
+            answers = _together(part, [each.drafts for each in part], store, now_ms)
+        elif kind == _ORDER[Settle]:
+            answers = _together(part, [each.changes for each in part], store, now_ms)
+        elif kind == _ORDER[Receive]:
+            wants = [each.want for each in part]
+            answers = [(found, None) for found in store.receive(queue_of(store, queue), wants, now_ms)]
+        else:
+            answers = [(each.run(store, now_ms), None) for each in part]
+        for place, answer in zip(places, answers, strict=True):
+            outcomes[place] = answer
     return outcomes
 
 

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
@@ -31,6 +31,25 @@ from inturn.store.commands import Command, Joined, Outcome
 from inturn.store.outcomes import BUSY, again, outcomes_of
 
 T = TypeVar("T")
+
+
+class Batch(NamedTuple):
+    """Commands that go into one transaction.
+
+    Attributes:
+        callers: whose they are; receives that wait already are the first.
+        gathered: those of them that have just come.
+        heard: how often the writer had been woken until then.
+    """
+
+    callers: list[Caller]
+    gathered: list[Caller]
+    heard: int
+
+    @property
+    def commands(self) -> list[Command[Any]]:
+        """What is to be done."""
+        return [caller.command for caller in self.callers if caller.command]
 
 
 class Leader(Protocol):
@@ -53,6 +72,8 @@ class Writer:
             wants to count them.
         adopt: makes of a connection of the caller's what does commands in its transaction; None: there are none here.
         poll: called when receives wait; after how many seconds they are to be tried again though nothing is heard.
+        delegate: called from any thread, by who has the lead and passes it on to those who cannot lead; by default
+            the helper leads for them.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
@@ -66,6 +87,7 @@ class Writer:
         self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
         self.adopt: Callable[[Any], Joined] | None = None
         self.poll: Callable[[], float] = _poll_s
+        self.delegate: Callable[[], object] = self.by_helper
         self._leader: Leader | None = None
         self._owner: Any = None  # the thread or the task that leads for longer
         self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that is about to call the helper
@@ -91,7 +113,7 @@ class Writer:
             except Busy:
                 value = BUSY
             finally:
-                self._pass_on()
+                self.pass_on()
             if value is not BUSY:
                 return command.answer(value)
         caller = ThreadCaller(command)
@@ -102,7 +124,7 @@ class Writer:
                 if caller.has_lead:
                     self._write()
                     caller.has_lead = False
-                    self._pass_on()
+                    self.pass_on()
                 if caller.outcome is None:
                     caller.wait()
         except BaseException:
@@ -195,7 +217,7 @@ class Writer:
         if self._parked:
             with self._mutex:
                 self._callers.appendleft(Nobody())
-        self._pass_on()
+        self.pass_on()
 
     def close(self) -> None:
         """Wait for who is writing, let nobody in any more, and tell those who wait."""
@@ -248,7 +270,7 @@ class Writer:
             if self._is_led or not self._callers:
                 return
             self._is_led = True
-        self._helper.submit(self._serve)
+        self.delegate()
 
     def _enter(self, caller: Caller) -> bool:
         """Come in; whether nobody leads, so that the caller does, or the helper for it."""
@@ -273,7 +295,11 @@ class Writer:
         if overdue is not None:
             self._alarm.set(overdue)
 
-    def _pass_on(self) -> None:
+    def by_helper(self, act: Callable[[], None] | None = None) -> None:
+        """Have the helper do something that ends with :meth:`pass_on`; by default, lead for those who cannot."""
+        self._helper.submit(act or self.serve)
+
+    def pass_on(self) -> None:
         """Give the lead to the first of those that have come meanwhile."""
         with self._mutex:
             if not self._callers:
@@ -286,35 +312,54 @@ class Writer:
         if following.has_lead:
             tell([following])
         else:
-            self._helper.submit(self._serve)
+            self.delegate()
 
-    def _serve(self) -> None:
-        """Lead for those who cannot."""
+    def serve(self) -> None:
+        """Lead for those who cannot, in this thread."""
         self._write()
-        self._pass_on()
+        self.pass_on()
 
     def _write(self) -> None:
         """Do what has gathered, in one transaction, and tell the callers."""
+        batch = self.gather()
+        try:
+            outcomes = outcomes_of(self.store, batch.commands, self.clock, self.watch)
+        except BaseException:  # this thread is interrupted; what it was to do, the next one does
+            self.put_back(batch)
+            raise
+        self.hand_out(batch, outcomes)
+
+    def gather(self) -> Batch:
+        """What is to be done in the next transaction, for who has the lead."""
         with self._mutex:
             gathered: list[Caller] = []
             while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
                 gathered.append(self._callers.popleft())
         callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
-        heard = self._heard
-        try:
-            outcomes = outcomes_of(
-                self.store, [caller.command for caller in callers if caller.command], self.clock, self.watch
-            )
-        except BaseException:  # this thread is interrupted; what it was to do, the next one does
-            with self._mutex:
-                self._callers.extendleft(reversed(gathered))
-            raise
-        self._hand_out(callers, outcomes)
-        if self._parked and self._heard != heard:  # it came too late for this transaction, and too early for the alarm
-            self._alarm.set(time.monotonic())
+        return Batch(callers, gathered, self._heard)
 
-    def _hand_out(self, callers: Sequence[Caller], outcomes: Sequence[Outcome]) -> None:
-        """Give each caller its outcome; receives that found nothing and may wait are parked."""
+    def put_back(self, batch: Batch) -> None:
+        """It was not done; it is before all that has come since."""
+        with self._mutex:
+            self._callers.extendleft(reversed(batch.gathered))
+
+    def hand_out(
+        self, batch: Batch, outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """Give each caller its outcome; receives that found nothing and may wait are parked.
+
+        Args:
+            batch: what was done.
+            outcomes: what it came to.
+            here: the event loop that this is called in, if it is.
+        """
+        self._tell(batch.callers, outcomes, here)
+        if self._parked and self._heard != batch.heard:  # it came too late for this transaction, and too early for
+            self._alarm.set(time.monotonic())  # the alarm
+
+    def _tell(
+        self, callers: Sequence[Caller], outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None
+    ) -> None:
         now = time.monotonic()
         told, parked, unclaimed, put_back = [], [], [], []
         with self._mutex:
@@ -332,14 +377,14 @@ class Writer:
                     caller.outcome = outcome
                     told.append(caller)
             self._parked = parked
-            self._put_back(put_back)
-        tell(told)
+            self._wait_again(put_back)
+        tell(told, here)
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
             self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
 
-    def _put_back(self, callers: Sequence[Caller]) -> None:
+    def _wait_again(self, callers: Sequence[Caller]) -> None:
         """They are before all who came later, but for one who wants the lead, who need not wait for the same."""
         self._callers.extendleft(reversed(callers))
         leading = next((each for each in self._callers if each.command is None), None) if callers else None
@@ -370,7 +415,7 @@ class Writer:
         if self._parked:
             with suppress(StoreError):  # closed meanwhile
                 if self._enter(Nobody()):
-                    self._serve()
+                    self.serve()
 
     # --- leaving ---
 
@@ -382,7 +427,7 @@ class Writer:
                 self._callers.remove(caller)
             had_lead, caller.has_lead = caller.has_lead, False
         if had_lead:
-            self._pass_on()
+            self.pass_on()
         if caller.outcome is not None:
             self._give_back(caller, caller.outcome)
 
@@ -392,7 +437,7 @@ class Writer:
         if undoing is not None:
             with suppress(StoreError):
                 if self._enter(Nobody(undoing)):
-                    self._helper.submit(self._serve)
+                    self.by_helper()
 
 
 def _poll_s() -> float:
