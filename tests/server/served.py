@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import inturn
 from inturn.server.config import Config
 from inturn.server.run import Endpoint
+from inturn.store.in_loop import InLoop
 
 WAIT_S = 30
 
@@ -39,6 +40,8 @@ class Served(logging.Handler):
         logging.getLogger().addHandler(self)
         self._thread.start()
         self.db = inturn.open(self._path, durable=False)
+        self._in_loop = InLoop(self.db.writer, self.db.store)
+        self._run(self._in_loop.__aenter__())
         self._endpoint = Endpoint(self.db, self._config)
         self._run(self._endpoint.start())
         self.port = self._endpoint.port
@@ -47,6 +50,7 @@ class Served(logging.Handler):
 
     def __exit__(self, *_: object) -> None:
         self._run(self._endpoint.stop(0))
+        self._run(self._in_loop.__aexit__(None, None, None))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(WAIT_S)
         self._loop.close()

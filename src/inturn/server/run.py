@@ -13,7 +13,7 @@ import logging
 import signal
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -36,6 +36,8 @@ from inturn.server.model import CreateQueue
 from inturn.server.shared import Shared
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command
+from inturn.store.in_loop import InLoop
+from inturn.store.sqlite import SqliteStore
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -256,21 +258,25 @@ async def serve(db: Database, config: Config) -> None:
     for each in _SIGNALS:
         loop.add_signal_handler(each, signals.put_nowait, each)
     try:
-        endpoint = Endpoint(db, config)
-        await endpoint.start()
-        came = await signals.get()
-        _LOG.info("stopping", extra={"signal": came.name, "grace_s": config.server.grace_s})
-        stopping, hurry = asyncio.ensure_future(endpoint.stop()), asyncio.ensure_future(signals.get())
-        await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
-        if hurry.done() and not stopping.done():
-            stopping.cancel()
-            with suppress(asyncio.CancelledError):
-                await stopping
-            await endpoint.stop(grace_s=0)
-        hurry.cancel()
+        async with InLoop(db.writer, db.store) if isinstance(db.store, SqliteStore) else nullcontext():
+            await _serve(Endpoint(db, config), signals, config.server.grace_s)
     finally:
         for each in _SIGNALS:
             loop.remove_signal_handler(each)
+
+
+async def _serve(endpoint: Endpoint, signals: "asyncio.Queue[signal.Signals]", grace_s: float) -> None:
+    await endpoint.start()
+    came = await signals.get()
+    _LOG.info("stopping", extra={"signal": came.name, "grace_s": grace_s})
+    stopping, hurry = asyncio.ensure_future(endpoint.stop()), asyncio.ensure_future(signals.get())
+    await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
+    if hurry.done() and not stopping.done():
+        stopping.cancel()
+        with suppress(asyncio.CancelledError):
+            await stopping
+        await endpoint.stop(grace_s=0)
+    hurry.cancel()
 
 
 def run(db: Database, config: Config) -> None:

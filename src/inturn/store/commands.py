@@ -59,10 +59,12 @@ class Command(Generic[T]):
         answer: what the store's answer means to the caller; may raise what is wrong.
         tx: the transaction of the caller's own in which it is done; None: in one of the writer's.
         wait_s: how long it waits if nothing is found.
+        is_short: whether it takes no longer than what is asked for, so that an event loop can do it itself.
     """
 
     __slots__ = ("answer", "queue", "tx")
     wait_s: float = 0
+    is_short = False
 
     def __init__(self, queue: str, answer: Callable[[Any], T]) -> None:
         self.queue = queue
@@ -87,6 +89,7 @@ class Send(Command[T]):
     """Put messages into a queue."""
 
     __slots__ = ("drafts",)
+    is_short = True
 
     def __init__(self, queue: str, answer: Callable[[list[Sent]], T], drafts: Sequence[Draft]) -> None:
         # As Command has it; a call of super() for each message would cost as much as the rest.
@@ -102,6 +105,7 @@ class Settle(Command[T]):
     """Acknowledge, extend, give back, move, defer or cancel messages."""
 
     __slots__ = ("changes",)
+    is_short = True
 
     def __init__(self, queue: str, answer: Callable[[list[Verdict]], T], changes: Sequence[Change]) -> None:
         # As Command has it; a call of super() for each message would cost as much as the rest.
@@ -122,6 +126,7 @@ class Receive(Command[T]):
     """
 
     __slots__ = ("wait_s", "want")
+    is_short = True
 
     def __init__(self, queue: str, answer: Callable[[list[Delivery]], T], want: Want, *, wait_s: float = 0) -> None:
         super().__init__(queue, answer)

@@ -47,6 +47,7 @@ class SqliteStore(Sessions):
     def __init__(self, path: str, *, durable: bool = True) -> None:
         super().__init__(connect(path, durable=durable))
         self._path = path
+        self._waits = True
         self._keys = Keys(self.connection)
         self._transaction = _Transaction(self)
         self.pipelines = Pipelines(self.connection)
@@ -60,9 +61,16 @@ class SqliteStore(Sessions):
         """The same: there is one writer at a time."""
         return self.transaction()
 
-    def begin(self) -> None:
-        """Take the write lock, and see what others have written."""
+    def begin(self, *, wait: bool = True) -> None:
+        """Take the write lock, and see what others have written.
+
+        Args:
+            wait: for another process that has the lock; otherwise it is refused.
+        """
         try:
+            if wait is not self._waits:
+                self.connection.execute(f"pragma busy_timeout = {limits.BUSY_S * 1000 if wait else 0}").fetchone()
+                self._waits = wait
             self.connection.execute("begin immediate")
             reach("in transaction")
             if self.catalog.look():
