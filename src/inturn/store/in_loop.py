@@ -43,9 +43,9 @@ class SteppedStore(Store, Protocol):
 
 
 class InLoop:
-    """While this is entered, the commands of the running event loop are done in it.
+    """While this is entered, the commands of the running event loop are done in it; it is to be left before that ends.
 
-    No thread may wait for the writer in that loop's thread meanwhile, as it would wait for itself.
+    Meanwhile nothing in that loop's thread may wait for the writer but by ``await``: it would wait for itself.
 
     Args:
         writer: whose commands.
@@ -72,10 +72,7 @@ class InLoop:
 
     def _call(self) -> None:
         """Lead in the loop, as soon as it has heard all who are ready."""
-        try:
-            self._loop.call_soon_threadsafe(self._lead)
-        except RuntimeError:  # it is closed
-            self._writer.by_helper()
+        self._loop.call_soon_threadsafe(self._lead)
 
     def _lead(self) -> None:
         batch = self._writer.gather()
@@ -110,14 +107,11 @@ class InLoop:
             self._writer.put_back(batch)
             self._writer.serve()
             return
-        try:
-            self._loop.call_soon_threadsafe(self._finish, batch, outcomes, self._loop)
-        except RuntimeError:  # it is closed
-            self._finish(batch, outcomes)
+        self._loop.call_soon_threadsafe(self._finish, batch, outcomes)
 
-    def _finish(self, batch: Batch, outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None = None) -> None:
+    def _finish(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         self._writer.watch(batch.commands, outcomes)
-        self._writer.hand_out(batch, outcomes, here)
+        self._writer.hand_out(batch, outcomes, self._loop)
         self._writer.pass_on()
 
 

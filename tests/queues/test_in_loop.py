@@ -1,0 +1,172 @@
+"""Commands that an event loop does itself: the same answers, and nobody waits for a disk or a lock in it."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inturn.core.delivery import Act, Change
+from inturn.core.envelope import Content, Draft, QueueInfo, Want
+from inturn.core.errors import InputError, StoreError
+from inturn.database import Database
+from inturn.store.commands import Ask, Command, Receive, Send, Settle
+from inturn.store.in_loop import InLoop
+from inturn.store.sqlite import SqliteStore
+
+
+class Threads(SqliteStore):
+    """Keeps which thread did what."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, durable=False)
+        self.sent_in: list[int] = []
+        self.committed_in: list[int] = []
+
+    def send(self, queue: QueueInfo, drafts: Any, now_ms: int) -> Any:
+        self.sent_in.append(threading.get_ident())
+        return super().send(queue, drafts, now_ms)
+
+    def commit(self) -> None:
+        self.committed_in.append(threading.get_ident())
+        super().commit()
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with Database(Threads(str(tmp_path / "shop.db"))) as db:
+        db.queue("q")
+        db.store.committed_in.clear()
+        yield db
+
+
+def sending(text: str) -> Command[int]:
+    return Send("q", lambda sent: sent[0].sequence_number, (Draft(text, Content.TEXT, "a"),))
+
+
+class Broken(Send[Any]):
+    """A command with a fault of its own."""
+
+    def run(self, store: Any, now_ms: int) -> Any:
+        raise InputError("it is broken")
+
+
+async def posted(db: Any, command: Command[Any]) -> Any:
+    """Post a command, as the endpoint does, and wait for its answer."""
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def done(value: Any, error: BaseException | None) -> None:
+        if error is None:
+            answer.set_result(value)
+        else:
+            answer.set_exception(error)
+
+    db.writer.post(command, done)
+    return await answer
+
+
+def in_loop(db: Any, act: Callable[[], Any]) -> Any:
+    async def run() -> Any:
+        async with InLoop(db.writer, db.store):
+            return await act()
+
+    return asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_what_is_short_is_done_in_the_loop_and_committed_elsewhere(db: Any) -> None:
+    numbers = in_loop(db, lambda: asyncio.gather(*(posted(db, sending(str(n))) for n in range(100))))
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == 100
+    assert set(db.store.sent_in) == {threading.get_ident()}
+    assert threading.get_ident() not in db.store.committed_in
+    assert len(db.store.committed_in) < 10  # they share their transactions
+
+
+def test_a_task_and_a_thread_are_served_too(db: Any) -> None:
+    async def act() -> Any:
+        in_thread = asyncio.to_thread(db.writer.run, sending("thread"))
+        return await asyncio.gather(in_thread, db.writer.arun(sending("task")), posted(db, sending("post")))
+
+    assert len(set(in_loop(db, act))) == 3
+
+
+def test_all_three_verbs_and_a_long_poll(db: Any) -> None:
+    async def act() -> Any:
+        receive: Receive[Any] = Receive("q", lambda found: found, Want(10), wait_s=20)
+        waiting = asyncio.ensure_future(posted(db, receive))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await posted(db, sending("hello"))
+        (found,) = await waiting
+        assert found.entry.body == "hello"
+        change = Change(found.entry.sequence_number, found.token, Act.ACK)
+        await posted(db, Settle("q", list, (change,)))
+        return await posted(db, Ask("q", lambda store, now_ms: store.depth(store.queues["q"], now_ms).messages))
+
+    assert in_loop(db, act) == 0
+
+
+def test_a_command_that_fails_harms_no_other(db: Any) -> None:
+    commands = [sending("one"), Broken("q", list, ()), sending("two")]
+
+    async def act() -> Any:
+        return await asyncio.gather(*(posted(db, each) for each in commands), return_exceptions=True)
+
+    one, broken, two = in_loop(db, act)
+    assert isinstance(broken, (InputError, IndexError))
+    assert two == one + 1
+
+
+def test_the_loop_goes_on_while_another_process_writes(db: Any, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
+
+        async def act() -> Any:
+            other.execute("begin immediate")
+            sent = asyncio.ensure_future(posted(db, sending("patience")))
+            longest, until = 0.0, time.monotonic() + 0.5
+            while time.monotonic() < until:
+                before = time.monotonic()
+                await asyncio.sleep(0.001)
+                longest = max(longest, time.monotonic() - before)
+            assert not sent.done()
+            assert longest < 0.4, "the loop waited for the lock"
+            other.execute("commit")
+            first = await sent
+            return first, await posted(db, sending("again"))
+
+        first, again = in_loop(db, act)
+    assert again == first + 1
+    assert db.store.sent_in[-1] == threading.get_ident(), "what comes after is done in the loop again"
+
+
+def test_a_commit_that_fails_is_told_to_all_and_what_comes_after_goes_well(db: Any) -> None:
+    connection = db.store.connection
+
+    async def act() -> Any:
+        first = await posted(db, sending("first"))
+        pages = connection.execute("pragma page_count").fetchone()[0]
+        connection.execute(f"pragma max_page_count = {pages}")  # what SQLite makes of a full disk
+        big = [posted(db, sending("x" * 200_000)) for _ in range(3)]
+        assert all(isinstance(each, StoreError) for each in await asyncio.gather(*big, return_exceptions=True))
+        connection.execute("pragma max_page_count = 1000000")
+        return await posted(db, sending("last")) - first
+
+    assert in_loop(db, act) == 1
+
+
+def test_whoever_has_asked_is_answered_before_the_end(db: Any) -> None:
+    answers: list[Any] = []
+
+    async def act() -> None:
+        for n in range(50):
+            db.writer.post(sending(str(n)), lambda value, error: answers.append((value, error)))
+
+    in_loop(db, act)
+    assert len(answers) == 50
+    assert all(error is None for _, error in answers)
+    assert db.writer.run(sending("afterwards"))
