@@ -86,6 +86,9 @@ UNCOUNTED_MESSAGES: Final = 256
 CLOCK_SLACK_MS: Final = 3_600_000
 """How much longer than its window a deduplication id is on disk, so that it is known after the clock was set back."""
 
+SWEEP_ROWS: Final = 128
+"""How many remembered deduplication ids are looked through at once, at least, for those that are too old."""
+
 COMMANDS_AT_ONCE: Final = 1_000
 """How many commands go into one transaction."""
 

@@ -74,11 +74,15 @@ insert or ignore into inturn_dedup (queue, scope, id, sequence_number, until_ms)
 -- name: forget_new
 delete from inturn_dedup where queue = ? and scope = ? and id = ? and sequence_number > ?;
 
--- name: outdated
-select queue, scope, id from inturn_dedup where until_ms <= ? order by until_ms limit ?;
+-- name: sweep_to
+select queue, scope, id from inturn_dedup where (queue, scope, id) > (?, ?, ?) order by queue, scope, id limit 1 offset ?;
 
--- name: forget
-delete from inturn_dedup where queue = ? and scope = ? and id = ?;
+-- name: sweep
+delete from inturn_dedup
+where (queue, scope, id) > (?, ?, ?) and (queue, scope, id) <= (?, ?, ?) and until_ms <= ?;
+
+-- name: sweep_rest
+delete from inturn_dedup where (queue, scope, id) > (?, ?, ?) and until_ms <= ?;
 
 -- name: ready_if_first
 insert into inturn_ready (sequence_number, grp)

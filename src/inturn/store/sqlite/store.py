@@ -30,6 +30,7 @@ from inturn.store.sqlite.servers import Servers
 from inturn.store.sqlite.sessions import Sessions
 
 _IS_NO_DUPLICATE: Final = False
+_FIRST: Final = (0, "", "")
 
 
 class SqliteStore(Sessions):
@@ -48,6 +49,8 @@ class SqliteStore(Sessions):
         super().__init__(connect(path, durable=durable))
         self._path = path
         self._waits = True
+        self._swept: tuple[int, str, str] = _FIRST  # up to which deduplication id
+        self._to_sweep = 0
         self._keys = Keys(self.connection)
         self._transaction = _Transaction(self)
         self.pipelines = Pipelines(self.connection)
@@ -210,8 +213,18 @@ class SqliteStore(Sessions):
         return row and dedup.Remembered(*row)
 
     def _forget(self, new: int, now_ms: int) -> None:
-        """Forget twice as many of what is too old as have come, so that the table shrinks again."""
-        self._do_each("forget", self._all("outdated", now_ms - limits.CLOCK_SLACK_MS, 2 * new))
+        """Look through twice as many as have come, on and on, and forget what is too old: the table shrinks again."""
+        self._to_sweep += 2 * new
+        if self._to_sweep < limits.SWEEP_ROWS:
+            return
+        until_ms = now_ms - limits.CLOCK_SLACK_MS
+        end = self._one("sweep_to", *self._swept, self._to_sweep - 1)
+        if end is None:
+            self._do("sweep_rest", *self._swept, until_ms)
+        else:
+            self._do("sweep", *self._swept, *end, until_ms)
+        self._swept = end or _FIRST
+        self._to_sweep = 0
 
     # --- looking ---
 
