@@ -15,8 +15,7 @@ VALUES = st.builds(
 
 
 def test_a_body() -> None:
-    assert md5.of_body("") == md5.of_body(b"") == "d41d8cd98f00b204e9800998ecf8427e"
-    assert md5.of_body("ж") == md5.of_body("ж".encode())
+    assert md5.of_body(b"") == "d41d8cd98f00b204e9800998ecf8427e"
 
 
 def test_no_attributes_have_no_digest() -> None:

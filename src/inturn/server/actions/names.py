@@ -7,7 +7,9 @@ by then. Ids look random, and no two messages of a database have the same; messa
 
 import struct
 from binascii import a2b_base64, b2a_base64, crc32
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from inturn.core.envelope import QueueInfo
 from inturn.server import errors
@@ -41,7 +43,7 @@ _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_+/", b"+/  ")
 
 
-class Receipt(NamedTuple):
+class Receipt(Struct, gc=False):
     """What a receipt handle says.
 
     Attributes:

@@ -184,7 +184,7 @@ def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Deliv
     message = Message(
         names.message_id(entry.origin or entry.sequence_number),
         names.handle(entry.sequence_number, delivery.token, received_ms),
-        md5.of_body(body),
+        md5.of_body(body.encode()),
         body,
     )
     if wanted.system:

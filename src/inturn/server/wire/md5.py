@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from inturn.server.model import MessageAttributeValue
 
 
-def of_body(body: str | bytes) -> str:
+def of_body(body: bytes) -> str:
     """The digest of a message's body, in hexadecimal."""
-    return hashlib.md5(body.encode() if isinstance(body, str) else body, usedforsecurity=False).hexdigest()
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
 def of_attributes(attributes: Mapping[str, MessageAttributeValue]) -> str | None:

@@ -7,8 +7,9 @@ ends in :meth:`Deliveries._refresh`.
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from inturn.core import delivery, limits, session
 from inturn.core.delivery import Act, Change, Hold, Verdict
@@ -19,10 +20,14 @@ from inturn.store.sqlite.leases import Leases
 from inturn.store.sqlite.statements import Statements, as_list
 
 _ENTRY: Final = len(Entry._fields)
+_GROUP: Final = Entry._fields.index("group")
 _ATTEMPTS: Final = _ENTRY + Hold._fields.index("attempts")
 _CONTENTS: Final = tuple(Content)
 _DONE: Final = Verdict.DONE  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
 _ACK: Final = Act.ACK
+
+Row: TypeAlias = Sequence[Any]
+"""A message with its hold, as statements have them: see :func:`entry_of` and :func:`hold_of`."""
 
 Touched = set[tuple[int, str | None]]
 """Groups that are to be looked at again: ``(0, its name)``, or a message without a group, ``(its number, None)``."""
@@ -70,7 +75,7 @@ class Deliveries(Statements):
         answers = []
         leases: list[tuple[str, list[int], Hold]] = []
         for want in wants:
-            taken: list[tuple[Entry, Hold | None]] = []
+            taken: list[Row] = []
             for head in heads if want.group is None else self._head_of(queue, want.group):
                 taken += self._take(queue, *head, want.limit - len(taken), now_ms)
                 if len(taken) == want.limit:
@@ -94,7 +99,7 @@ class Deliveries(Statements):
     def _lease(
         self,
         queue: QueueInfo,
-        taken: Sequence[tuple[Entry, Hold | None]],
+        taken: Sequence[Row],
         want: Want,
         now_ms: int,
         leases: list[tuple[str, list[int], Hold]],
@@ -103,20 +108,21 @@ class Deliveries(Statements):
         if not taken:
             return []
         queue.tokens += 1
+        token = queue.tokens
         ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
         until_ms = now_ms + ms
-        fresh = delivery.leased(None, queue.tokens, ms, now_ms)
+        fresh = delivery.leased(None, token, ms, now_ms)
+        attempts, first_ms = fresh.attempts, fresh.first_ms
         given, again = [], []
-        numbers: dict[str | None, list[int]] = {}
-        for entry, before in taken:
-            number, group = entry.sequence_number, entry.group
-            hold = fresh
-            if before is None:
-                numbers.setdefault(group, []).append(number)
+        numbers: defaultdict[str | None, list[int]] = defaultdict(list)
+        for row in taken:
+            if row[_ATTEMPTS] is None:
+                numbers[row[_GROUP]].append(row[0])
+                given.append(Delivery(entry_of(row), token, until_ms, attempts, first_ms))
             else:
-                hold = delivery.leased(before, queue.tokens, ms, now_ms)
-                again.append((number, queue.number, group, *hold))
-            given.append(Delivery(entry, queue.tokens, until_ms, hold.attempts, hold.first_ms))
+                hold = delivery.leased(hold_of(row), token, ms, now_ms)
+                again.append((row[0], queue.number, row[_GROUP], *hold))
+                given.append(Delivery(entry_of(row), token, until_ms, hold.attempts, hold.first_ms))
         for group, each in numbers.items():
             if group is None:
                 self._do("add_holds", as_list(each), queue.number, *fresh)
@@ -153,29 +159,25 @@ class Deliveries(Statements):
         self._used.clear()
 
     def _take(
-        self, queue: QueueInfo, head: int, group: str | None, row: Any, limit: int, now_ms: int
-    ) -> list[tuple[Entry, Hold | None]]:
+        self, queue: QueueInfo, head: int, group: str | None, row: Row | None, limit: int, now_ms: int
+    ) -> Sequence[Row]:
         """What can be received of a group; what was tried too often at its head is moved away first."""
         to = self.queues.get(queue.settings.dead_letter or "")
         while rows := self._group(queue, head, group, row, limit):
-            entry, hold = rows[0]
-            if to is None or not delivery.is_exhausted(hold, queue.settings.max_receives):
-                return rows[: delivery.takes([hold for _, hold in rows], limit, now_ms)]
-            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
+            if to is None or not delivery.is_exhausted(hold_of(rows[0]), queue.settings.max_receives):
+                holds = list(map(hold_of, rows))
+                return rows[: delivery.takes(holds, limit, now_ms)] if any(holds) else rows
+            self._move(queue, entry_of(rows[0]), to, delivery.exhausted(queue.settings.max_receives), now_ms)
             row = None
         return []
 
-    def _group(
-        self, queue: QueueInfo, head: int, group: str | None, row: Any, limit: int
-    ) -> list[tuple[Entry, Hold | None]]:
+    def _group(self, queue: QueueInfo, head: int, group: str | None, row: Row | None, limit: int) -> Sequence[Row]:
         """The first messages of a group, with what is known of them."""
         if row is not None:
-            rows = [row]
-        elif group is None:
-            rows = self._all("one_message", head)
-        else:
-            rows = self._all("group_messages", queue.number, group, limit)
-        return [(entry_of(each), hold_of(each)) for each in rows]
+            return [row]
+        if group is None:
+            return self._all("one_message", head)
+        return self._all("group_messages", queue.number, group, limit)
 
     def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
         """Give back leases that are over, and remove what is past its retention."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from inturn.core import delivery, limits, session
 from inturn.core.delivery import Hold, Verdict
-from inturn.core.envelope import Delivery, Entry, ParkedGroup, QueueInfo, Want, first_number
+from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want, first_number
 from inturn.core.session import Answer, Gate, Request, Verb
-from inturn.store.sqlite.deliveries import Deliveries, entry_of, hold_of
+from inturn.store.sqlite.deliveries import Deliveries, Row, entry_of, hold_of
 
 
 class Sessions(Deliveries):
@@ -97,22 +97,20 @@ class Sessions(Deliveries):
         if want.number is not None:
             return self._fetch(queue, want, want.number, now_ms)
         gate = self.gates.of(queue.number, want.group or "")
-        taken: list[tuple[Entry, Hold | None]] = []
+        taken: Sequence[Row] = []
         if session.is_of(gate, want.token, now_ms):
             taken = self._take_within(queue, want, gate, now_ms)
         if not taken:
             self.look_ahead(queue)
         return self._give(queue, taken, want, gate, now_ms)
 
-    def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> list[tuple[Entry, Hold | None]]:
+    def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> Sequence[Row]:
         """What a session can receive next: it is not in its own way."""
         to = self.queues.get(queue.settings.dead_letter or "")
         while rows := self._all("session_messages", queue.number, want.group, gate.token, want.limit):
-            entry, hold = entry_of(rows[0]), hold_of(rows[0])
-            if to is None or not delivery.is_exhausted(hold, queue.settings.max_receives):
-                found = [(entry_of(row), hold_of(row)) for row in rows]
-                return found[: delivery.takes([each for _, each in found], want.limit, now_ms)]
-            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
+            if to is None or not delivery.is_exhausted(hold_of(rows[0]), queue.settings.max_receives):
+                return rows[: delivery.takes(map(hold_of, rows), want.limit, now_ms)]
+            self._move(queue, entry_of(rows[0]), to, delivery.exhausted(queue.settings.max_receives), now_ms)
         return []
 
     def _fetch(self, queue: QueueInfo, want: Want, number: int, now_ms: int) -> list[Delivery]:
@@ -129,12 +127,12 @@ class Sessions(Deliveries):
         if to is not None and delivery.is_exhausted(hold, queue.settings.max_receives):
             self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
             return []
-        return self._give(queue, [(entry, hold)], want, gate, now_ms)
+        return self._give(queue, [row], want, gate, now_ms)
 
     def _give(
         self,
         queue: QueueInfo,
-        taken: Sequence[tuple[Entry, Hold | None]],
+        taken: Sequence[Row],
         want: Want,
         gate: Gate,
         now_ms: int,
@@ -146,8 +144,9 @@ class Sessions(Deliveries):
                 self.catalog.counted(queue)
             return answer
         given = []
-        for entry, before in taken:
-            hold = session.within(gate, delivery.leased(before, want.token, 0, now_ms))
+        for row in taken:
+            entry = entry_of(row)
+            hold = session.within(gate, delivery.leased(hold_of(row), want.token, 0, now_ms))
             self._do("set_hold", entry.sequence_number, queue.number, entry.group, *hold)
             given.append(Delivery(entry, want.token, hold.until_ms or 0, hold.attempts, hold.first_ms))
         return given
