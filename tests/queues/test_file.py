@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,17 @@ def test_what_was_received_together_is_one_row_until_one_message_fares_different
         assert rows() == (0, 6)
         queue.ack([*batch[3:5], *batch[6:]])
         assert rows() == (0, 0)
+
+
+def test_a_file_that_a_newer_version_has_changed_meanwhile_is_written_no_more(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "shop.db") as db:
+        queue = db.queue("q")
+        queue.send("x")
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as newer, newer:
+            newer.execute("update inturn_meta set value = 99 where name = 'version'")
+        for act in (lambda: queue.send("y"), queue.receive, queue.depth):
+            with pytest.raises(StoreMismatch, match="written by a newer inturn: its format is 99, this one knows"):
+                act()
 
 
 def test_your_own_tables_may_be_there_already(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings, first_number
+from inturn.store.sqlite.connection import check_not_newer
 from inturn.store.sqlite.statements import Statements
 
 
@@ -34,10 +35,14 @@ class Catalog(Statements):
         """A transaction has begun: whether what is known is of no use, and was read again.
 
         It is not if another connection has written since the last transaction, or if that was rolled back.
+
+        Raises:
+            StoreMismatch: if a newer version of inturn has changed the file meanwhile.
         """
         (version,) = self.connection.execute("pragma data_version").fetchone()
         if version == self._version:
             return False
+        check_not_newer(self.connection)
         self._version = version
         rows = self._all("queues", limits.SEQUENCE_BITS)
         self.queues = {row[1]: _info(*row) for row in rows}

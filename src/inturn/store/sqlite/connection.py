@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Final
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError, StoreMismatch
@@ -126,7 +127,19 @@ def _check_version(connection: sqlite3.Connection, path: str) -> None:
     if not version:
         msg = f"{path!r} is a database without queues; make one first"
         raise StoreError(msg)
-    _refuse_newer(path, version, _steps()[-1][0])
+    _refuse_newer(path, version, _NEWEST)
+
+
+def check_not_newer(connection: sqlite3.Connection) -> None:
+    """See that nobody has brought a file up to date with a newer version while it is open.
+
+    Raises:
+        StoreMismatch: if so; what this version would write could not be understood.
+    """
+    version = _version(connection)
+    if version != _NEWEST:
+        (_, _, path), *_ = connection.execute("pragma database_list")
+        _refuse_newer(path, version, _NEWEST)
 
 
 def _steps() -> list[tuple[int, Traversable]]:
@@ -134,17 +147,18 @@ def _steps() -> list[tuple[int, Traversable]]:
     return sorted((int(step.name[:4]), step) for step in (_HERE / "migrations").iterdir() if step.name.endswith(".sql"))
 
 
+_NEWEST: Final = _steps()[-1][0]
+
+
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
     """Run the numbered migrations that the file has not seen, each once, whoever opens it at the same time."""
-    steps = _steps()
-    newest = steps[-1][0]
-    if _version(connection) == newest:
+    if _version(connection) == _NEWEST:
         return
     connection.execute("begin exclusive")
     try:
         version = _version(connection)
-        _refuse_newer(path, version, newest)
-        for number, step in steps:
+        _refuse_newer(path, version, _NEWEST)
+        for number, step in _steps():
             if number > version:
                 for statement in _statements(step.read_text()):
                     connection.execute(statement)
