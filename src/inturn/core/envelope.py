@@ -138,7 +138,7 @@ class Entry(NamedTuple):
     Attributes:
         sequence_number: its place in the queue.
         body: its text or its bytes.
-        content: what the body is.
+        content: what the body is: a :class:`Content`, by its number.
         group: whose timeline it is in.
         revision: its place in the timeline.
         dedup_id: what it is known by.
@@ -151,7 +151,7 @@ class Entry(NamedTuple):
 
     sequence_number: int
     body: str | bytes
-    content: Content
+    content: int
     group: str | None
     revision: int | None
     dedup_id: str | None

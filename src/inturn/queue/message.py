@@ -51,7 +51,7 @@ class About:
     @cached_property
     def body(self) -> Any:
         """What was sent."""
-        return msgspec.json.decode(self._entry.body) if self._entry.content is Content.JSON else self._entry.body
+        return msgspec.json.decode(self._entry.body) if self._entry.content == Content.JSON else self._entry.body
 
     @cached_property
     def attributes(self) -> dict[str, Any]:

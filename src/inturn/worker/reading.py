@@ -115,7 +115,7 @@ class Reader:
         try:
             body = msgspec.json.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            kind = "bytes" if envelope.content is Content.BYTES else "text"
+            kind = "bytes" if envelope.content == Content.BYTES else "text"
             msg = f"the body is {kind} and no JSON: {error}"
             raise Misfit(msg) from error
         if not isinstance(body, dict):

@@ -7,6 +7,7 @@ by then. Ids look random, and no two messages of a database have the same; messa
 
 import struct
 from binascii import a2b_base64, b2a_base64, crc32
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -14,20 +15,31 @@ from msgspec import Struct
 from inturn.core.envelope import QueueInfo
 from inturn.server import errors
 
-_MASK: Final = (1 << 122) - 1  # the bits that a UUID has beside its version and its variant
-_ODD: Final = 0x2C5_9F1B_BF58_476D_1CE4_E5B9_94D0_49B1
-_VARIANTS: Final = dict(zip("0123", "89ab", strict=True))
+_LOW: Final = (1 << 32) - 1  # the bits that a UUID has in its first part
+_HIGH: Final = (1 << 90) - 1  # and in the others, beside its version and its variant
+_ODD_LOW: Final = 0x94D0_49BB
+_ODD_HIGH: Final = 0x1CE4_E5B9_BF58_476D_2C59_F1BB
+_ALIKE_BITS: Final = 10
+_VARIANTS: Final = "89ab"
 
 
 def message_id(number: int) -> str:
     """The id of the message that was first sent with this sequence number, as a UUID.
 
-    Times an odd number modulo 2^122, then an exclusive-or with its own upper half: each step can be undone, so no two
-    numbers come to the same. It says version 4, as the service's ids do, since clients' libraries look at that.
+    A number times an odd one modulo a power of two can be told from the product, and so can one from its exclusive-or
+    with its own upper half; so no two numbers come to the same. The first part is made of the low bits; the others are
+    made of the high ones, once for all that have the same. It says version 4, as the service's ids do, since clients'
+    libraries look at that.
     """
-    mixed = number * _ODD & _MASK
-    digits = (mixed ^ mixed >> 61).to_bytes(16).hex()  # 32, of which the first is 0
-    return f"{digits[2:10]}-{digits[10:14]}-4{digits[14:17]}-{_VARIANTS[digits[1]]}{digits[17:20]}-{digits[20:]}"
+    return f"{number * _ODD_LOW & _LOW:08x}{_rest(number >> _ALIKE_BITS)}"
+
+
+@lru_cache(maxsize=256)
+def _rest(high: int) -> str:
+    mixed = high * _ODD_HIGH & _HIGH
+    mixed ^= mixed >> 45
+    digits = f"{mixed & _HIGH >> 2:022x}"
+    return f"-{digits[:4]}-4{digits[4:7]}-{_VARIANTS[mixed >> 88]}{digits[7:10]}-{digits[10:]}"
 
 
 def sequence_number(number: int) -> str:

@@ -3,9 +3,9 @@
 What a send costs here, it costs very often: a message is looked at once, and nothing is made that is not needed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ _NO_ID: Final = (
     "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
 )
 _TRACE: Final = "AWSTraceHeader"
+_draft: Final[Callable[[tuple[Any, ...]], Draft]] = partial(tuple.__new__, Draft)  # half of what Draft(…) takes
 _TEXT: Final = Content.TEXT  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
 
 
@@ -161,7 +162,7 @@ def _checked(
             group = None
     more = properties.kept_text(attributes, ours) if attributes or ours else None
     return _Checked(
-        Draft(body, _TEXT, group, None, dedup_id, delay_ms, more),
+        _draft((body, _TEXT, group, None, dedup_id, delay_ms, more)),
         size,
         md5.of_body(data),
         md5.of_attributes(attributes) if attributes else None,
