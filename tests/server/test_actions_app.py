@@ -135,7 +135,11 @@ def test_answers_have_ids_of_their_own(tmp_path: Path) -> None:
 
 
 def test_no_two_messages_have_one_id() -> None:
-    numbers = [first_number(queue) + n for queue in (1, 2, 3, 2**18) for n in (1, 2, 1023, 1024, 1025, 2**20, 2**32, 2**32 + 1, 2**43)]
+    numbers = [
+        first_number(queue) + n
+        for queue in (1, 2, 3, 2**18)
+        for n in (1, 2, 1023, 1024, 1025, 2**20, 2**32, 2**32 + 1, 2**43)
+    ]
     assert len({names.message_id(number) for number in numbers}) == len(numbers)
 
 

@@ -2,12 +2,16 @@
 
 import hashlib
 import uuid
+from itertools import product
 from typing import Any
 
 import pytest
 from endpoint import Endpoint
 
 from inturn.queue import QueueSettings
+from inturn.server.actions import validate
+from inturn.server.errors import SqsError
+from inturn.server.model import SendMessageBatchRequestEntry
 
 NO_ID = "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
 MIB = 1_048_576
@@ -500,3 +504,16 @@ def test_messages_for_inturns_own_api(sqs: Endpoint) -> None:
     assert message.dedup_id == "1"
     assert message.attributes["text"] == 'ä "<x>"'
     assert message.attributes["bytes"] == {"DataType": "Binary", "BinaryValue": "AP8="}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_every_small_batch_of_ids_is_taken_if_each_is_right_and_no_two_are_the_same(size: int) -> None:
+    some = ["a", "b", " ", "a b", "", "a ", "é", "a\n", "x" * 80, "x" * 81, "-_9"]
+    right = {"a", "b", "x" * 80, "-_9"}
+    for ids in product(some, repeat=size):
+        entries = [SendMessageBatchRequestEntry(each, "body") for each in ids]
+        if right.issuperset(ids) and len(set(ids)) == size:
+            validate.check_batch(entries, "SendMessageBatchRequestEntry")
+        else:
+            with pytest.raises(SqsError, match=r"Id|id"):
+                validate.check_batch(entries, "SendMessageBatchRequestEntry")
