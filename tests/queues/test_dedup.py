@@ -3,6 +3,7 @@
 from desk import Desk
 
 from inturn.core import limits
+from inturn.store.sqlite import SqliteStore
 
 
 def test_the_same_id_is_answered_with_the_first_messages_number(desk: Desk) -> None:
@@ -61,4 +62,8 @@ def test_old_ids_are_forgotten(desk: Desk) -> None:
     connection = getattr(desk.store, "connection", None)
     if connection is not None:  # the oracle keeps everything
         (kept,) = connection.execute("select count(*) from inturn_dedup").fetchone()
-        assert 3_900 // 200 <= kept <= 2 * (3_900 // 200) + limits.SWEEP_ROWS
+        young = 1 + 3_900 // 200
+        if isinstance(desk.store, SqliteStore):  # it sweeps; the other forgets with each send
+            assert young <= kept <= 2 * young + limits.SWEEP_ROWS
+        else:
+            assert kept <= young

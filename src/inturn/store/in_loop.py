@@ -76,13 +76,12 @@ class InLoop:
 
     def _lead(self) -> None:
         batch = self._writer.gather()
-        commands = batch.commands
-        if not all(command.is_short for command in commands):
+        if not all(command.is_short for command in batch.commands):
             self._leave_to_helper(batch)
             return
         try:
             self._store.begin(wait=False)
-            outcomes = self._outcomes(commands)
+            outcomes = self._outcomes(batch.commands)
         except Exception:  # noqa: BLE001 - the helper finds out whose fault it is, and tells them
             self._leave_to_helper(batch)
             return

@@ -38,18 +38,15 @@ class Batch(NamedTuple):
 
     Attributes:
         callers: whose they are; receives that wait already are the first.
-        gathered: those of them that have just come.
+        commands: what each of them wants.
+        gathered: those callers that have just come.
         heard: how often the writer had been woken until then.
     """
 
     callers: list[Caller]
+    commands: list[Command[Any]]
     gathered: list[Caller]
     heard: int
-
-    @property
-    def commands(self) -> list[Command[Any]]:
-        """What is to be done."""
-        return [caller.command for caller in self.callers if caller.command]
 
 
 class Leader(Protocol):
@@ -336,7 +333,7 @@ class Writer:
             while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
                 gathered.append(self._callers.popleft())
         callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
-        return Batch(callers, gathered, self._heard)
+        return Batch(callers, [caller.command for caller in callers if caller.command], gathered, self._heard)
 
     def put_back(self, batch: Batch) -> None:
         """It was not done; it is before all that has come since."""
@@ -353,17 +350,10 @@ class Writer:
             outcomes: what it came to.
             here: the event loop that this is called in, if it is.
         """
-        self._tell(batch.callers, outcomes, here)
-        if self._parked and self._heard != batch.heard:  # it came too late for this transaction, and too early for
-            self._alarm.set(time.monotonic())  # the alarm
-
-    def _tell(
-        self, callers: Sequence[Caller], outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None
-    ) -> None:
         now = time.monotonic()
         told, parked, unclaimed, put_back = [], [], [], []
         with self._mutex:
-            for caller, outcome in zip(callers, outcomes, strict=True):
+            for caller, outcome in zip(batch.callers, outcomes, strict=True):
                 if outcome[0] is BUSY:
                     if not self._is_over(caller, now):
                         put_back.append(caller)
@@ -383,6 +373,8 @@ class Writer:
             self._give_back(caller, outcome)
         if parked:
             self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
+            if self._heard != batch.heard:  # it came too late for this transaction, and too early for the alarm
+                self._alarm.set(now)
 
     def _wait_again(self, callers: Sequence[Caller]) -> None:
         """They are before all who came later, but for one who wants the lead, who need not wait for the same."""

@@ -28,7 +28,6 @@ from inturn.store.postgres.gates import Gates
 from inturn.store.postgres.statements import Statements, Wire
 
 _ENTRY: Final = len(Entry._fields)
-_CONTENTS: Final = tuple(Content)
 
 Row = Sequence[object]
 Held = tuple[int, str | None, Hold]
@@ -286,9 +285,8 @@ class Desks(Statements):
 def entry_of(row: Row) -> Entry:
     """The message in a row that begins with one."""
     number, body, content, *rest = row[:_ENTRY]
-    kind = _CONTENTS[content]  # type: ignore[call-overload]
-    text = body if kind is Content.BYTES else body.decode()  # type: ignore[attr-defined]
-    return Entry(number, text, kind, *rest)  # type: ignore[arg-type]
+    text = body if content == Content.BYTES else body.decode()  # type: ignore[attr-defined]
+    return Entry(number, text, content, *rest)  # type: ignore[arg-type]
 
 
 def hold_of(row: Row) -> Hold | None:

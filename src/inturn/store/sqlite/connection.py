@@ -137,7 +137,7 @@ def check_not_newer(connection: sqlite3.Connection) -> None:
         StoreMismatch: if so; what this version would write could not be understood.
     """
     version = _version(connection)
-    if version != _NEWEST:
+    if version > _NEWEST:
         (_, _, path), *_ = connection.execute("pragma database_list")
         _refuse_newer(path, version, _NEWEST)
 

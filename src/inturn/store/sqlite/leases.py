@@ -47,7 +47,7 @@ class Leases(Statements):
             else:
                 others.add(token)
         taken: dict[tuple[int, int | None], str] = {}
-        ended: list[tuple[int, int, str]] = []
+        ended: list[tuple[int, str]] = []
         for token, group, text, until_ms in self._all("leases", queue, as_list({*acknowledged, *others})):
             if until_ms <= now_ms or token in others:
                 self.break_up(queue, group)
@@ -55,7 +55,7 @@ class Leases(Statements):
             numbers = _numbers(text)
             left = [number for number in numbers if number not in acknowledged[token]]
             if not left:
-                ended.append((queue, token, group))
+                ended.append((queue, group))
             elif len(left) < len(numbers):
                 self._do("shrink_lease", as_list(left), len(left), queue, group)
             for number in acknowledged[token].intersection(numbers):
@@ -66,7 +66,7 @@ class Leases(Statements):
     def break_up(self, queue: int, group: str) -> None:
         """Of each message of a group's lease, if it has one, there is a hold from now on."""
         self._do("hold_each", queue, group)
-        self._do("end_lease_of", queue, group)
+        self._do("end_lease", queue, group)
 
     def break_up_over(self, queue: int, now_ms: int) -> None:
         """Break up what is over."""

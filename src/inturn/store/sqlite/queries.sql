@@ -81,9 +81,6 @@ select queue, scope, id from inturn_dedup where (queue, scope, id) > (?, ?, ?) o
 delete from inturn_dedup
 where (queue, scope, id) > (?, ?, ?) and (queue, scope, id) <= (?, ?, ?) and until_ms <= ?;
 
--- name: sweep_rest
-delete from inturn_dedup where (queue, scope, id) > (?, ?, ?) and until_ms <= ?;
-
 -- name: ready_if_first
 insert into inturn_ready (sequence_number, grp)
 select ?1, ?3 where not exists (
@@ -185,9 +182,6 @@ where queue = ? and grp = ?;
 update inturn_lease set numbers = ?, messages = ? where queue = ? and grp = ?;
 
 -- name: end_lease
-delete from inturn_lease where queue = ? and token = ? and grp = ?;
-
--- name: end_lease_of
 delete from inturn_lease where queue = ? and grp = ?;
 
 -- name: hold_each

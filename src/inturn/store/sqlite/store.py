@@ -30,7 +30,8 @@ from inturn.store.sqlite.servers import Servers
 from inturn.store.sqlite.sessions import Sessions
 
 _IS_NO_DUPLICATE: Final = False
-_FIRST: Final = (0, "", "")
+_FIRST: Final = (0, "", "")  # a key before all deduplication ids
+_LAST: Final = (2**63 - 1, "", "")  # and one behind them
 
 
 class SqliteStore(Sessions):
@@ -219,10 +220,7 @@ class SqliteStore(Sessions):
             return
         until_ms = now_ms - limits.CLOCK_SLACK_MS
         end = self._one("sweep_to", *self._swept, self._to_sweep - 1)
-        if end is None:
-            self._do("sweep_rest", *self._swept, until_ms)
-        else:
-            self._do("sweep", *self._swept, *end, until_ms)
+        self._do("sweep", *self._swept, *(end or _LAST), until_ms)
         self._swept = end or _FIRST
         self._to_sweep = 0
 
