@@ -30,9 +30,36 @@ class QueueStore(Store, SessionStore, Protocol):
     """What every store of queues can do."""
 
 
+def with_table(store: SqliteStore) -> SqliteStore:
+    """A store that puts messages into the table of pending ones as soon as a few others have come."""
+    store.pending.newest_messages = 2
+    return store
+
+
+class Shared:
+    """A file that several processes have open, as one store: each transaction is the next one's."""
+
+    def __init__(self, *stores: SqliteStore) -> None:
+        self._stores = stores
+
+    def transaction(self) -> Any:
+        self._stores = (*self._stores[1:], self._stores[0])
+        return self._stores[0].transaction()
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stores[0], name)
+
+
 STORES: dict[str, Callable[[Path, Callable[[], str]], QueueStore]] = {
     "memory": lambda path, url: MemoryStore(),
     "sqlite": lambda path, url: SqliteStore(str(path / "q.db"), durable=False),
+    "sqlite, with a table of pending messages": lambda path, url: with_table(
+        SqliteStore(str(path / "q.db"), durable=False)
+    ),
     "postgres": lambda path, url: PostgresStore(url(), durable=False),
 }
 """Makes a store of each kind, of a directory and what gives the address of an empty schema of PostgreSQL."""
@@ -46,7 +73,7 @@ class Desk:
         self.now = 1_000_000
 
     def close(self) -> None:
-        if isinstance(self.store, SqliteStore | PostgresStore):
+        if isinstance(self.store, SqliteStore | PostgresStore | Shared):
             self.store.close()
 
     def make(self, name: str, **settings: Any) -> None:

@@ -34,7 +34,11 @@ class Guarding:
 
 
 class Guarded(Guarding, SqliteStore):
-    """In a file."""
+    """In a file, whose messages go into the table of pending ones as soon as a few others have come."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.pending.newest_messages = 4
 
 
 class GuardedToo(Guarding, PostgresStore):

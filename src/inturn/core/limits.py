@@ -77,6 +77,9 @@ EXPIRE_AT_ONCE: Final = 1_000
 HEADS_AT_ONCE: Final = 64
 """How many groups are looked up together by receives."""
 
+NEWEST_MESSAGES: Final = 4_096
+"""How many messages of a queue are the newest at least: those that are not in the index by group yet."""
+
 KNOWN_GROUPS: Final = 100_000
 """How many groups a process remembers to have messages."""
 

@@ -12,6 +12,9 @@ import time
 
 import inturn
 from inturn.database import Database
+from inturn.store.sqlite.pending import Pending
+
+Pending.newest_messages = 16  # so that messages go into the table of pending ones
 
 ALL = 5
 

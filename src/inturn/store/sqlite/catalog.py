@@ -22,11 +22,13 @@ class Catalog(Statements):
 
     Attributes:
         queues: by name, as they are in the transaction that is open.
+        indexed: by the number of a queue, the last sequence number that is in the table of pending messages.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self.queues: dict[str, QueueInfo] = {}
+        self.indexed: dict[int, int] = {}
         self._version: int | None = None
         self._counted: dict[str, QueueInfo] = {}
         self._written: dict[int, int] = {}  # the last sequence number that is in a queue's row
@@ -46,7 +48,8 @@ class Catalog(Statements):
         self._version = version
         rows = self._all("queues", limits.SEQUENCE_BITS)
         self.queues = {row[1]: _info(*row) for row in rows}
-        self._written = {number: last for number, *_, last, _, _ in rows}
+        self._written = {row[0]: row[6] for row in rows}
+        self.indexed = {row[0]: row[7] for row in rows}
         return True
 
     def sent(self, info: QueueInfo) -> None:
@@ -61,7 +64,7 @@ class Catalog(Statements):
     def save_counts(self) -> None:
         """The transaction is about to end well."""
         for info in self._counted.values():
-            self._do("count", info.depth, info.last, info.tokens, info.number)
+            self._do("count", info.depth, info.last, info.tokens, self.indexed[info.number], info.number)
             self._written[info.number] = info.last
         self._counted.clear()
 
@@ -81,13 +84,12 @@ class Catalog(Statements):
             return
         if info.number == 0:
             info.number = self._next_number()
-            info.last = first_number(info.number)
+            info.last = self.indexed[info.number] = first_number(info.number)
         self.queues[name] = info
         self._written[info.number] = info.last
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
-        self._do(
-            "save_queue", info.number, name, settings, readers, info.created_ms, info.depth, info.last, info.tokens
-        )
+        counts = info.depth, info.last, info.tokens, self.indexed[info.number]
+        self._do("save_queue", info.number, name, settings, readers, info.created_ms, *counts)
         self._do("forget_read", first_number(info.number), info.read_to)
 
     def _next_number(self) -> int:
@@ -100,13 +102,13 @@ class Catalog(Statements):
         every = first_number(info.number), first_number(info.number + 1)
         for table in ("purge_messages", "purge_ready", "purge_holds"):
             self._do(table, *every)
-        for table in ("purge_leases", "purge_dedup"):
+        for table in ("purge_pending", "purge_leases", "purge_dedup"):
             self._do(table, info.number)
         info.depth = 0
 
 
 def _info(number: int, name: str, settings: str, readers: str, created_ms: int, *counts: int) -> QueueInfo:
-    tokens, _, depth, last = counts
+    tokens, _, _, depth, last = counts
     return QueueInfo(
         number,
         name,

@@ -10,6 +10,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from inturn.core import delivery, limits, session
@@ -18,10 +19,13 @@ from inturn.core.envelope import Delivery, Entry, QueueInfo, Want, first_number
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.gates import Gates
 from inturn.store.sqlite.leases import Leases
+from inturn.store.sqlite.pending import Pending
 from inturn.store.sqlite.statements import Statements, as_list
 
 _ENTRY: Final = len(Entry._fields)
 _GROUP: Final = Entry._fields.index("group")
+TOKEN: Final = _ENTRY + Hold._fields.index("token")
+"""Where a row has the token of its message's hold."""
 _ATTEMPTS: Final = _ENTRY + Hold._fields.index("attempts")
 _entry: Final[Callable[[Any], Entry]] = partial(tuple.__new__, Entry)  # half of what their own constructors take
 _delivery: Final[Callable[[Any], Delivery]] = partial(tuple.__new__, Delivery)
@@ -30,6 +34,9 @@ _ACK: Final = Act.ACK
 
 Row: TypeAlias = Sequence[Any]
 """A message with its hold, as statements have them: see :func:`entry_of` and :func:`hold_of`."""
+
+Head: TypeAlias = tuple[int, str | None, list[Row] | None]
+"""The head of a group that is free: its sequence number, its group, and its first messages if they are known."""
 
 Touched = set[tuple[int, str | None]]
 """Groups that are to be looked at again: ``(0, its name)``, or a message without a group, ``(its number, None)``."""
@@ -49,6 +56,7 @@ class Deliveries(Statements):
         super().__init__(connection)
         self.nonempty: Final[set[tuple[int, str | None]]] = set()
         self.catalog: Final = Catalog(connection)
+        self.pending: Final = Pending(connection, self.catalog)
         self.gates: Final = Gates(connection)
         self.leases: Final = Leases(connection)
         self._now_ms = 2**63
@@ -73,17 +81,18 @@ class Deliveries(Statements):
         self.look_at_clock(now_ms)
         self._tidy(queue, now_ms)
         self._used.clear()
-        heads = self._heads(queue, sum(want.limit for want in wants if want.group is None))
+        sizes = [want.limit for want in wants if want.group is None]
+        heads = self._heads(queue, sizes)
         answers = []
         leases: list[tuple[str, list[int], Hold]] = []
         for want in wants:
             taken: list[Row] = []
             for head in heads if want.group is None else self._head_of(queue, want.group):
-                taken += self._take(queue, *head, want.limit - len(taken), now_ms)
+                taken += self._take(queue, head, want.limit - len(taken), now_ms)
                 if len(taken) == want.limit:
                     break
             if want.group is not None:  # what was listed ahead may be what it took
-                heads = self._heads(queue, sum(want.limit for want in wants if want.group is None))
+                heads = self._heads(queue, sizes)
             answers.append(self._lease(queue, taken, want, now_ms, leases))
         self.leases.add(queue.number, leases)
         self._take_off()
@@ -133,53 +142,82 @@ class Deliveries(Statements):
         self._do_each("set_hold", again)
         return given
 
-    def _heads(self, queue: QueueInfo, number: int) -> Iterator[tuple[int, str | None, Any]]:
-        """The heads of the groups that are free, the oldest first; each is taken off the list.
+    def _heads(self, queue: QueueInfo, sizes: Sequence[int]) -> Iterator[Head]:
+        """The heads of the groups that are free, the oldest first, for those who want so many messages each.
 
-        Yields:
-            Its sequence number, its group, and its row if it has no group.
+        Each is taken off the list.
         """
+        number = sum(sizes)
         at, end = first_number(queue.number), first_number(queue.number + 1)
-        while rows := self._all("next_ready", at, end, min(number, limits.HEADS_AT_ONCE)):
-            singles = [head for head, group in rows if group is None]
-            known = {row[0]: row for row in self._all("messages", as_list(singles))} if singles else {}
-            for at, group in rows:
+        while heads := self._all("next_ready", at, end, min(number, limits.HEADS_AT_ONCE)):
+            rows = self._rows_at(queue, heads, sizes)
+            for at, group in heads:
                 self._used.append((at,))
-                yield at, group, known.get(at)
+                yield at, group, rows.get(at)
             self._take_off()
 
-    def _head_of(self, queue: QueueInfo, group: str) -> Iterator[tuple[int, str | None, Any]]:
+    def _rows_at(
+        self, queue: QueueInfo, heads: Sequence[tuple[int, str | None]], sizes: Sequence[int]
+    ) -> dict[int, list[Row]]:
+        """The messages at some heads, as far as they can be looked up together, and as many as are wanted."""
+        most, number = max(sizes), sum(sizes)
+        wanted: dict[int, Sequence[int]] = {}
+        for head, group in heads:
+            if group is None:
+                wanted[head] = (head,)
+            elif not self.pending.is_in_table(queue, head):
+                wanted[head] = self.pending.newest(queue, group, head - 1, most)
+            number -= len(wanted.get(head, ()))
+            if number <= 0:
+                break
+        if not wanted:
+            return {}
+        found = {row[0]: row for row in self._all("messages", as_list(chain.from_iterable(wanted.values())))}
+        # Of whom something is gone, more is to be looked up.
+        return {
+            head: [found[each] for each in numbers]
+            for head, numbers in wanted.items()
+            if all(each in found for each in numbers)
+        }
+
+    def _head_of(self, queue: QueueInfo, group: str) -> Iterator[Head]:
         """The head of one group, if it is free."""
         self._take_off()
-        head = self._one("head", queue.number, group)
-        if head and self._one("is_ready", *head):
-            self._do("not_ready", *head)
-            yield head[0], group, None
+        head = self.pending.head(queue, group)
+        if head and self._one("is_ready", head):
+            self._do("not_ready", head)
+            yield head, group, None
 
     def _take_off(self) -> None:
         self._do_each("not_ready", self._used)
         self._used.clear()
 
-    def _take(
-        self, queue: QueueInfo, head: int, group: str | None, row: Row | None, limit: int, now_ms: int
-    ) -> Sequence[Row]:
+    def _take(self, queue: QueueInfo, head: Head, limit: int, now_ms: int) -> Sequence[Row]:
         """What can be received of a group; what was tried too often at its head is moved away first."""
+        at, group, known = head
         to = self.queues.get(queue.settings.dead_letter or "")
-        while rows := self._group(queue, head, group, row, limit):
+        while rows := known or self._group(queue, at, group, limit):
             if to is None or not delivery.is_exhausted(hold_of(rows[0]), queue.settings.max_receives):
                 holds = list(map(hold_of, rows))
-                return rows[: delivery.takes(holds, limit, now_ms)] if any(holds) else rows
+                return rows[: delivery.takes(holds, limit, now_ms)] if any(holds) else rows[:limit]
             self._move(queue, entry_of(rows[0]), to, delivery.exhausted(queue.settings.max_receives), now_ms)
-            row = None
+            known = None
         return []
 
-    def _group(self, queue: QueueInfo, head: int, group: str | None, row: Row | None, limit: int) -> Sequence[Row]:
+    def _group(self, queue: QueueInfo, head: int, group: str | None, limit: int) -> Sequence[Row]:
         """The first messages of a group, with what is known of them."""
-        if row is not None:
-            return [row]
         if group is None:
             return self._all("one_message", head)
-        return self._all("group_messages", queue.number, group, limit)
+        rows = self._all("group_messages", queue.number, group, limit) if self.pending.is_in_table(queue, head) else []
+        while len(rows) < limit:
+            at = rows[-1][0] if rows else head - 1
+            numbers = self.pending.newest(queue, group, at, limit - len(rows))
+            found = self._all("messages", as_list(numbers)) if numbers else []
+            rows += found
+            if len(found) == len(numbers):
+                break
+            self.pending.are_gone(queue, group, set(numbers).difference([row[0] for row in found]))
+        return rows
 
     def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
         """Give back leases that are over, and remove what is past its retention."""
@@ -210,6 +248,7 @@ class Deliveries(Statements):
         """A message goes, whoever has yet to read it."""
         if group is not None:
             self.leases.break_up(queue.number, group)
+        self.pending.leave(queue, [number], [group])
         for statement in ("remove_message", "remove_hold", "not_ready"):
             self._do(statement, number)
         self.nonempty.clear()
@@ -220,7 +259,7 @@ class Deliveries(Statements):
         self, queue: QueueInfo, number: int, group: str | None, hold: Hold, delay_ms: int = 0, now_ms: int = 0
     ) -> tuple[int, str | None]:
         """End a hold; which group is to be looked at again is returned."""
-        is_head = group is None or hold.deferred or self._one("head", queue.number, group)[0] == number
+        is_head = group is None or hold.deferred or self.pending.head(queue, group) == number
         left = delivery.given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
         if left is None:
             self._do("remove_hold", number)
@@ -238,7 +277,7 @@ class Deliveries(Statements):
                 if row and not delivery.is_hidden(hold, now_ms) and not delivery.is_deferred(hold):
                     ready.append((number, None))
                 continue
-            row = self._one("group_head", queue.number, group)
+            row = self._group_head(queue, group)
             if row is None:
                 continue
             head, is_held, is_closed = row
@@ -252,6 +291,15 @@ class Deliveries(Statements):
             ready.append((head, group))
         self._do_each("ready", ready)
 
+    def _group_head(self, queue: QueueInfo, group: str) -> tuple[int, int, int] | None:
+        """The head of a group, whether it has holds, and whether it is locked, parked or leased."""
+        newest = self.pending.newest(queue, group, 0, 1)
+        row: tuple[int, int, int] | None = self._one("group_head", queue.number, group, newest[0] if newest else None)
+        if row is None and newest:  # that one is gone
+            head = self.pending.first_of_newest(queue, group)
+            row = self._one("group_head", queue.number, group, head) if head else None
+        return row
+
     # --- settling ---
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
@@ -259,7 +307,7 @@ class Deliveries(Statements):
         self.look_at_clock(now_ms)
         leased = self.leases.acknowledge(queue.number, changes, now_ms)
         if len(leased) == len(changes):  # as nearly always
-            self._be_done(queue, [number for number, _ in leased])
+            self._be_done(queue, [number for number, _ in leased], leased.values())
             self._free(queue, {(0, group) for group in leased.values()}, now_ms)
             return [_DONE] * len(changes)
         known = self._holds(changes)
@@ -337,6 +385,7 @@ class Deliveries(Statements):
         elif change.act is Act.NACK:
             self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
         elif change.act is Act.DEFER:
+            self.pending.leave(queue, [number], [group])
             self._do("set_aside", number)
             self._do("set_hold", number, queue.number, group, *delivery.deferred(hold))
         elif change.act is Act.CANCEL:
@@ -362,8 +411,9 @@ class Deliveries(Statements):
             self._do("remove_holds", as_list(numbers))
             numbers.clear()
 
-    def _be_done(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
+    def _be_done(self, queue: QueueInfo, numbers: Sequence[int], groups: Iterable[str] = ()) -> None:
         """Messages are done with; one is kept if a reader has yet to read it."""
+        self.pending.leave(queue, numbers, groups)
         read_to = queue.read_to
         kept = [number for number in numbers if number > read_to]
         if kept:
@@ -375,20 +425,20 @@ class Deliveries(Statements):
     def _move(self, queue: QueueInfo, entry: Entry, to: QueueInfo, note: str | None, now_ms: int) -> None:
         """Put a message into another queue; where it was sent at first, it is in its old place again."""
         origin = entry.origin or entry.sequence_number
-        number = origin
-        if not to.has_given(origin):
-            to.last += 1
-            number = to.last
+        is_back = to.has_given(origin)
+        number = origin if is_back else to.last + 1
         self._leave(queue, [entry.sequence_number])
         self.nonempty.discard((queue.number, entry.group))
         self._do("not_ready", entry.sequence_number)
         came = (now_ms, None if number == origin else origin, queue.name, note, to.number)
+        if is_back:
+            self.pending.come_back(to, number, entry.group)
         self._do("add_moved", number, *entry[1:7], *came)
+        to.last = max(to.last, number)
         to.depth += 1
         self.catalog.counted(to)
         if entry.group is not None:
-            after = self._one("second", to.number, entry.group, number)
-            self._do("not_ready", after[0] if after else 0)
+            self._do("not_ready", self.pending.next(to, entry.group, number) or 0)
         self._refresh(to, [(number if entry.group is None else 0, entry.group)], now_ms)
 
 

@@ -1,20 +1,20 @@
 -- What the store asks, by name. None of it looks at more rows than it returns, whatever lies in the queue,
--- but for `groups`, which is asked by people, `next_group`, which looks past ready messages without a group, and
+-- but for `groups` and `ungrouped`, which are asked by people, `next_group`, which looks past ready messages without a group, and
 -- `log_place`, which passes over what is then read.
 
 -- name: queues
-select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.depth + count(m.sequence_number),
-       coalesce(max(m.sequence_number), q.last)
+select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.indexed,
+       q.depth + count(m.sequence_number), coalesce(max(m.sequence_number), q.last)
 from inturn_queue q
 left join inturn_message m on m.sequence_number > q.last and m.sequence_number <= (q.number + 1) << ?
 group by q.number;
 
 -- name: save_queue
-insert into inturn_queue (number, name, settings, readers, created_ms, depth, last, tokens)
-values (?, ?, ?, ?, ?, ?, ?, ?)
+insert into inturn_queue (number, name, settings, readers, created_ms, depth, last, tokens, indexed)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (number) do update
 set settings = excluded.settings, readers = excluded.readers,
-    depth = excluded.depth, last = excluded.last, tokens = excluded.tokens;
+    depth = excluded.depth, last = excluded.last, tokens = excluded.tokens, indexed = excluded.indexed;
 
 -- name: queues_made
 select value from inturn_meta where name = 'queues';
@@ -23,7 +23,7 @@ select value from inturn_meta where name = 'queues';
 insert or replace into inturn_meta (name, value) values ('queues', ?);
 
 -- name: count
-update inturn_queue set depth = ?, last = ?, tokens = ? where number = ?;
+update inturn_queue set depth = ?, last = ?, tokens = ?, indexed = ? where number = ?;
 
 -- name: remove_queue
 delete from inturn_queue where number = ?;
@@ -36,6 +36,9 @@ delete from inturn_ready where sequence_number between ? and ?;
 
 -- name: purge_holds
 delete from inturn_hold where sequence_number between ? and ?;
+
+-- name: purge_pending
+delete from inturn_pending where queue = ?;
 
 -- name: purge_leases
 delete from inturn_lease where queue = ?;
@@ -84,7 +87,7 @@ where (queue, scope, id) > (?, ?, ?) and (queue, scope, id) <= (?, ?, ?) and unt
 -- name: ready_if_first
 insert into inturn_ready (sequence_number, grp)
 select ?1, ?3 where not exists (
-    select 1 from inturn_message where queue = ?2 and grp = ?3 and done = 0 and sequence_number < ?1
+    select 1 from inturn_pending where queue = ?2 and grp = ?3 and sequence_number < ?1
 ) and not exists (
     select 1 from inturn_session where queue = ?2 and grp = ?3 and (token is not null or note is not null)
 );
@@ -103,24 +106,71 @@ where sequence_number > ? and sequence_number <= ? order by sequence_number limi
 select 1 from inturn_ready where sequence_number = ?;
 
 -- name: head
-select sequence_number from inturn_message
-where queue = ? and grp = ? and done = 0 order by sequence_number limit 1;
+select sequence_number from inturn_pending where queue = ? and grp = ? order by sequence_number limit 1;
+
+-- name: next
+select sequence_number from inturn_pending
+where queue = ? and grp = ? and sequence_number > ? order by sequence_number limit 1;
 
 -- name: group_head
-select sequence_number, exists (select 1 from inturn_hold where queue = ?1 and grp = ?2 and deferred = 0),
+-- The third is the first message of the group that is not in the table, if there is any.
+with first (head) as (select coalesce((
+    select sequence_number from inturn_pending where queue = ?1 and grp = ?2 order by sequence_number limit 1
+), (
+    select sequence_number from inturn_message where sequence_number = ?3 and done = 0
+)))
+select head, exists (select 1 from inturn_hold where queue = ?1 and grp = ?2 and deferred = 0),
        exists (select 1 from inturn_session where queue = ?1 and grp = ?2 and (token is not null or note is not null))
            or exists (select 1 from inturn_lease where queue = ?1 and grp = ?2)
-from inturn_message where queue = ?1 and grp = ?2 and done = 0 order by sequence_number limit 1;
+from first where head is not null;
 
--- name: second
+-- name: newest
+select sequence_number, grp from inturn_message
+where sequence_number > ?2 and sequence_number <= ?3 and grp is not null
+    -- not `done = 0`: that is behind the body, all of which would be read
+    and sequence_number not in (
+        select sequence_number from inturn_message indexed by inturn_done
+        where done = 1 and sequence_number > ?2 and sequence_number <= ?3
+    )
+    and sequence_number not in (
+        select sequence_number from inturn_message indexed by inturn_deferred
+        where queue = ?1 and done = 2 and sequence_number > ?2 and sequence_number <= ?3
+    )
+order by sequence_number;
+
+-- name: index
+insert into inturn_pending (queue, grp, sequence_number)
+select ?1, grp, sequence_number from inturn_message
+where sequence_number > ?2 and sequence_number <= ?3 and grp is not null
+    and sequence_number not in (
+        select sequence_number from inturn_message indexed by inturn_done
+        where done = 1 and sequence_number > ?2 and sequence_number <= ?3
+    )
+    and sequence_number not in (
+        select sequence_number from inturn_message indexed by inturn_deferred
+        where queue = ?1 and done = 2 and sequence_number > ?2 and sequence_number <= ?3
+    )
+order by grp, sequence_number;
+
+-- name: still_pending
 select sequence_number from inturn_message
-where queue = ? and grp = ? and done = 0 and sequence_number > ? order by sequence_number limit 1;
+where sequence_number in (select value from json_each(?)) and done = 0 order by sequence_number;
+
+-- name: not_pending
+delete from inturn_pending where (queue, grp, sequence_number) in (
+    select queue, grp, sequence_number from inturn_message where sequence_number in (select value from json_each(?))
+);
+
+-- name: pending_again
+insert or ignore into inturn_pending (queue, grp, sequence_number) values (?, ?, ?);
 
 -- name: group_messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
        m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
-where m.queue = ? and m.grp = ? and m.done = 0 order by m.sequence_number limit ?;
+from inturn_pending p
+join inturn_message m on m.sequence_number = p.sequence_number
+left join inturn_hold h on h.sequence_number = p.sequence_number
+where p.queue = ? and p.grp = ? order by p.sequence_number limit ?;
 
 -- name: one_message
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
@@ -132,7 +182,7 @@ where m.sequence_number = ? and m.done <> 1;
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
        m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
 from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
-where m.sequence_number in (select value from json_each(?)) and m.done = 0;
+where m.sequence_number in (select value from json_each(?)) and m.done = 0 order by m.sequence_number;
 
 -- name: hold
 select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred, grp from inturn_hold
@@ -282,7 +332,8 @@ from inturn_message where queue = ? and sequence_number > ? and done = 2 order b
 
 -- name: read_group
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where queue = ?1 and grp = ?2 and sequence_number > ?3 and done = 0
+from inturn_pending join inturn_message using (queue, grp, sequence_number)
+where queue = ?1 and grp = ?2 and sequence_number > ?3
 union all
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
 from inturn_message where queue = ?1 and grp = ?2 and sequence_number > ?3 and done = 2
@@ -293,15 +344,17 @@ select sequence_number, body, content, grp, revision, dedup_id, attributes, sent
 from inturn_message where queue = ? and grp = ? and sequence_number > ? and done = 2 order by sequence_number limit ?;
 
 -- name: groups
-select grp, count(*), min(sequence_number) from inturn_message
-where queue = ? and done = 0 and grp is not null group by grp order by min(sequence_number) limit ?;
+select grp, count(*), min(sequence_number) from inturn_pending where queue = ? group by grp order by 3 limit ?;
 
 -- name: group
-select count(*), min(sequence_number) from inturn_message where queue = ? and grp = ? and done = 0;
+select count(*), min(sequence_number) from inturn_pending where queue = ? and grp = ?;
 
 -- name: ungrouped
-select sequence_number from inturn_message
-where queue = ? and grp is null and done = 0 order by sequence_number limit ?;
+-- Messages without a group, by what is known of them: they are free, or hidden.
+select sequence_number from inturn_ready where sequence_number > ?2 and sequence_number <= ?3 and grp is null
+union
+select sequence_number from inturn_hold where queue = ?1 and until_ms is not null and grp is null
+order by sequence_number limit ?4;
 
 -- name: gate
 select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = ? and grp = ?;
@@ -330,8 +383,10 @@ where sequence_number > ? and sequence_number <= ? and grp is not null order by 
 -- name: session_messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
        m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
-where m.queue = ? and m.grp = ? and m.done = 0 and h.token is not ? order by m.sequence_number limit ?;
+from inturn_pending p
+join inturn_message m on m.sequence_number = p.sequence_number
+left join inturn_hold h on h.sequence_number = p.sequence_number
+where p.queue = ? and p.grp = ? and h.token is not ? order by p.sequence_number limit ?;
 
 -- name: parked
 select grp, note, parked_ms from inturn_session
@@ -501,15 +556,6 @@ select verdict from inturn_decision where pipeline = ? and name = ?;
 -- name: written
 insert or replace into inturn_meta (name, value) values ('written_ms', ?);
 
--- name: blocked
--- Groups of which something is hidden and whose head is not to be had. Held messages are few; heads are looked up.
-select count(*) from (
-    select queue, grp as name from inturn_hold where queue = ?1 and until_ms > ?2 and grp is not null
-    union select queue, grp from inturn_lease where queue = ?1 and until_ms > ?2
-) held
-where not exists (
-    select 1 from inturn_ready where sequence_number = (
-        select sequence_number from inturn_message where queue = held.queue and grp = name and done = 0
-        order by sequence_number limit 1
-    )
-);
+-- name: hidden_groups
+select grp from inturn_hold where queue = ?1 and until_ms > ?2 and grp is not null
+union select grp from inturn_lease where queue = ?1 and until_ms > ?2;

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from inturn.core.envelope import QueueInfo
 from inturn.store.servers import QueueFigures
 from inturn.store.sqlite.statements import Statements
 
@@ -28,12 +29,15 @@ class Servers(Statements):
         for name, info in sorted(self._store.queues.items()):
             depth = self._store.depth(info, now_ms)
             oldest = self._store.read(info, 0, 1, pending=True)
-            blocked = 0
-            if depth.in_flight + depth.delayed:
-                (blocked,) = self._one("blocked", info.number, now_ms)
+            blocked = self._blocked(info, now_ms) if depth.in_flight + depth.delayed else 0
             sent_ms = oldest[0].sent_ms if oldest else None
             found.append(QueueFigures(name, depth.messages, depth.in_flight, depth.delayed, sent_ms, blocked))
         return found
+
+    def _blocked(self, queue: QueueInfo, now_ms: int) -> int:
+        """How many groups have something hidden, and a head that is not to be had."""
+        hidden = [group for (group,) in self._all("hidden_groups", queue.number, now_ms)]
+        return sum(not self._one("is_ready", self._store.pending.head(queue, group)) for group in hidden)
 
     def written(self, now_ms: int) -> int:
         """Write the time, since SQLite leaves out what changes nothing."""

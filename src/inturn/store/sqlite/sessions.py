@@ -1,12 +1,14 @@
 """Sessions over SQLite: it selects what core/session.py decides about, and gives out what is theirs only."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from inturn.core import delivery, limits, session
 from inturn.core.delivery import Hold, Verdict
 from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want, first_number
 from inturn.core.session import Answer, Gate, Request, Verb
-from inturn.store.sqlite.deliveries import Deliveries, Row, entry_of, hold_of
+from inturn.store.sqlite.deliveries import TOKEN, Deliveries, Row, entry_of, hold_of
+from inturn.store.sqlite.statements import as_list
 
 
 class Sessions(Deliveries):
@@ -46,8 +48,7 @@ class Sessions(Deliveries):
         if verb in {Verb.CLOSE, Verb.PARK}:
             self._end(queue, group, request.token, now_ms)
         if session.is_closed(gate) != session.is_closed(before):
-            head = self._one("head", number, group)
-            self._do("not_ready", head[0] if head else 0)
+            self._do("not_ready", self.pending.head(queue, group) or 0)
             self._refresh(queue, [(0, group)], now_ms)
         return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
 
@@ -107,11 +108,21 @@ class Sessions(Deliveries):
     def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> Sequence[Row]:
         """What a session can receive next: it is not in its own way."""
         to = self.queues.get(queue.settings.dead_letter or "")
-        while rows := self._all("session_messages", queue.number, want.group, gate.token, want.limit):
+        while rows := self._not_its_own(queue, want, gate):
             if to is None or not delivery.is_exhausted(hold_of(rows[0]), queue.settings.max_receives):
                 return rows[: delivery.takes(map(hold_of, rows), want.limit, now_ms)]
             self._move(queue, entry_of(rows[0]), to, delivery.exhausted(queue.settings.max_receives), now_ms)
         return []
+
+    def _not_its_own(self, queue: QueueInfo, want: Want, gate: Gate) -> Sequence[Row]:
+        """The first messages of a session's group that it does not have yet."""
+        group = want.group or ""
+        rows = self._all("session_messages", queue.number, group, gate.token, want.limit)
+        if len(rows) < want.limit:
+            newest = self._all("messages", as_list(self.pending.newest(queue, group, 0, 2 * limits.NEWEST_MESSAGES)))
+            others = (row for row in newest if row[TOKEN] is None or row[TOKEN] != gate.token)
+            rows += islice(others, want.limit - len(rows))
+        return rows
 
     def _fetch(self, queue: QueueInfo, want: Want, number: int, now_ms: int) -> list[Delivery]:
         """A deferred message, if nobody has it."""

@@ -79,6 +79,7 @@ class SqliteStore(Sessions):
             reach("in transaction")
             if self.catalog.look():
                 self.nonempty.clear()
+                self.pending.look()
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -89,6 +90,7 @@ class SqliteStore(Sessions):
             self.catalog.save_counts()
             reach("before commit")
             self.connection.execute("commit")
+            self.pending.commit()
             reach("after commit")
         except BaseException as error:
             self.roll_back(error)
@@ -101,6 +103,7 @@ class SqliteStore(Sessions):
             StoreError: if that is because of the database; the words say what is wrong.
         """
         self.catalog.forget()
+        self.pending.roll_back()
         with suppress(sqlite3.Error):
             if self.connection.in_transaction:  # a full disk has rolled back already
                 self.connection.execute("rollback")
@@ -112,6 +115,8 @@ class SqliteStore(Sessions):
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Make, change or remove a queue."""
         self.nonempty.clear()
+        if name in self.queues and (info is None or purge):
+            self.pending.forget(self.queues[name].number)
         self.catalog.save(name, info, purge=purge)
 
     # --- sending ---
@@ -149,24 +154,25 @@ class SqliteStore(Sessions):
         self._do_each("set_hold", holds)
         self._do_each("ready", singles)
         if heads:
-            self._do_each("ready_if_first", self._firsts(number, heads))
+            self._do_each("ready_if_first", self._firsts(queue, heads))
         added = len(messages) + len(plain) + len(known)
         queue.last += added
         queue.depth += added
         self.catalog.sent(queue)
+        self.pending.sent(queue)
         return sent
 
-    def _firsts(self, queue: int, heads: dict[str, int]) -> list[tuple[int, int, str]]:
+    def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
         """Of what was sent to each group the first, if it may be the group's head; 0 is one that is delayed."""
-        nonempty = self.nonempty
+        nonempty, number = self.nonempty, queue.number
         if len(nonempty) > limits.KNOWN_GROUPS:
             nonempty.clear()
         firsts = []
         for group, head in heads.items():
-            if (queue, group) not in nonempty:
-                nonempty.add((queue, group))
-                if head:
-                    firsts.append((head, queue, group))
+            if (number, group) not in nonempty:
+                nonempty.add((number, group))
+                if head and self.pending.first_of_newest(queue, group) is None:
+                    firsts.append((head, number, group))
         return firsts
 
     # --- deduplication ---
@@ -238,6 +244,7 @@ class SqliteStore(Sessions):
     ) -> list[Entry]:
         """The messages after a sequence number."""
         if group is not None:
+            self.pending.index(queue, queue.last)
             rows = self._all("read_group_deferred" if deferred else "read_group", queue.number, group, after, limit)
         elif deferred:
             rows = self._all("read_deferred", queue.number, after, limit)
@@ -254,11 +261,13 @@ class SqliteStore(Sessions):
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Groups with messages, those whose head is oldest first."""
+        self.pending.index(queue, queue.last)
         wanted = list(names)
         if wanted:
             found = [(name, *self._one("group", queue.number, name)) for name in wanted]
         else:
-            singles = self._all("ungrouped", queue.number, limit)
+            every = first_number(queue.number), first_number(queue.number + 1)
+            singles = self._all("ungrouped", queue.number, *every, limit)
             found = [*self._all("groups", queue.number, limit), *((None, 1, number) for (number,) in singles)]
         found = sorted((row for row in found if row[1]), key=lambda row: row[2])
         return [self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit]]

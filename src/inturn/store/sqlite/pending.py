@@ -1,0 +1,188 @@
+"""Which messages of a group are pending, in their order.
+
+An index by group is written at another place for every message: a page each as soon as the queue is long, which is many
+times what the message itself takes. So a message goes into the table ``inturn_pending`` only when thousands of newer
+ones have come, with all that came with it, in the order of the table. Most are done with by then. What is not there yet
+is listed in memory, by group, from the end of the log; and since other processes may have taken something out
+meanwhile, what is found in that list is looked up before it is believed.
+"""
+
+import sqlite3
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo
+from inturn.store.sqlite.catalog import Catalog
+from inturn.store.sqlite.statements import Statements, as_list
+
+_NONE: Final[Sequence[int]] = ()
+
+
+class _Newest:
+    """The messages of a queue that are not in the table, by group; some may be gone.
+
+    Attributes:
+        after: the sequence number before the first that can be among them.
+        seen: the last that was looked at.
+    """
+
+    __slots__ = ("after", "groups", "seen")
+
+    def __init__(self, after: int) -> None:
+        self.after = self.seen = after
+        self.groups: defaultdict[str, list[int]] = defaultdict(list)
+
+
+class Pending(Statements):
+    """Finds the pending messages of groups.
+
+    Args:
+        connection: to the file.
+        catalog: what is known of the queues; it says up to where each one's messages are in the table.
+
+    Attributes:
+        newest_messages: how many are not in it at least, once there are so many.
+    """
+
+    newest_messages = limits.NEWEST_MESSAGES
+
+    def __init__(self, connection: sqlite3.Connection, catalog: Catalog) -> None:
+        super().__init__(connection)
+        self._catalog = catalog
+        self._newest: dict[int, _Newest] = {}
+        self._touched: set[int] = set()  # queues of which something was noted in the transaction that is open
+
+    # --- transactions ---
+
+    def look(self) -> None:
+        """Others have written: what is known of a queue that they removed, or put into the table, is of no use."""
+        indexed = self._catalog.indexed
+        for number in [number for number, known in self._newest.items() if indexed.get(number) != known.after]:
+            del self._newest[number]
+
+    def commit(self) -> None:
+        """What was noted is true."""
+        self._touched.clear()
+
+    def roll_back(self) -> None:
+        """What was noted in this transaction is not."""
+        for number in self._touched:
+            self._newest.pop(number, None)
+        self._touched.clear()
+
+    # --- looking ---
+
+    def is_in_table(self, queue: QueueInfo, number: int) -> bool:
+        """Whether a message is in the table as long as it is pending; then nothing before it is in the list."""
+        return number <= self._catalog.indexed[queue.number]
+
+    def newest(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
+        """The first messages of a group, behind a sequence number, that are not in the table; some may be gone."""
+        known = self._newest.get(queue.number)
+        if known is None or known.seen < queue.last:
+            known = self._read(queue)
+        numbers = known.groups.get(group, _NONE)
+        begin = bisect_right(numbers, after)
+        return numbers[begin : begin + limit]
+
+    def head(self, queue: QueueInfo, group: str) -> int | None:
+        """The first pending message of a group."""
+        row: tuple[int] | None = self._one("head", queue.number, group)
+        return row[0] if row else self.first_of_newest(queue, group)
+
+    def next(self, queue: QueueInfo, group: str, after: int) -> int | None:
+        """The first behind a sequence number."""
+        row: tuple[int] | None = self._one("next", queue.number, group, after)
+        return row[0] if row else self.first_of_newest(queue, group, after)
+
+    def are_gone(self, queue: QueueInfo, group: str, numbers: Iterable[int]) -> None:
+        """These are not in the list any more: they were looked up in vain."""
+        known = self._newest.get(queue.number)
+        if known is not None:
+            self._touched.add(queue.number)
+            _strike_out(known, group, set(numbers))
+
+    def first_of_newest(self, queue: QueueInfo, group: str, after: int = 0) -> int | None:
+        """The same, of those that are not in the table."""
+        while numbers := self.newest(queue, group, after, limits.HEADS_AT_ONCE):
+            there: list[int] = [number for (number,) in self._all("still_pending", as_list(numbers))]
+            if len(there) < len(numbers):
+                self.are_gone(queue, group, set(numbers).difference(there))
+            if there:
+                return there[0]
+        return None
+
+    def _read(self, queue: QueueInfo) -> _Newest:
+        """List what has come since the last look."""
+        number = queue.number
+        known = self._newest.get(number)
+        if known is None:
+            known = self._newest[number] = _Newest(self._catalog.indexed[number])
+        groups = known.groups
+        for sequence_number, group in self._all("newest", number, known.seen, queue.last):
+            groups[group].append(sequence_number)
+        known.seen = queue.last
+        self._touched.add(number)
+        return known
+
+    # --- changing ---
+
+    def leave(self, queue: QueueInfo, numbers: Sequence[int], groups: Iterable[str | None] = ()) -> None:
+        """Messages are about to be pending no more.
+
+        Args:
+            queue: where they are.
+            numbers: which.
+            groups: that of each, if it is known: then they need not be looked up in vain later.
+        """
+        indexed = self._catalog.indexed[queue.number]
+        inside = [number for number in numbers if number <= indexed]
+        if inside:
+            self._do("not_pending", as_list(inside))
+        known = self._newest.get(queue.number)
+        if known is not None:
+            left: defaultdict[str, set[int]] = defaultdict(set)
+            for number, group in zip(numbers, groups, strict=False):
+                if group is not None and number > indexed:
+                    left[group].add(number)
+            for group, gone in left.items():
+                _strike_out(known, group, gone)
+            self._touched.add(queue.number)
+
+    def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
+        """A message was put into its old place, in the midst of others."""
+        self.index(queue, max(number, self._catalog.indexed[queue.number]))
+        if group is not None:
+            self._do("pending_again", queue.number, group, number)
+
+    def forget(self, queue: int) -> None:
+        """All of a queue is gone."""
+        self._newest.pop(queue, None)
+
+    def sent(self, queue: QueueInfo) -> None:
+        """Messages were put at the end of a queue: those that are not new any more go into the table."""
+        if queue.last - self._catalog.indexed[queue.number] >= 2 * self.newest_messages:
+            self.index(queue, queue.last - self.newest_messages)
+
+    def index(self, queue: QueueInfo, up_to: int) -> None:
+        """Put messages into the table, up to a sequence number."""
+        number = queue.number
+        indexed = self._catalog.indexed[number]
+        if up_to > indexed:
+            self._do("index", number, indexed, up_to)
+            self._catalog.indexed[number] = up_to
+            self._catalog.counted(queue)
+            self._newest.pop(number, None)
+
+
+def _strike_out(known: _Newest, group: str, gone: set[int]) -> None:
+    numbers = known.groups.get(group, [])
+    if gone.issuperset(numbers[: len(gone)]):  # as nearly always
+        del numbers[: len(gone)]
+    else:
+        numbers[:] = [number for number in numbers if number not in gone]
+    if not numbers:
+        known.groups.pop(group, None)
