@@ -248,7 +248,7 @@ class Deliveries(Statements):
         """A message goes, whoever has yet to read it."""
         if group is not None:
             self.leases.break_up(queue.number, group)
-        self.pending.leave(queue, [number], [group])
+        self.pending.leave(queue, [(number, group)])
         for statement in ("remove_message", "remove_hold", "not_ready"):
             self._do(statement, number)
         self.nonempty.clear()
@@ -307,13 +307,13 @@ class Deliveries(Statements):
         self.look_at_clock(now_ms)
         leased = self.leases.acknowledge(queue.number, changes, now_ms)
         if len(leased) == len(changes):  # as nearly always
-            self._be_done(queue, [number for number, _ in leased], leased.values())
+            self._be_done(queue, [(number, group) for (number, _), group in leased.items()])
             self._free(queue, {(0, group) for group in leased.values()}, now_ms)
             return [_DONE] * len(changes)
         known = self._holds(changes)
         verdicts: list[Verdict] = []
         touched: Touched = set()
-        acknowledged: list[int] = []  # to be removed together
+        acknowledged: list[tuple[int, str | None]] = []  # to be removed together
         for change in changes:
             number = change.sequence_number
             if (group := leased.pop(change[:2], None)) is not None:
@@ -327,7 +327,7 @@ class Deliveries(Statements):
                 continue
             is_ack = change.act is _ACK
             if is_ack:
-                acknowledged.append(number)
+                acknowledged.append((number, group))
             else:
                 self._leave(queue, acknowledged)
                 self._change(queue, change, hold, group, now_ms, known)
@@ -385,7 +385,7 @@ class Deliveries(Statements):
         elif change.act is Act.NACK:
             self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
         elif change.act is Act.DEFER:
-            self.pending.leave(queue, [number], [group])
+            self.pending.leave(queue, [(number, group)])
             self._do("set_aside", number)
             self._do("set_hold", number, queue.number, group, *delivery.deferred(hold))
         elif change.act is Act.CANCEL:
@@ -404,16 +404,17 @@ class Deliveries(Statements):
         self.gates.renew(queue.number, group, session.renewed(gate, change.ms, now_ms))
         return True
 
-    def _leave(self, queue: QueueInfo, numbers: list[int]) -> None:
-        """Messages are done with, and so are their holds; the list is empty then."""
-        if numbers:
-            self._be_done(queue, numbers)
-            self._do("remove_holds", as_list(numbers))
-            numbers.clear()
+    def _leave(self, queue: QueueInfo, messages: list[tuple[int, str | None]]) -> None:
+        """Messages, by their numbers and groups, are done with, and so are their holds; the list is empty then."""
+        if messages:
+            self._be_done(queue, messages)
+            self._do("remove_holds", as_list([number for number, _ in messages]))
+            messages.clear()
 
-    def _be_done(self, queue: QueueInfo, numbers: Sequence[int], groups: Iterable[str] = ()) -> None:
+    def _be_done(self, queue: QueueInfo, messages: Sequence[tuple[int, str | None]]) -> None:
         """Messages are done with; one is kept if a reader has yet to read it."""
-        self.pending.leave(queue, numbers, groups)
+        self.pending.leave(queue, messages)
+        numbers = [number for number, _ in messages]
         read_to = queue.read_to
         kept = [number for number in numbers if number > read_to]
         if kept:
@@ -427,7 +428,7 @@ class Deliveries(Statements):
         origin = entry.origin or entry.sequence_number
         is_back = to.has_given(origin)
         number = origin if is_back else to.last + 1
-        self._leave(queue, [entry.sequence_number])
+        self._leave(queue, [(entry.sequence_number, entry.group)])
         self.nonempty.discard((queue.number, entry.group))
         self._do("not_ready", entry.sequence_number)
         came = (now_ms, None if number == origin else origin, queue.name, note, to.number)

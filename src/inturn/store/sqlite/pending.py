@@ -10,7 +10,7 @@ meanwhile, what is found in that list is looked up before it is believed.
 import sqlite3
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from inturn.core import limits
@@ -98,12 +98,19 @@ class Pending(Statements):
         row: tuple[int] | None = self._one("next", queue.number, group, after)
         return row[0] if row else self.first_of_newest(queue, group, after)
 
-    def are_gone(self, queue: QueueInfo, group: str, numbers: Iterable[int]) -> None:
-        """These are not in the list any more: they were looked up in vain."""
+    def are_gone(self, queue: QueueInfo, group: str, gone: set[int]) -> None:
+        """Messages are not to be listed any more; others have taken them, if they were looked up in vain."""
         known = self._newest.get(queue.number)
-        if known is not None:
-            self._touched.add(queue.number)
-            _strike_out(known, group, set(numbers))
+        numbers = known.groups.get(group) if known else None
+        if not known or not numbers:
+            return
+        self._touched.add(queue.number)
+        if gone.issuperset(numbers[: len(gone)]):  # as nearly always
+            del numbers[: len(gone)]
+        else:
+            numbers[:] = [number for number in numbers if number not in gone]
+        if not numbers:
+            del known.groups[group]
 
     def first_of_newest(self, queue: QueueInfo, group: str, after: int = 0) -> int | None:
         """The same, of those that are not in the table."""
@@ -130,27 +137,27 @@ class Pending(Statements):
 
     # --- changing ---
 
-    def leave(self, queue: QueueInfo, numbers: Sequence[int], groups: Iterable[str | None] = ()) -> None:
-        """Messages are about to be pending no more.
-
-        Args:
-            queue: where they are.
-            numbers: which.
-            groups: that of each, if it is known: then they need not be looked up in vain later.
-        """
+    def leave(self, queue: QueueInfo, messages: Sequence[tuple[int, str | None]]) -> None:
+        """Messages, by their numbers and groups, are not pending any more."""
         indexed = self._catalog.indexed[queue.number]
-        inside = [number for number in numbers if number <= indexed]
+        inside: defaultdict[str, set[int]] = defaultdict(set)
+        newest: defaultdict[str, set[int]] = defaultdict(set)
+        for number, group in messages:
+            if group is not None:
+                (inside if number <= indexed else newest)[group].add(number)
         if inside:
-            self._do("not_pending", as_list(inside))
-        known = self._newest.get(queue.number)
-        if known is not None:
-            left: defaultdict[str, set[int]] = defaultdict(set)
-            for number, group in zip(numbers, groups, strict=False):
-                if group is not None and number > indexed:
-                    left[group].add(number)
-            for group, gone in left.items():
-                _strike_out(known, group, gone)
-            self._touched.add(queue.number)
+            self._take_out(queue.number, inside)
+        for group, gone in newest.items():
+            self.are_gone(queue, group, gone)
+
+    def _take_out(self, queue: int, groups: Mapping[str, set[int]]) -> None:
+        """Delete from the table: all that is between the first and the last of each group, unless that is more."""
+        before = self.connection.total_changes
+        self._do_each(
+            "none_pending", [(queue, group, min(gone), max(gone), len(gone)) for group, gone in groups.items()]
+        )
+        if self.connection.total_changes - before < sum(map(len, groups.values())):
+            self._do_each("not_pending", [(queue, group, number) for group, gone in groups.items() for number in gone])
 
     def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
         """A message was put into its old place, in the midst of others."""
@@ -176,13 +183,3 @@ class Pending(Statements):
             self._catalog.indexed[number] = up_to
             self._catalog.counted(queue)
             self._newest.pop(number, None)
-
-
-def _strike_out(known: _Newest, group: str, gone: set[int]) -> None:
-    numbers = known.groups.get(group, [])
-    if gone.issuperset(numbers[: len(gone)]):  # as nearly always
-        del numbers[: len(gone)]
-    else:
-        numbers[:] = [number for number in numbers if number not in gone]
-    if not numbers:
-        known.groups.pop(group, None)

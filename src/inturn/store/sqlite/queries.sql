@@ -157,8 +157,13 @@ select sequence_number from inturn_message
 where sequence_number in (select value from json_each(?)) and done = 0 order by sequence_number;
 
 -- name: not_pending
-delete from inturn_pending where (queue, grp, sequence_number) in (
-    select queue, grp, sequence_number from inturn_message where sequence_number in (select value from json_each(?))
+delete from inturn_pending where queue = ? and grp = ? and sequence_number = ?;
+
+-- name: none_pending
+-- All between two messages, if they are so many.
+delete from inturn_pending
+where queue = ?1 and grp = ?2 and sequence_number between ?3 and ?4 and ?5 = (
+    select count(*) from inturn_pending where queue = ?1 and grp = ?2 and sequence_number between ?3 and ?4
 );
 
 -- name: pending_again
