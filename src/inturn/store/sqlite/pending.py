@@ -169,8 +169,21 @@ class Pending(Statements):
         """All of a queue is gone."""
         self._newest.pop(queue, None)
 
-    def sent(self, queue: QueueInfo) -> None:
-        """Messages were put at the end of a queue: those that are not new any more go into the table."""
+    def sent(self, queue: QueueInfo, before: int, messages: Sequence[tuple[int, str | None]]) -> None:
+        """Messages were put at the end of a queue: those that are not new any more go into the table.
+
+        Args:
+            queue: where; its last message is one of these.
+            before: its last message before.
+            messages: their numbers and groups, in order.
+        """
+        known = self._newest.get(queue.number)
+        if known is not None and known.seen == before:
+            for number, group in messages:
+                if group is not None:
+                    known.groups[group].append(number)
+            known.seen = queue.last
+            self._touched.add(queue.number)
         if queue.last - self._catalog.indexed[queue.number] >= 2 * self.newest_messages:
             self.index(queue, queue.last - self.newest_messages)
 

@@ -128,11 +128,13 @@ class SqliteStore(Sessions):
         number, delay_ms = queue.number, queue.settings.delay_ms
         messages, plain, known, holds = [], [], [], []
         heads: dict[str, int] = {}
+        added: list[tuple[int, str | None]] = []
         singles: list[tuple[int, None]] = []
         for draft, (last, is_duplicate) in zip(drafts, sent, strict=True):
             if is_duplicate:
                 continue
             body, content, group, revision, dedup_id, delay, attributes = draft
+            added.append((last, group))
             if revision is not None or attributes is not None:
                 messages.append((last, number, body, int(content), group, revision, dedup_id, attributes, now_ms))
             elif dedup_id is not None:  # to SQLite's binding each None costs as much as a text, so it is not written
@@ -155,11 +157,11 @@ class SqliteStore(Sessions):
         self._do_each("ready", singles)
         if heads:
             self._do_each("ready_if_first", self._firsts(queue, heads))
-        added = len(messages) + len(plain) + len(known)
-        queue.last += added
-        queue.depth += added
+        before = queue.last
+        queue.last += len(added)
+        queue.depth += len(added)
         self.catalog.sent(queue)
-        self.pending.sent(queue)
+        self.pending.sent(queue, before, added)
         return sent
 
     def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
