@@ -46,6 +46,16 @@ def test_messages_go_into_the_table_once_as_many_newer_ones_have_come(desk: Desk
     assert desk.take(99) == [*"a" * KEPT, *"b" * KEPT]
 
 
+def test_what_is_moved_here_is_as_new_as_what_is_sent(desk: Desk, tmp_path: Path) -> None:
+    desk.make("other")
+    for _ in range(2 * KEPT):
+        desk.send("a", queue="other")
+    assert len(table(tmp_path)) == KEPT
+    desk.move("q", *desk.read(queue="other"), queue="other")
+    assert [at for _, at in table(tmp_path)] == [*range(1, KEPT + 1)], "of q: all of the other's have left"
+    assert desk.take(99) == ["a"] * 2 * KEPT
+
+
 def test_what_is_done_with_before_never_comes_into_the_table(desk: Desk, tmp_path: Path) -> None:
     for _ in range(5 * KEPT):
         desk.send("a")

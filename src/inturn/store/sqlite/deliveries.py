@@ -432,10 +432,12 @@ class Deliveries(Statements):
         self.nonempty.discard((queue.number, entry.group))
         self._do("not_ready", entry.sequence_number)
         came = (now_ms, None if number == origin else origin, queue.name, note, to.number)
+        self._do("add_moved", number, *entry[1:7], *came)
         if is_back:
             self.pending.come_back(to, number, entry.group)
-        self._do("add_moved", number, *entry[1:7], *came)
-        to.last = max(to.last, number)
+        else:
+            to.last = number
+            self.pending.sent(to, number - 1, [(number, entry.group)])
         to.depth += 1
         self.catalog.counted(to)
         if entry.group is not None:

@@ -161,7 +161,7 @@ class Pending(Statements):
 
     def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
         """A message was put into its old place, in the midst of others."""
-        self.index(queue, max(number, self._catalog.indexed[queue.number]))
+        self.index(queue, number)  # so that all that are listed are behind it
         if group is not None:
             self._do("pending_again", queue.number, group, number)
 
@@ -188,7 +188,7 @@ class Pending(Statements):
             self.index(queue, queue.last - self.newest_messages)
 
     def index(self, queue: QueueInfo, up_to: int) -> None:
-        """Put messages into the table, up to a sequence number."""
+        """Have all messages up to a sequence number in the table."""
         number = queue.number
         indexed = self._catalog.indexed[number]
         if up_to > indexed:
