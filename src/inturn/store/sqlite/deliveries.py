@@ -22,20 +22,18 @@ from inturn.store.sqlite.leases import Leases
 from inturn.store.sqlite.pending import Pending
 from inturn.store.sqlite.statements import Statements, as_list
 
-_ENTRY: Final = len(Entry._fields)
-_GROUP: Final = Entry._fields.index("group")
-TOKEN: Final = _ENTRY + Hold._fields.index("token")
-"""Where a row has the token of its message's hold."""
-_ATTEMPTS: Final = _ENTRY + Hold._fields.index("attempts")
-_entry: Final[Callable[[Any], Entry]] = partial(tuple.__new__, Entry)  # half of what their own constructors take
+entry_of: Final[Callable[[Any], Entry]] = partial(tuple.__new__, Entry)  # half of what their own constructors take
 _delivery: Final[Callable[[Any], Delivery]] = partial(tuple.__new__, Delivery)
 _DONE: Final = Verdict.DONE  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
 _ACK: Final = Act.ACK
 
-Row: TypeAlias = Sequence[Any]
-"""A message with its hold, as statements have them: see :func:`entry_of` and :func:`hold_of`."""
+Row: TypeAlias = tuple[Any, ...]
+"""A message as statements have it: the fields of an entry."""
 
-Head: TypeAlias = tuple[int, str | None, list[Row] | None]
+Found: TypeAlias = tuple[Entry, Hold | None]
+"""A message, and what is known of it."""
+
+Head: TypeAlias = tuple[int, str | None, list[Found] | None]
 """The head of a group that is free: its sequence number, its group, and its first messages if they are known."""
 
 Touched = set[tuple[int, str | None]]
@@ -61,6 +59,7 @@ class Deliveries(Statements):
         self.leases: Final = Leases(connection)
         self._now_ms = 2**63
         self._used: list[tuple[int]] = []
+        self._has_holds = True  # whether any message has a hold of its own, as it was when a receive began
 
     @property
     def queues(self) -> dict[str, QueueInfo]:
@@ -80,13 +79,14 @@ class Deliveries(Statements):
         """Lease messages."""
         self.look_at_clock(now_ms)
         self._tidy(queue, now_ms)
+        self._has_holds = self._holds_anything(queue)
         self._used.clear()
         sizes = [want.limit for want in wants if want.group is None]
         heads = self._heads(queue, sizes)
         answers = []
         leases: list[tuple[str, list[int], Hold]] = []
         for want in wants:
-            taken: list[Row] = []
+            taken: list[Found] = []
             for head in heads if want.group is None else self._head_of(queue, want.group):
                 taken += self._take(queue, head, want.limit - len(taken), now_ms)
                 if len(taken) == want.limit:
@@ -110,7 +110,7 @@ class Deliveries(Statements):
     def _lease(
         self,
         queue: QueueInfo,
-        taken: Sequence[Row],
+        taken: Sequence[Found],
         want: Want,
         now_ms: int,
         leases: list[tuple[str, list[int], Hold]],
@@ -126,14 +126,14 @@ class Deliveries(Statements):
         attempts, first_ms = fresh.attempts, fresh.first_ms
         given, again = [], []
         numbers: defaultdict[str | None, list[int]] = defaultdict(list)
-        for row in taken:
-            if row[_ATTEMPTS] is None:
-                numbers[row[_GROUP]].append(row[0])
-                given.append(_delivery((entry_of(row), token, until_ms, attempts, first_ms)))
+        for entry, hold in taken:
+            if hold is None:
+                numbers[entry.group].append(entry.sequence_number)
+                given.append(_delivery((entry, token, until_ms, attempts, first_ms)))
             else:
-                hold = delivery.leased(hold_of(row), token, ms, now_ms)
-                again.append((row[0], queue.number, row[_GROUP], *hold))
-                given.append(Delivery(entry_of(row), token, until_ms, hold.attempts, hold.first_ms))
+                held = delivery.leased(hold, token, ms, now_ms)
+                again.append((entry.sequence_number, queue.number, entry.group, *held))
+                given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms))
         for group, each in numbers.items():
             if group is None:
                 self._do("add_holds", as_list(each), queue.number, *fresh)
@@ -150,15 +150,15 @@ class Deliveries(Statements):
         number = sum(sizes)
         at, end = first_number(queue.number), first_number(queue.number + 1)
         while heads := self._all("next_ready", at, end, min(number, limits.HEADS_AT_ONCE)):
-            rows = self._rows_at(queue, heads, sizes)
+            known = self._messages_at(queue, heads, sizes)
             for at, group in heads:
                 self._used.append((at,))
-                yield at, group, rows.get(at)
+                yield at, group, known.get(at)
             self._take_off()
 
-    def _rows_at(
+    def _messages_at(
         self, queue: QueueInfo, heads: Sequence[tuple[int, str | None]], sizes: Sequence[int]
-    ) -> dict[int, list[Row]]:
+    ) -> dict[int, list[Found]]:
         """The messages at some heads, as far as they can be looked up together, and as many as are wanted."""
         most, number = max(sizes), sum(sizes)
         wanted: dict[int, Sequence[int]] = {}
@@ -172,7 +172,8 @@ class Deliveries(Statements):
                 break
         if not wanted:
             return {}
-        found = {row[0]: row for row in self._all("messages", as_list(chain.from_iterable(wanted.values())))}
+        rows = self._all("messages", as_list(chain.from_iterable(wanted.values())))
+        found = {each[0].sequence_number: each for each in self._with_holds(rows)}
         # Of whom something is gone, more is to be looked up.
         return {
             head: [found[each] for each in numbers]
@@ -192,20 +193,21 @@ class Deliveries(Statements):
         self._do_each("not_ready", self._used)
         self._used.clear()
 
-    def _take(self, queue: QueueInfo, head: Head, limit: int, now_ms: int) -> Sequence[Row]:
+    def _take(self, queue: QueueInfo, head: Head, limit: int, now_ms: int) -> Sequence[Found]:
         """What can be received of a group; what was tried too often at its head is moved away first."""
         at, group, known = head
         to = self.queues.get(queue.settings.dead_letter or "")
-        while rows := known or self._group(queue, at, group, limit):
-            if to is None or not delivery.is_exhausted(hold_of(rows[0]), queue.settings.max_receives):
-                holds = list(map(hold_of, rows))
-                return rows[: delivery.takes(holds, limit, now_ms)] if any(holds) else rows[:limit]
-            self._move(queue, entry_of(rows[0]), to, delivery.exhausted(queue.settings.max_receives), now_ms)
+        while found := known or self._with_holds(self._group(queue, at, group, limit)):
+            entry, first = found[0]
+            if to is None or not delivery.is_exhausted(first, queue.settings.max_receives):
+                holds = [hold for _, hold in found]
+                return found[: delivery.takes(holds, limit, now_ms) if any(holds) else limit]
+            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
             known = None
         return []
 
     def _group(self, queue: QueueInfo, head: int, group: str | None, limit: int) -> Sequence[Row]:
-        """The first messages of a group, with what is known of them."""
+        """The first messages of a group."""
         if group is None:
             return self._all("one_message", head)
         rows = self._all("group_messages", queue.number, group, limit) if self.pending.is_in_table(queue, head) else []
@@ -218,6 +220,23 @@ class Deliveries(Statements):
                 break
             self.pending.are_gone(queue, group, set(numbers).difference([row[0] for row in found]))
         return rows
+
+    def _holds_anything(self, queue: QueueInfo) -> bool:
+        """Whether a message of a queue has a hold of its own; mostly none has."""
+        return self._one("any_hold", first_number(queue.number), first_number(queue.number + 1)) is not None
+
+    def _with_holds(self, rows: Iterable[Row]) -> list[Found]:
+        """Messages with what is known of them."""
+        entries = list(map(entry_of, rows))
+        if not self._has_holds:
+            return [(entry, None) for entry in entries]
+        held = self._all("holds", as_list([entry.sequence_number for entry in entries])) if entries else []
+        holds = {row[0]: _held(row)[0] for row in held}
+        return [(entry, holds.get(entry.sequence_number)) for entry in entries]
+
+    def _hold(self, number: int) -> Hold | None:
+        """What is known of one message."""
+        return _held(self._one("hold", number))[0]
 
     def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
         """Give back leases that are over, and remove what is past its retention."""
@@ -272,9 +291,9 @@ class Deliveries(Statements):
         ready: list[tuple[int, str | None]] = []
         for number, group in touched:
             if group is None:
-                row = self._one("one_message", number)
-                hold = row and hold_of(row)
-                if row and not delivery.is_hidden(hold, now_ms) and not delivery.is_deferred(hold):
+                hold = self._hold(number)
+                is_there = self._one("one_message", number) is not None
+                if is_there and not delivery.is_hidden(hold, now_ms) and not delivery.is_deferred(hold):
                     ready.append((number, None))
                 continue
             row = self._group_head(queue, group)
@@ -445,16 +464,6 @@ class Deliveries(Statements):
         self._refresh(to, [(number if entry.group is None else 0, entry.group)], now_ms)
 
 
-def entry_of(row: Sequence[Any]) -> Entry:
-    """The message in a row that begins with one."""
-    return _entry(row[:_ENTRY])
-
-
 def _held(row: Sequence[Any] | None) -> tuple[Hold | None, str | None]:
     """The hold in a row, and whose it is."""
     return (Hold._make(row[1:-1]), row[-1]) if row else (None, None)
-
-
-def hold_of(row: Sequence[Any]) -> Hold | None:
-    """The hold in a row, behind the message."""
-    return None if row[_ATTEMPTS] is None else Hold._make(row[_ENTRY:])

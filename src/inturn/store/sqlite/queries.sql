@@ -171,23 +171,20 @@ insert or ignore into inturn_pending (queue, grp, sequence_number) values (?, ?,
 
 -- name: group_messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_pending p
-join inturn_message m on m.sequence_number = p.sequence_number
-left join inturn_hold h on h.sequence_number = p.sequence_number
+       m.came_from, m.note
+from inturn_pending p join inturn_message m on m.sequence_number = p.sequence_number
 where p.queue = ? and p.grp = ? order by p.sequence_number limit ?;
 
 -- name: one_message
-select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
-where m.sequence_number = ? and m.done <> 1;
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where sequence_number = ? and done <> 1;
 
 -- name: messages
-select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from inturn_message m left join inturn_hold h on h.sequence_number = m.sequence_number
-where m.sequence_number in (select value from json_each(?)) and m.done = 0 order by m.sequence_number;
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
+from inturn_message where sequence_number in (select value from json_each(?)) and done = 0 order by sequence_number;
+
+-- name: any_hold
+select 1 from inturn_hold where sequence_number > ? and sequence_number <= ? limit 1;
 
 -- name: hold
 select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred, grp from inturn_hold
@@ -387,7 +384,7 @@ where sequence_number > ? and sequence_number <= ? and grp is not null order by 
 
 -- name: session_messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+       m.came_from, m.note
 from inturn_pending p
 join inturn_message m on m.sequence_number = p.sequence_number
 left join inturn_hold h on h.sequence_number = p.sequence_number

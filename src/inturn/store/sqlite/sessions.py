@@ -7,7 +7,7 @@ from inturn.core import delivery, limits, session
 from inturn.core.delivery import Hold, Verdict
 from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want, first_number
 from inturn.core.session import Answer, Gate, Request, Verb
-from inturn.store.sqlite.deliveries import TOKEN, Deliveries, Row, entry_of, hold_of
+from inturn.store.sqlite.deliveries import Deliveries, Found, entry_of
 from inturn.store.sqlite.statements import as_list
 
 
@@ -98,36 +98,39 @@ class Sessions(Deliveries):
         if want.number is not None:
             return self._fetch(queue, want, want.number, now_ms)
         gate = self.gates.of(queue.number, want.group or "")
-        taken: Sequence[Row] = []
+        taken: Sequence[Found] = []
         if session.is_of(gate, want.token, now_ms):
             taken = self._take_within(queue, want, gate, now_ms)
         if not taken:
             self.look_ahead(queue)
         return self._give(queue, taken, want, gate, now_ms)
 
-    def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> Sequence[Row]:
+    def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> Sequence[Found]:
         """What a session can receive next: it is not in its own way."""
+        self._has_holds = self._holds_anything(queue)
         to = self.queues.get(queue.settings.dead_letter or "")
-        while rows := self._not_its_own(queue, want, gate):
-            if to is None or not delivery.is_exhausted(hold_of(rows[0]), queue.settings.max_receives):
-                return rows[: delivery.takes(map(hold_of, rows), want.limit, now_ms)]
-            self._move(queue, entry_of(rows[0]), to, delivery.exhausted(queue.settings.max_receives), now_ms)
+        while found := self._not_its_own(queue, want, gate):
+            entry, first = found[0]
+            if to is None or not delivery.is_exhausted(first, queue.settings.max_receives):
+                return found[: delivery.takes([hold for _, hold in found], want.limit, now_ms)]
+            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
         return []
 
-    def _not_its_own(self, queue: QueueInfo, want: Want, gate: Gate) -> Sequence[Row]:
+    def _not_its_own(self, queue: QueueInfo, want: Want, gate: Gate) -> Sequence[Found]:
         """The first messages of a session's group that it does not have yet."""
         group = want.group or ""
-        rows = self._all("session_messages", queue.number, group, gate.token, want.limit)
-        if len(rows) < want.limit:
-            newest = self._all("messages", as_list(self.pending.newest(queue, group, 0, 2 * limits.NEWEST_MESSAGES)))
-            others = (row for row in newest if row[TOKEN] is None or row[TOKEN] != gate.token)
-            rows += islice(others, want.limit - len(rows))
-        return rows
+        found = self._with_holds(self._all("session_messages", queue.number, group, gate.token, want.limit))
+        if len(found) < want.limit:
+            numbers = self.pending.newest(queue, group, 0, 2 * limits.NEWEST_MESSAGES)
+            newest = self._with_holds(self._all("messages", as_list(numbers)))
+            others = (each for each in newest if each[1] is None or each[1].token != gate.token)
+            found += islice(others, want.limit - len(found))
+        return found
 
     def _fetch(self, queue: QueueInfo, want: Want, number: int, now_ms: int) -> list[Delivery]:
         """A deferred message, if nobody has it."""
         row = self._one("one_message", number) if queue.has_given(number) else None
-        hold = hold_of(row) if row else None
+        hold = self._hold(number) if row else None
         if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):
             return []
         entry = entry_of(row)
@@ -138,12 +141,12 @@ class Sessions(Deliveries):
         if to is not None and delivery.is_exhausted(hold, queue.settings.max_receives):
             self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
             return []
-        return self._give(queue, [row], want, gate, now_ms)
+        return self._give(queue, [(entry, hold)], want, gate, now_ms)
 
     def _give(
         self,
         queue: QueueInfo,
-        taken: Sequence[Row],
+        taken: Sequence[Found],
         want: Want,
         gate: Gate,
         now_ms: int,
@@ -155,9 +158,8 @@ class Sessions(Deliveries):
                 self.catalog.counted(queue)
             return answer
         given = []
-        for row in taken:
-            entry = entry_of(row)
-            hold = session.within(gate, delivery.leased(hold_of(row), want.token, 0, now_ms))
-            self._do("set_hold", entry.sequence_number, queue.number, entry.group, *hold)
-            given.append(Delivery(entry, want.token, hold.until_ms or 0, hold.attempts, hold.first_ms))
+        for entry, hold in taken:
+            held = session.within(gate, delivery.leased(hold, want.token, 0, now_ms))
+            self._do("set_hold", entry.sequence_number, queue.number, entry.group, *held)
+            given.append(Delivery(entry, want.token, held.until_ms or 0, held.attempts, held.first_ms))
         return given

@@ -23,7 +23,7 @@ from inturn.core.errors import StoreError
 from inturn.core.idempotency import Answer, Request
 from inturn.faults import reach
 from inturn.store.sqlite.connection import connect, said
-from inturn.store.sqlite.deliveries import entry_of, hold_of
+from inturn.store.sqlite.deliveries import entry_of
 from inturn.store.sqlite.keys import Keys
 from inturn.store.sqlite.pipelines import Pipelines
 from inturn.store.sqlite.servers import Servers
@@ -275,15 +275,15 @@ class SqliteStore(Sessions):
         return [self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit]]
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
-        row = self._one("one_message", head)
-        own, holds, gate = hold_of(row), [], session.OPEN
+        sent_ms = entry_of(self._one("one_message", head)).sent_ms
+        own, holds, gate = self._hold(head), [], session.OPEN
         if group is not None:
             leased = self.leases.of(queue.number, group)
             own = leased.get(head, own)
             holds = [*leased.values(), *(Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group))]
             gate = self.gates.of(queue.number, group)
         why, until_ms, token = session.why(gate, own, holds, now_ms)
-        return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0, gate.note)
+        return GroupView(group, depth, head, sent_ms, why, until_ms, token, own.attempts if own else 0, gate.note)
 
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
         """Decide about an idempotency key."""
