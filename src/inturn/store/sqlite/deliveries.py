@@ -8,7 +8,7 @@ ends in :meth:`Deliveries._refresh`.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -267,7 +267,8 @@ class Deliveries(Statements):
         """A message goes, whoever has yet to read it."""
         if group is not None:
             self.leases.break_up(queue.number, group)
-        self.pending.leave(queue, [(number, group)])
+        if group is not None:
+            self.pending.leave(queue, {group: {number}})
         for statement in ("remove_message", "remove_hold", "not_ready"):
             self._do(statement, number)
         self.nonempty.clear()
@@ -324,11 +325,14 @@ class Deliveries(Statements):
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back, move, defer or cancel messages."""
         self.look_at_clock(now_ms)
-        leased = self.leases.acknowledge(queue.number, changes, now_ms)
-        if len(leased) == len(changes):  # as nearly always
-            self._be_done(queue, [(number, group) for (number, _), group in leased.items()])
-            self._free(queue, {(0, group) for group in leased.values()}, now_ms)
+        taken = self.leases.acknowledge(queue.number, changes, now_ms)
+        if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # as nearly always
+            self._be_done(queue, [change[0] for change in changes], {group: numbers for _, group, numbers in taken})
+            self._free(queue, {(0, group) for _, group, _ in taken}, now_ms)
             return [_DONE] * len(changes)
+        leased: dict[tuple[int, int | None], str] = {
+            (number, token): group for token, group, numbers in taken for number in numbers
+        }
         known = self._holds(changes)
         verdicts: list[Verdict] = []
         touched: Touched = set()
@@ -404,7 +408,8 @@ class Deliveries(Statements):
         elif change.act is Act.NACK:
             self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
         elif change.act is Act.DEFER:
-            self.pending.leave(queue, [(number, group)])
+            if group is not None:
+                self.pending.leave(queue, {group: {number}})
             self._do("set_aside", number)
             self._do("set_hold", number, queue.number, group, *delivery.deferred(hold))
         elif change.act is Act.CANCEL:
@@ -426,14 +431,24 @@ class Deliveries(Statements):
     def _leave(self, queue: QueueInfo, messages: list[tuple[int, str | None]]) -> None:
         """Messages, by their numbers and groups, are done with, and so are their holds; the list is empty then."""
         if messages:
-            self._be_done(queue, messages)
-            self._do("remove_holds", as_list([number for number, _ in messages]))
+            groups: defaultdict[str, set[int]] = defaultdict(set)
+            for number, group in messages:
+                if group is not None:
+                    groups[group].add(number)
+            numbers = [number for number, _ in messages]
+            self._be_done(queue, numbers, groups)
+            self._do("remove_holds", as_list(numbers))
             messages.clear()
 
-    def _be_done(self, queue: QueueInfo, messages: Sequence[tuple[int, str | None]]) -> None:
-        """Messages are done with; one is kept if a reader has yet to read it."""
-        self.pending.leave(queue, messages)
-        numbers = [number for number, _ in messages]
+    def _be_done(self, queue: QueueInfo, numbers: Sequence[int], groups: Mapping[str, set[int]]) -> None:
+        """Messages are done with; one is kept if a reader has yet to read it.
+
+        Args:
+            queue: where they are.
+            numbers: which.
+            groups: the same by their groups, but for those without one.
+        """
+        self.pending.leave(queue, groups)
         read_to = queue.read_to
         kept = [number for number in numbers if number > read_to]
         if kept:

@@ -31,11 +31,11 @@ class Leases(Statements):
         """
         self._do_each("add_lease", [(queue, group, as_list(each), len(each), *hold) for group, each, hold in taken])
 
-    def acknowledge(self, queue: int, changes: Sequence[Change], now_ms: int) -> dict[tuple[int, int | None], str]:
+    def acknowledge(self, queue: int, changes: Sequence[Change], now_ms: int) -> list[tuple[int, str, set[int]]]:
         """Take what is acknowledged out of its lease; break up the leases that other changes are about.
 
         Returns:
-            The group of each message that was taken out, by its number and its token.
+            Of each lease that something was taken out of its token, its group, and the numbers of the messages.
         """
         acknowledged: defaultdict[int | None, set[int]] = defaultdict(set)
         others: set[int | None] = set()
@@ -46,20 +46,21 @@ class Leases(Statements):
                 acknowledged[token].add(number)
             else:
                 others.add(token)
-        taken: dict[tuple[int, int | None], str] = {}
+        taken: list[tuple[int, str, set[int]]] = []
         ended: list[tuple[int, str]] = []
         for token, group, text, until_ms in self._all("leases", queue, as_list({*acknowledged, *others})):
             if until_ms <= now_ms or token in others:
                 self.break_up(queue, group)
                 continue
             numbers = _numbers(text)
-            left = [number for number in numbers if number not in acknowledged[token]]
-            if not left:
+            gone = acknowledged[token].intersection(numbers)
+            if len(gone) == len(numbers):  # as nearly always
                 ended.append((queue, group))
-            elif len(left) < len(numbers):
+            elif gone:
+                left = [number for number in numbers if number not in gone]
                 self._do("shrink_lease", as_list(left), len(left), queue, group)
-            for number in acknowledged[token].intersection(numbers):
-                taken[number, token] = group
+            if gone:
+                taken.append((token, group, gone))
         self._do_each("end_lease", ended)
         return taken
 

@@ -137,18 +137,18 @@ class Pending(Statements):
 
     # --- changing ---
 
-    def leave(self, queue: QueueInfo, messages: Sequence[tuple[int, str | None]]) -> None:
-        """Messages, by their numbers and groups, are not pending any more."""
+    def leave(self, queue: QueueInfo, groups: Mapping[str, set[int]]) -> None:
+        """Messages, by their groups, are not pending any more."""
         indexed = self._catalog.indexed[queue.number]
-        inside: defaultdict[str, set[int]] = defaultdict(set)
-        newest: defaultdict[str, set[int]] = defaultdict(set)
-        for number, group in messages:
-            if group is not None:
-                (inside if number <= indexed else newest)[group].add(number)
+        inside: dict[str, set[int]] = {}
+        for group, numbers in groups.items():
+            old = numbers if max(numbers) <= indexed else {number for number in numbers if number <= indexed}
+            if old:
+                inside[group] = old
+            if len(old) < len(numbers):
+                self.are_gone(queue, group, numbers - old)
         if inside:
             self._take_out(queue.number, inside)
-        for group, gone in newest.items():
-            self.are_gone(queue, group, gone)
 
     def _take_out(self, queue: int, groups: Mapping[str, set[int]]) -> None:
         """Delete from the table: all that is between the first and the last of each group, unless that is more."""
