@@ -30,9 +30,9 @@ class QueueStore(Store, SessionStore, Protocol):
     """What every store of queues can do."""
 
 
-def with_table(store: SqliteStore) -> SqliteStore:
+def with_table(store: SqliteStore, newest_messages: int = 2) -> SqliteStore:
     """A store that puts messages into the table of pending ones as soon as a few others have come."""
-    store.pending.newest_messages = 2
+    store.pending.newest_messages = newest_messages
     return store
 
 

@@ -387,3 +387,9 @@ def test_what_is_past_its_retention_goes_though_somebody_has_it(desk: Desk) -> N
     assert [(group.depth, group.why) for group in desk.groups()] == [(1, Why.IN_FLIGHT)]
     desk.wait(10)
     assert desk.take(10) == ["a3"]
+
+
+def test_each_of_several_receivers_has_all_it_wants_of_a_group(desk: Desk) -> None:
+    desk.send(*"a" * 12, *"b" * 12)
+    answers = desk.receive_each(Want(10), Want(10))
+    assert ["".join(str(each.entry.body) for each in given) for given in answers] == ["a" * 10, "b" * 10]

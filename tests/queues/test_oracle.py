@@ -22,7 +22,7 @@ KINDS: dict[str, Any] = {
     **STORES,
     SHARED: lambda path, url: Shared(
         SqliteStore(str(path / "q.db"), durable=False),
-        with_table(SqliteStore(str(path / "q.db"), durable=False)),
+        with_table(SqliteStore(str(path / "q.db"), durable=False), 8),
         SqliteStore(str(path / "q.db"), durable=False),
     ),
 }

@@ -99,6 +99,39 @@ def test_all_leave_the_table_whatever_becomes_of_them(desk: Desk, tmp_path: Path
     assert table(tmp_path) == []
 
 
+def test_one_between_others_stays_when_these_are_acknowledged(desk: Desk, tmp_path: Path) -> None:
+    desk.send(*"a" * 3 * KEPT)
+    got = desk.receive(5)
+    desk.ack(got[0], got[2])
+    assert [at for _, at in table(tmp_path)][:3] == [2, 4, 5]
+    desk.ack(*got[1:2], *got[3:])
+    assert [at for _, at in table(tmp_path)][:1] == [6]
+
+
+def test_what_other_processes_did_meanwhile_is_seen(desk: Desk, tmp_path: Path) -> None:
+    other = opened(tmp_path)
+    desk.send("a1")
+    assert desk.take() == ["a1"]
+    other.send("a2", "b1")
+    desk.send("single", group=None)  # for which nothing need be looked up
+    other.wait(60)
+    other.ack(*other.receive(group="a"))
+    desk.wait(60)
+    assert [desk.take(9, group=group) for group in "ab"] == [["a2"], ["b1"]]
+    other.close()
+
+
+def test_what_another_process_took_from_the_midst_is_made_up_for(desk: Desk, tmp_path: Path) -> None:
+    desk.send("a1", "a2", "a3", "a4", "a5", "a6")
+    desk.nack(*desk.receive())  # so that all of them are listed here
+    other = opened(tmp_path)
+    first, *more = other.receive(3)
+    other.ack(*more)
+    other.nack(first)
+    assert desk.take(4) == ["a1", "a4", "a5", "a6"]
+    other.close()
+
+
 def test_one_that_comes_back_is_before_all_that_are_newer(desk: Desk, tmp_path: Path) -> None:
     desk.make("other")
     desk.send("a1", "a2", "a3", "a4")
