@@ -596,3 +596,10 @@ def test_what_is_parked_locked_and_deferred_costs_the_next_receive_nothing(tmp_p
         desk.defer(*desk.receive())
     assert cost() < before * 1.5 + 20
     desk.close()
+
+
+def test_what_is_refused_says_nothing_of_a_lock_that_is_over(desk: Desk) -> None:
+    lock = desk.lock("a", s=1)
+    desk.wait(1)
+    assert desk.hold(lock, Verb.PARK) == Answer(Verdict.EXPIRED, "a")
+    assert desk.ask("a", Verb.RESUME) == Answer(Verdict.GONE, "a")

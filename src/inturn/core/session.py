@@ -93,7 +93,7 @@ class Answer(NamedTuple):
     Attributes:
         verdict: whether it was done; ``HELD``: the group is not free; ``GONE``: it was not parked.
         group: of which group.
-        gate: as it is now.
+        gate: as it is now, if it was done.
         state: for ``GET_STATE``.
     """
 

@@ -336,7 +336,7 @@ class MemoryStore:
         is_held = self._is_held(kept, group, now_ms)
         verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
         if verdict is not Verdict.DONE:
-            return Answer(verdict, group, before)
+            return Answer(verdict, group)
         queue.tokens += request.verb is Verb.LOCK
         if request.verb is Verb.SET_STATE:
             kept.states[group] = request.state

@@ -51,7 +51,7 @@ class Sessions(Deliveries):
         before = self.gates.of(number, group, _WITHOUT_DESK[verb])
         verdict, gate = session.decide(before, request, now_ms, is_held=False, token=0)
         if verdict is not Verdict.DONE:
-            return Answer(verdict, group, before)
+            return Answer(verdict, group)
         if verb is Verb.SET_STATE:
             self.gates.set_state(number, group, request.state)
         elif verb is Verb.RENEW:
@@ -68,7 +68,7 @@ class Sessions(Deliveries):
         is_held = verb in {Verb.LOCK, Verb.PARK} and self._is_held(queue, group)
         verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=desk.tokens + 1)
         if verdict is not Verdict.DONE:
-            return Answer(verdict, group, before)
+            return Answer(verdict, group)
         if verb is Verb.LOCK:
             desk.tokens += 1
         if gate.until_ms is not None:

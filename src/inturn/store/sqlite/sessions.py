@@ -35,7 +35,7 @@ class Sessions(Deliveries):
             is_held = self._is_held(queue, group, now_ms)
         verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
         if verdict is not Verdict.DONE:
-            return Answer(verdict, group, before)
+            return Answer(verdict, group)
         if verb is Verb.LOCK:
             queue.tokens += 1
             self.catalog.counted(queue)
