@@ -1,9 +1,9 @@
 """Who is given what, over SQLite: it selects what core/delivery.py decides about.
 
 `inturn_ready` holds the head of every group that can be received, so the next message is the first row of an index
-whatever lies behind it, and whatever is locked or parked; `inturn_hold` and `inturn_lease` hold what is in flight,
-delayed or deferred, which is little, so messages themselves are written once and deleted once. Every change of a group
-ends in :meth:`Deliveries._refresh`.
+whatever lies behind it, and whatever is locked or parked; what follows in a group, pending.py knows; `inturn_hold` and
+`inturn_lease` hold what is in flight, delayed or deferred, which is little, so messages themselves are written once and
+deleted once. Every change of a group ends in :meth:`Deliveries._refresh`.
 """
 
 import sqlite3
