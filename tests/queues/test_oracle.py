@@ -214,6 +214,8 @@ class Stores(RuleBasedStateMachine):
             self.both("read", queue=queue, deferred=True)
             self.both("parked", queue=queue)
             self.both("depth", queue=queue)
+            if self.kind == "postgres":
+                self.look_at_groups(queue=queue, group="a")
             if self.kind != SHARED:  # when something is due is what a process has seen itself
                 self.both("info", queue)
 

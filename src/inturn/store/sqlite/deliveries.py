@@ -8,7 +8,7 @@ deleted once. Every change of a group ends in :meth:`Deliveries._refresh`.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -211,15 +211,21 @@ class Deliveries(Statements):
         if group is None:
             return self._all("one_message", head)
         rows = self._all("group_messages", queue.number, group, limit) if self.pending.is_in_table(queue, head) else []
-        while len(rows) < limit:
-            at = rows[-1][0] if rows else head - 1
-            numbers = self.pending.newest(queue, group, at, limit - len(rows))
-            found = self._all("messages", as_list(numbers)) if numbers else []
-            rows += found
-            if len(found) == len(numbers):
-                break
-            self.pending.are_gone(queue, group, set(numbers).difference([row[0] for row in found]))
+        if len(rows) < limit:
+            rows += self._newest(queue, group, rows[-1][0] if rows else head - 1, limit - len(rows))
         return rows
+
+    def _newest(
+        self, queue: QueueInfo, group: str, after: int, limit: int, without: Collection[int] = ()
+    ) -> Sequence[Row]:
+        """The first messages of a group behind a sequence number, but some, that are not in pending.py's table."""
+        while True:
+            listed = self.pending.newest(queue, group, after, limit + len(without))
+            numbers = [number for number in listed if number not in without][:limit]
+            rows = self._all("messages", as_list(numbers)) if numbers else []
+            if len(rows) == len(numbers):
+                return rows
+            self.pending.are_gone(queue, group, set(numbers).difference([row[0] for row in rows]))
 
     def _holds_anything(self, queue: QueueInfo) -> bool:
         """Whether a message of a queue has a hold of its own; mostly none has."""

@@ -113,7 +113,7 @@ class Pending(Statements):
             del known.groups[group]
 
     def first_of_newest(self, queue: QueueInfo, group: str, after: int = 0) -> int | None:
-        """The same, of those that are not in the table."""
+        """The first pending message of a group, behind a sequence number, that is not in the table."""
         while numbers := self.newest(queue, group, after, limits.HEADS_AT_ONCE):
             there: list[int] = [number for (number,) in self._all("still_pending", as_list(numbers))]
             if len(there) < len(numbers):

@@ -1,14 +1,12 @@
 """Sessions over SQLite: it selects what core/session.py decides about, and gives out what is theirs only."""
 
 from collections.abc import Sequence
-from itertools import islice
 
 from inturn.core import delivery, limits, session
 from inturn.core.delivery import Hold, Verdict
 from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want, first_number
 from inturn.core.session import Answer, Gate, Request, Verb
 from inturn.store.sqlite.deliveries import Deliveries, Found, entry_of
-from inturn.store.sqlite.statements import as_list
 
 
 class Sessions(Deliveries):
@@ -121,10 +119,8 @@ class Sessions(Deliveries):
         group = want.group or ""
         found = self._with_holds(self._all("session_messages", queue.number, group, gate.token, want.limit))
         if len(found) < want.limit:
-            numbers = self.pending.newest(queue, group, 0, 2 * limits.NEWEST_MESSAGES)
-            newest = self._with_holds(self._all("messages", as_list(numbers)))
-            others = (each for each in newest if each[1] is None or each[1].token != gate.token)
-            found += islice(others, want.limit - len(found))
+            own = {number for number, hold in self._holds_of(queue, group) if hold.token == gate.token}
+            found += self._with_holds(self._newest(queue, group, 0, want.limit - len(found), own))
         return found
 
     def _fetch(self, queue: QueueInfo, want: Want, number: int, now_ms: int) -> list[Delivery]:
