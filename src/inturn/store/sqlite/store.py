@@ -245,9 +245,11 @@ class SqliteStore(Sessions):
         group: str | None = None,
     ) -> list[Entry]:
         """The messages after a sequence number."""
-        if group is not None:
+        if group is not None and deferred:
+            rows = self._all("read_group_deferred", queue.number, group, after, limit)
+        elif group is not None:
             self.pending.index(queue, queue.last)
-            rows = self._all("read_group_deferred" if deferred else "read_group", queue.number, group, after, limit)
+            rows = self._all("read_group", queue.number, group, after, limit)
         elif deferred:
             rows = self._all("read_deferred", queue.number, after, limit)
         else:
