@@ -4,16 +4,51 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from inturn.core.errors import InputError
+
 # Up to the last @ that can belong to it, since a password with an @ of its own is a mistake that people make.
 _USER: Final = re.compile(r"(?<=://)([^:@/?]*):(.*)@", re.DOTALL)
 _CUT: Final = re.compile(r"(?<=://)([^:@/?[]*):(?!\d*(?:[/?,]|$)).*", re.DOTALL)
 """What is left of one that was cut off within its password."""
-_PASSWORD: Final = re.compile(r"(password=)([^&#\s]*)", re.IGNORECASE)
+_PASSWORD: Final = re.compile(r"((?:password|secret)=)([^&#\s]*)", re.IGNORECASE)
+_PARAMETERS: Final = re.compile(
+    r"\s*(?:host|hostaddr|port|dbname|user|password|passfile|require_auth|channel_binding|connect_timeout|"
+    r"client_encoding|options|application_name|fallback_application_name|keepalives\w*|tcp_user_timeout|replication|"
+    r"gss\w+|ssl\w*|requirepeer|krbsrvname|service|servicefile|target_session_attrs|load_balance_hosts|oauth_\w+|"
+    r"scram_\w+|min_protocol_version|max_protocol_version)\s*=",
+    re.IGNORECASE,
+)
+"""How a list of libpq's parameters begins."""
+_MISSPELT: Final = re.compile(r"\s*(?:jdbc:)?postgres(?:ql)?(?:\+\w+)?:", re.IGNORECASE)
 
 
 def is_address(target: str) -> bool:
     """Whether it is a database of a PostgreSQL server that is meant, rather than a file."""
     return target.startswith(("postgresql://", "postgres://"))
+
+
+def checked_target(target: str) -> str:
+    """What names a database, if it is no address that would be taken for the name of a file.
+
+    Raises:
+        InputError: if it is one; it is not told, since a password may be anywhere in it.
+    """
+    if is_address(target):
+        return target
+    kind = (
+        "a list of libpq's parameters (host=… dbname=…)"
+        if _PARAMETERS.match(target)
+        else "an address of PostgreSQL that does not begin with postgresql://"
+        if _MISSPELT.match(target)
+        else None
+    )
+    if kind:
+        msg = (
+            f"the database is given as {kind}; write postgresql://me@db.example.org/shop, with the password in "
+            "~/.pgpass or PGPASSWORD; a file of such a name is meant by ./ before it"
+        )
+        raise InputError(msg)
+    return target
 
 
 def shown(address: str) -> str:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from inturn.core.errors import InputError
 from inturn.core.grades import GaplessTimeline
 from inturn.core.message import Entry
+from inturn.core.path import parts, value_at
+from inturn.core.texts import checked_text, note, storable, unholdable
 from inturn.core.timeline import Status, Timeline
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class Decision:
         new: replace: the new content; a field that it leaves out stays as it is.
 
     Raises:
-        InputError: if there is no such action.
+        InputError: if there is no such action, or a text of the new content is one that UTF-8 cannot hold.
     """
 
     id: str
@@ -74,10 +76,21 @@ class Decision:
             msg = f"Decision(action={self.action!r}); expected {', '.join(Action)}"
             raise InputError(msg)
         object.__setattr__(self, "action", Action(self.action))  # it may have been read from JSON, as text
+        checked_text("group", self.group)
+        for name in ("by", "why"):
+            object.__setattr__(self, name, note(name, getattr(self, name)))
+        if (path := unholdable(self.new)) is not None:
+            msg = f"the new content has half a surrogate pair in {path}, which no UTF-8 can hold; mend the text"
+            raise InputError(msg)
 
 
 def decide(group: "Group", decision: Decision, remake: Remake) -> str | None:
     """See :meth:`inturn.core.fold.Group.decide`."""
+    void = _decided(group, decision, remake)
+    return None if void is None else storable(void)  # it may quote an error of the message type
+
+
+def _decided(group: "Group", decision: Decision, remake: Remake) -> str | None:
     if group.timeline.parked is Status.GIVEN_UP:
         return _overtaken("the group was given up")
     match decision.action:
@@ -124,8 +137,9 @@ def _replace(group: "Group", decision: Decision, remake: Remake) -> str | None:
     if new is None:
         return "it does not say the new content"
     for name in placing(group.pipeline):
-        if name in new and new[name] != old.get(name):
-            changed = f"{name} was {old.get(name)!r} and would be {new[name]!r}"
+        was, would_be = value_at(old, name), value_at(new, name)
+        if parts(name)[0] in new and would_be != was:
+            changed = f"{name} was {was!r} and would be {would_be!r}"
             return f"{changed}: what places a message cannot be replaced"
     try:
         made = remake(entry, new)

@@ -2,8 +2,8 @@
 
 The rules, as the memory store runs them and every other store is tested against:
 
-1. A receive returns the oldest message whose group is free, then as many of the same group as fit, then goes on with
-   the next such group.
+1. A receive returns the first message of the group that is first in the line of ready groups (line.py), then as many
+   of the same group as fit, then goes on with the next such group.
 2. A message is hidden while it is leased or delayed. A hidden message is in the way of those behind it in its group,
    not of those before it; but a lease that was not extended by itself is in the way of all of its group, since who
    holds part of a batch may be at work on the rest.
@@ -71,7 +71,7 @@ class Change(NamedTuple):
         sequence_number: which.
         token: under which lease; None: without one, by an operator.
         act: what.
-        ms: from now, for ``EXTEND`` and ``NACK``.
+        ms: from now, for ``EXTEND`` and ``NACK``; None: as the queue says, for ``NACK``.
         to: the queue, for ``MOVE``.
         note: why, for ``MOVE``.
     """
@@ -79,7 +79,7 @@ class Change(NamedTuple):
     sequence_number: int
     token: int | None
     act: Act
-    ms: int = 0
+    ms: int | None = 0
     to: str | None = None
     note: str | None = None
 

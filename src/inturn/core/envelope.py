@@ -36,6 +36,12 @@ class QueueSettings:
         content_dedup: whether a message without an id is known by the SHA-256 of its body.
         dead_letter: the queue that takes messages that were received too often.
         max_receives: how often a message is received before it goes there.
+        retry_delay_s: how long a message is hidden after its first attempt, if it is given back without a delay or
+            its lease expires; 0: not at all.
+        retry_growth: by what the delay is multiplied for each further attempt.
+        retry_max_s: the longest such delay.
+        retry_jitter: up to which part of itself a delay is shortened, by chance, so that what failed together does
+            not come back together: from 0 to 1.
         extra: what others want to keep with the queue, such as the SQS endpoint its tags: plain values, kept as JSON.
     """
 
@@ -47,6 +53,10 @@ class QueueSettings:
     content_dedup: bool = False
     dead_letter: str | None = None
     max_receives: int | None = None
+    retry_delay_s: float = 0
+    retry_growth: float = 2
+    retry_max_s: float = 60
+    retry_jitter: float = 0.2
     extra: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +73,10 @@ class QueueSettings:
             raise InputError(msg)
         if self.max_receives is not None:
             _in_range("max_receives", self.max_receives, 1, limits.MAX_RECEIVES)
+        _in_range("retry_delay_s", self.retry_delay_s, 0, limits.DELAY_S)
+        _in_range("retry_growth", self.retry_growth, 1, limits.RETRY_GROWTH)
+        _in_range("retry_max_s", self.retry_max_s, 0, limits.DELAY_S)
+        _in_range("retry_jitter", self.retry_jitter, 0, 1)
 
     @property
     def visibility_ms(self) -> int:
@@ -288,6 +302,7 @@ class QueueInfo:
         depth: how many messages are not acknowledged.
         last: the last sequence number that was given out.
         tokens: the last fencing token that was given out.
+        back: the last place in the line of ready groups that was given to one that came back: see LinePlace.
         due_ms: when the next lease or delay is over; as of the last receive that found nothing, and not kept.
     """
 
@@ -299,6 +314,7 @@ class QueueInfo:
     depth: int = 0
     last: int = 0
     tokens: int = 0
+    back: tuple[int, int] = field(default=(0, 0), compare=False)
     due_ms: int | None = field(default=None, compare=False)
 
     @property

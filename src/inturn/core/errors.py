@@ -4,13 +4,14 @@
 InturnError
 ├── PipelineError      the definition contradicts itself; raised when the pipeline is defined
 ├── InputError         the data offered does not fit the pipeline: a missing column, a wrong type
-│   └── InvalidMessage one message cannot be placed, and the pipeline says on_invalid="fail"
+│   ├── InvalidMessage one message cannot be placed, and the pipeline says on_invalid="fail"
+│   └── ValueRefused   a value would not come back as it is; in a state or an output it parks the group
 ├── HandlerError       the handler returned something that is not (state, outputs)
 ├── StateError         a state cannot be stored, or the state type changed in a way that loses data
 ├── GapError           a gap outlived its wait and the policy says then="fail"
 ├── StoreError         the store cannot be used
 │   ├── StoreConflict  another writer committed this step first; nothing of ours was written
-│   └── StoreMismatch  the store belongs to another pipeline, or to a newer version of inturn
+│   └── StoreMismatch  the store is of another pipeline, a newer inturn, or a history other than was remembered
 ├── QueueError         a queue cannot do what it was asked
 │   ├── NoSuchQueue    there is no queue of that name
 │   ├── QueueExists    there is one, with other settings
@@ -46,6 +47,10 @@ class InvalidMessage(InputError):
     """A message cannot be placed and the pipeline asked to stop at the first such message."""
 
 
+class ValueRefused(InputError):
+    """A value in a body, a state or an output would not come back as it is; the text names its path and type."""
+
+
 class HandlerError(InturnError):
     """The handler returned something that is not ``(state, outputs)``."""
 
@@ -67,7 +72,7 @@ class StoreConflict(StoreError):
 
 
 class StoreMismatch(StoreError):
-    """The store belongs to another pipeline or to a newer format."""
+    """The store belongs to another pipeline or a newer format, or is not the one that a place was remembered of."""
 
 
 class QueueError(InturnError):

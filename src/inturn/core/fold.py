@@ -4,6 +4,7 @@
 the fold apply. The pure replay and the Spark kernel are both made of these, so they cannot disagree.
 """
 
+import contextlib
 import copy
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,8 +15,11 @@ from inturn.core import limits
 from inturn.core.decision import Decision, Remake, decide
 from inturn.core.errors import GapError, HandlerError, Retryable
 from inturn.core.grades import GaplessTimeline, TimestampTimeline
+from inturn.core.handler import described, wrong_result
 from inturn.core.message import Entry
+from inturn.core.texts import kept_name, storable
 from inturn.core.timeline import Status, Timeline, Verdict
+from inturn.core.values import check_outputs
 
 if TYPE_CHECKING:
     from inturn.core.pipeline import Pipeline
@@ -85,9 +89,9 @@ class Journal:
     rejected: list[tuple[str, Entry, str, str]] = field(default_factory=list)
 
     def reject(self, group: str, entry: Entry, reason: str, detail: str) -> None:
-        """Record and count a rejected message."""
+        """Record and count a rejected message; what is said of it, and its group's name, are made storable."""
         self.counts.reject(reason)
-        self.rejected.append((group, entry, reason, detail))
+        self.rejected.append((group and kept_name(group), entry, reason, storable(detail)))
 
     def turn_away(self, group: str, entry: Entry, verdict: Verdict) -> None:
         """Count a message that is not taken in, or record it as rejected, as the verdict says."""
@@ -112,7 +116,19 @@ class Fold:
             be a copy, or their encoding.
     """
 
-    __slots__ = ("_done", "_handler", "_keep", "_restore", "_sleep", "_state_type", "error", "pipeline", "state")
+    __slots__ = (
+        "_done",
+        "_handler",
+        "_keep",
+        "_normal",
+        "_restore",
+        "_sleep",
+        "_state_type",
+        "_wrong",
+        "error",
+        "pipeline",
+        "state",
+    )
 
     def __init__(
         self,
@@ -126,9 +142,11 @@ class Fold:
         self.error = ""
         self._restore = restore
         self._done: list[Any] = []
+        self._wrong: HandlerError | None = None
         self._handler = pipeline.handler
         self._sleep = sleep
         self._keep = keep
+        self._normal = pipeline.normal
         self._state_type = pipeline.state if isinstance(pipeline.state, type) else object
 
     def run(self, messages: Sequence[Any]) -> tuple[list[Emitted], int]:
@@ -146,31 +164,37 @@ class Fold:
         while start < len(messages):
             failed, error = self._burst(messages, start, emitted)
             if error is None:
-                break
+                start = failed
+                continue
             if not self._again(messages[failed], error, failed, emitted):
                 return emitted, failed
             start = failed + 1
-        if not isinstance(self.state, self._state_type):
-            msg = f"the handler of pipeline {self.pipeline.name!r} returned the state {self.state!r}; expected "
-            raise HandlerError(msg + f"a {self._state_type.__name__}, like the first state")
         return emitted, len(messages)
 
     def _burst(self, messages: Sequence[Any], start: int, emitted: list[Emitted]) -> tuple[int, Exception | None]:
-        """Apply from ``start`` until the end or the first raise; the tight loop of the whole package."""
-        handler, state = self._handler, self.state
-        for index, message in enumerate(messages[start:] if start else messages, start):
+        """Apply from ``start`` until the first raise, the end, or as many as a snapshot allows; the tight loop of all.
+
+        Returns:
+            Where it stopped, and what was raised there, if anything was.
+        """
+        handler, state, is_normal = self._handler, self.state, self._normal.is_normal
+        # After a failure only some at a time: to copy all the others at each failure would cost the square of them.
+        rest = messages[start : start + limits.SNAPSHOT_EVERY] if start else messages
+        for index, message in enumerate(rest, start):
             try:
                 state, outputs = handler(state, message)
+                if not is_normal(state):
+                    state = self._settled(state, outputs, message)
+                if outputs or outputs.__class__ is not list:
+                    emitted.append((index, self._kept(outputs, message)))
             except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
-                self._own(error)
-                self._done.extend(messages[start:index])  # no snapshot: this state may be spoilt already
+                self._own(error, message)
+                self._done.extend(rest[: index - start])  # no snapshot: this state may be spoilt already
                 self._rewind()
                 return index, error
-            if outputs or outputs.__class__ is not list:
-                emitted.append((index, self._kept(outputs)))
         self.state = state
-        self._remember(messages[start:] if start else messages, state)
-        return len(messages), None
+        self._remember(rest, state)
+        return start + len(rest), None
 
     def _again(self, message: Any, error: Exception, index: int, emitted: list[Emitted]) -> bool:
         """Try a message again as the retry policy allows; whether it was applied after all."""
@@ -179,34 +203,53 @@ class Fold:
                 self._sleep(pause_s)
             try:
                 state, outputs = self._handler(self.state, message)
+                state = self._settled(state, outputs, message)
+                kept = [(index, self._kept(outputs, message))] if outputs or outputs.__class__ is not list else []
             except Exception as again:  # noqa: BLE001 - as above
-                error = self._own(again)
+                error = self._own(again, message)
                 self._rewind()
                 if not isinstance(again, Retryable):
                     break
                 continue
             self.state = state
             self._remember([message], state)
-            if outputs or outputs.__class__ is not list:
-                emitted.append((index, self._kept(outputs)))
+            emitted += kept
             return True
         self.error = "".join(traceback.format_exception(error))
         return False
 
-    def _kept(self, outputs: Any) -> Sequence[Any]:
+    def _kept(self, outputs: Any, message: Any) -> Sequence[Any]:
         if not isinstance(outputs, list | tuple):
-            self._refuse(TypeError(f"the outputs are {outputs!r}"))
+            self._refuse(message, TypeError(f"the outputs are {described(outputs)}"))
+        check_outputs(outputs)
         return self._keep(cast("Sequence[Any]", outputs))
 
-    def _own(self, error: Exception) -> Exception:
+    def _settled(self, state: Any, outputs: Any, message: Any) -> Any:
+        """The normal form of a state that the handler returned with these outputs."""
+        if not isinstance(outputs, list | tuple):
+            self._refuse(message, TypeError(f"the outputs are {described(outputs)}"))
+        if not isinstance(state, self._state_type):
+            msg = f"the handler of pipeline {self.pipeline.name!r} returned the state {described(state)}; "
+            self._wrong = HandlerError(msg + f"expected a {self._state_type.__name__}, like the first state")
+            raise self._wrong
+        return self._normal(state)
+
+    def _own(self, error: Exception, message: Any) -> Exception:
         """The error, if it came from within the handler; else the handler was called or taken apart in vain."""
+        if error is self._wrong:  # a mistake in the program, whatever the message was
+            raise error
         if error.__traceback__ is None or error.__traceback__.tb_next is None:
-            self._refuse(error)
+            self._refuse(message, error)
         return error
 
-    def _refuse(self, error: Exception) -> NoReturn:
+    def _refuse(self, message: Any, error: Exception) -> NoReturn:
+        """Say what the handler did wrong; it is called once more, since the hot loop keeps nothing that it returns."""
+        why = str(error)
+        with contextlib.suppress(Exception):  # written in C with other arguments, say: then the first error tells
+            why = wrong_result(self._handler(self._restore(), message), self.pipeline.state) or why
         msg = f"the handler of pipeline {self.pipeline.name!r} must take (state, message) and return "
-        raise HandlerError(f"{msg}(state, [output, …]): {error}") from error
+        self._wrong = HandlerError(f"{msg}(state, [output, …]): {why}")
+        raise self._wrong from error
 
     def _remember(self, messages: Sequence[Any], state: Any) -> None:
         self._done.extend(messages)
@@ -223,6 +266,7 @@ class Fold:
             try:
                 for message in self._done:
                     state, _ = self._handler(state, message)
+                    state = self._normal(state)
             except Exception as error:
                 pause_s = next(pauses_s, None) if isinstance(error, Retryable) else None
                 if pause_s is None:
@@ -296,7 +340,9 @@ class Group:
         """Un-park the group and take all whose turn has come, through the epochs that it kept back."""
         self.timeline.parked = self.timeline.error = None
         self._drain()
-        while (epoch := self.timeline.later()) is not None:
+        for epoch in self.timeline.later():
+            if self.timeline.parked:
+                return
             self._renew(epoch)
             self._drain()
 

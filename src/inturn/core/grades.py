@@ -3,6 +3,7 @@
 import hashlib
 import heapq
 import struct
+from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -16,6 +17,8 @@ ID_BYTES = 16
 """Of a remembered id the first 16 bytes of its SHA-256 are kept."""
 RECORD = struct.Struct(f">{ID_BYTES}s{MARK_BYTES}sq")
 """One remembered message: id or number, digest, turn."""
+Remembered = tuple[bytes, bytes, int]
+"""The same, unpacked."""
 
 
 class GaplessTimeline(Timeline):
@@ -41,7 +44,7 @@ class GaplessTimeline(Timeline):
         distance = entry.turn - self.next()
         if distance >= 0:
             return Place.NEXT if distance == 0 else Place.AHEAD
-        if any(first <= entry.turn <= last for first, last in self.skipped):
+        if self.skipped and self.is_skipped(entry.turn):
             return Place.SKIPPED
         at = len(self.memory) + distance * MARK_BYTES
         if at < 0:
@@ -61,10 +64,18 @@ class GaplessTimeline(Timeline):
     def advance(self, count: int, marks: bytes) -> None:
         """``count`` revisions in a row were applied; ``marks`` are the digests' heads of the last of them."""
         self.reached = self.next() - 1 + count
-        self.memory = self.memory + marks if len(marks) == count * MARK_BYTES else marks
+        if len(marks) != count * MARK_BYTES:
+            self.memory = b""
+        self._append(marks)
+
+    def _append(self, marks: bytes) -> None:
+        """Remember more, in place: to copy all that came before with each message would cost the square of it."""
+        if not isinstance(self.memory, bytearray):
+            self.memory = bytearray(self.memory)
+        self.memory += marks
 
     def settle(self) -> None:
-        self.memory = self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :]
+        self.memory = bytes(self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :])
 
     def gaps(self) -> list[tuple[int, int, int]]:
         """The gaps in front of and between held messages: first and last missing revision, waited since (µs)."""
@@ -85,18 +96,20 @@ class GaplessTimeline(Timeline):
         self.reached = last
         # Beyond the limit the blanks would push everything remembered out anyway.
         blanks = min(last - first + 1, limits.REMEMBERED_REVISIONS)
-        self.memory = (self.memory if blanks == last - first + 1 else b"") + self._BLANK * blanks
+        if blanks < last - first + 1:
+            self.memory = b""
+        self._append(self._BLANK * blanks)
 
 
 class KeyedTimeline(Timeline):
     """Remembers what was applied by key: ``memory`` is :data:`RECORD` for each message, oldest first."""
 
-    __slots__ = ("_heap", "_known", "_waiting")
+    __slots__ = ("_known", "_waiting")
 
     def __post_init__(self) -> None:
-        self._known = {mark: (known, turn) for mark, known, turn in RECORD.iter_unpack(self.memory)}
+        # An OrderedDict finds its oldest at once; a dict passes over all that were taken out before it.
+        self._known = OrderedDict((mark, (known, turn)) for mark, known, turn in RECORD.iter_unpack(self.memory))
         self._waiting: dict[bytes, Entry] = {}
-        self._heap: list[Key] = []
 
     def mark(self, entry: Entry) -> bytes:
         """The 16 bytes by which the message is known again."""
@@ -114,17 +127,15 @@ class KeyedTimeline(Timeline):
         return Place.COPY if same else Place.OTHER
 
     def restore(self, entry: Entry) -> None:
-        self.held[self.key(entry)] = self._waiting[self.mark(entry)] = entry
-        heapq.heappush(self._heap, self.key(entry))
+        super().restore(entry)
+        self._waiting[self.mark(entry)] = entry
 
     def take(self, entry: Entry) -> None:
         super().take(entry)
         del self._waiting[self.mark(entry)]
-        self._heap.remove(self.key(entry))
-        heapq.heapify(self._heap)
 
     def give_up(self, error: str) -> list[Entry]:
-        self._waiting, self._heap = {}, []
+        self._waiting = {}
         return super().give_up(error)
 
     def applied(self, entry: Entry) -> None:
@@ -132,17 +143,16 @@ class KeyedTimeline(Timeline):
 
     def renew(self, epoch: int) -> list[Entry]:
         lost = super().renew(epoch)
-        kept = list(self.held.values())
-        self.held, self._known, self._waiting, self._heap = {}, {}, {}, []
-        for entry in kept:
-            self.restore(entry)
+        self._known.clear()
+        for entry in lost:
+            del self._waiting[self.mark(entry)]
         return lost
 
     def settle(self) -> None:
         self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
 
     def pop(self) -> Entry:
-        """Take out the first held message."""
+        """Take out the held message whose key ``first`` has told."""
         entry = self.held.pop(heapq.heappop(self._heap))
         del self._waiting[self.mark(entry)]
         return entry
@@ -151,7 +161,11 @@ class KeyedTimeline(Timeline):
 class MonotoneTimeline(KeyedTimeline):
     """``reached`` is the greatest number seen, applied or held: what lies below it is old."""
 
-    __slots__ = ()
+    __slots__ = ("_greatest",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._greatest: dict[int, int] = {}  # by epoch, of what was held
 
     def mark(self, entry: Entry) -> bytes:
         return self._mark(entry.epoch, entry.turn)
@@ -179,9 +193,12 @@ class MonotoneTimeline(KeyedTimeline):
 
     def renew(self, epoch: int) -> list[Entry]:
         lost = super().renew(epoch)
-        for entry in self.held.values():
-            self.see(entry)
+        self.reached = self._greatest.pop(epoch, None)
         return lost
+
+    def restore(self, entry: Entry) -> None:
+        super().restore(entry)
+        self._greatest[entry.epoch] = max(entry.turn, self._greatest.get(entry.epoch, entry.turn))
 
     def applied(self, entry: Entry) -> None:
         super().applied(entry)
@@ -197,13 +214,12 @@ class MonotoneTimeline(KeyedTimeline):
     def _forget(self) -> None:
         """At once, not at the end of the step: where the steps are cut must not decide what is a conflict."""
         if len(self._known) > limits.REMEMBERED_REVISIONS:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
 
     def ready(self) -> Entry | None:
         # What a failed group held of a later epoch has to wait until that begins.
-        if self.parked or not self.held or self._heap[0][0] != (self.epoch or 0):
-            return None
-        return self.pop()
+        key = None if self.parked else self.first()
+        return None if key is None or key[0] != (self.epoch or 0) else self.pop()
 
 
 class TimestampTimeline(KeyedTimeline):
@@ -219,7 +235,7 @@ class TimestampTimeline(KeyedTimeline):
         """The input is complete: bring the watermark to the greatest time, so that nothing held waits any longer."""
         if self.reached is not None and self.held and not self.parked:
             greatest = max(entry.turn for entry in self.held.values())
-            self.reached = max(self.reached, greatest + self.order.lateness_us)
+            self.reached = max(self.reached, min(greatest + self.order.lateness_us, limits.REVISION))
 
     def watermark(self) -> int | None:
         """Below this time, in microseconds, a message is late; None before the first message."""
@@ -239,11 +255,10 @@ class TimestampTimeline(KeyedTimeline):
         self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
 
     def ready(self) -> Entry | None:
-        if self.parked or not self.held:
+        key, watermark = None if self.parked else self.first(), self.watermark()
+        if key is None or watermark is None:
             return None
-        watermark = self.watermark()
-        turn = self._heap[0][0]
-        return self.pop() if watermark is not None and isinstance(turn, int) and turn <= watermark else None
+        return self.pop() if isinstance(key[0], int) and key[0] <= watermark else None
 
     def applied(self, entry: Entry) -> None:
         super().applied(entry)
@@ -253,13 +268,44 @@ class TimestampTimeline(KeyedTimeline):
             oldest = next(iter(self._known))
             if watermark is None or self._known[oldest][1] >= watermark:
                 break
-            del self._known[oldest]
+            self._known.popitem(last=False)
 
 
 class ArrivalTimeline(KeyedTimeline):
-    """``reached`` counts the arrivals; every id is remembered: no position could refuse an old copy."""
+    """``reached`` counts the arrivals; every id is remembered: no position could refuse an old copy.
 
-    __slots__ = ()
+    A store may keep ids beside the timeline: ``part`` gives them away, ``remind`` puts some back for one step.
+    """
+
+    __slots__ = ("_reminded",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._reminded: set[bytes] = set()
+
+    def unknown(self, entries: Iterable[Entry]) -> list[bytes]:
+        """The marks of these messages that may be among what is kept beside the timeline, each once."""
+        return list({mark: None for mark in map(self.mark, entries) if mark not in self._known}) if self.beside else []
+
+    def remind(self, remembered: Iterable[Remembered]) -> None:
+        """Know again what is kept beside the timeline, until the step ends."""
+        for mark, known, turn in remembered:
+            self._known[mark] = (known, turn)
+            self._reminded.add(mark)
+
+    def part(self) -> list[Remembered]:
+        """Give away what is remembered if it is much, to be kept beside the timeline; the step has ended."""
+        if len(self.memory) <= limits.REMEMBERED_TOGETHER * RECORD.size:
+            return []
+        parted = list(RECORD.iter_unpack(self.memory))
+        self.memory, self.beside = b"", self.beside + len(parted)
+        return parted
+
+    def settle(self) -> None:
+        for mark in self._reminded:
+            del self._known[mark]
+        self._reminded = set()
+        super().settle()
 
     def key(self, entry: Entry) -> Key:
         return (entry.turn,)
@@ -271,7 +317,7 @@ class ArrivalTimeline(KeyedTimeline):
         self.reached = entry.turn = (self.reached or 0) + 1
 
     def ready(self) -> Entry | None:
-        return None if self.parked or not self.held else self.pop()
+        return None if self.parked or self.first() is None else self.pop()
 
 
 _KINDS: dict[type, type[Timeline]] = {

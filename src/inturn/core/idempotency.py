@@ -2,7 +2,11 @@
 
 A key is free, in progress or completed. In progress is a lock with a short lifetime, so that the crash of its owner is
 not for ever; completed lasts long, so that a late duplicate is known. Every lock has a token greater than all before
-it: whoever comes with another token than the record has is told so and changes nothing.
+it: whoever comes with another token than the record has is told so and changes nothing. A token is the greater of the
+next number and the store's time in microseconds, so tokens grow on after the store was put back from an older copy.
+
+A record's lifetime is never made shorter by who only looks, whatever its clock says: what a clock that is behind the
+record's own has seen is kept beside it.
 
 The rules are one pure function from what is known and a request to what is known then and an answer. A store does no
 more than to read, decide and write, atomically for one key, with its own clock.
@@ -29,6 +33,7 @@ class Record:
         token: of the lock that is, or was completed.
         since_ms: when it was locked, extended or completed, in milliseconds since 1970 by the store's clock.
         until_ms: when its lifetime ends, the same way; None: never.
+        behind_ms: what the clock said when somebody first looked whose clock was before ``since_ms``; None: nobody has.
         is_done: completed; else in progress.
         digest: of the payload that it was locked for, in hexadecimal; None: it was locked without.
         result: the first result, as JSON; None: ``null``.
@@ -40,6 +45,7 @@ class Record:
     is_done: bool = False
     digest: str | None = None
     result: str | None = None
+    behind_ms: int | None = None
 
 
 class Slot(NamedTuple):
@@ -137,11 +143,13 @@ def decide(slot: Slot, request: Request, now_ms: int) -> tuple[Slot, Answer]:
     Returns:
         What the store is to have then, and the answer. Where the slot is the same there is nothing to write.
     """
-    slot = slot._replace(record=current(slot.record, now_ms))
-    record = slot.record
+    before, record = slot, current(slot.record, now_ms)
+    slot = slot._replace(record=record)
     if isinstance(request, Lock):
         return _lock(slot, request, now_ms)
-    if record is None or record.token != request.token:
+    if record is None:  # what is over is not taken away by who has no lock of it: others' clocks may say otherwise
+        return before, Answer(Verdict.LOST, None)
+    if record.token != request.token:
         return slot, Answer(Verdict.LOST, record)
     if record.is_done:  # an accept whose answer got lost may be said again
         return slot, Answer(Verdict.DONE if isinstance(request, Accept) else Verdict.LOST, record)
@@ -150,39 +158,67 @@ def decide(slot: Slot, request: Request, now_ms: int) -> tuple[Slot, Answer]:
 
 
 def current(record: Record | None, now_ms: int) -> Record | None:
-    """What is left of a record: nothing once its lifetime is over; and if the clock went back, no more than there was.
+    """What is left of a record: nothing once its lifetime is over.
 
-    Without that a lock would last for as much longer as the clock was set back.
+    A clock behind the record's would make a lock last for as much longer as it is behind. So for such a clock its
+    lifetime also counts from the first look, which comes after the lock: it is over then by any clock that goes
+    steadily. The lifetime itself stays what it is for everybody else; of what is completed it stays in any case.
     """
     if record is None or record.until_ms is None:
         return record
     if record.until_ms <= now_ms:
         return None
-    if now_ms < record.since_ms:
-        return replace(record, since_ms=now_ms, until_ms=now_ms + record.until_ms - record.since_ms)
-    return record
+    if record.is_done or now_ms >= record.since_ms:
+        return record
+    if record.behind_ms is None:
+        return replace(record, behind_ms=now_ms)
+    return record if now_ms < _end_behind(record, record.behind_ms, record.until_ms) else None
+
+
+def least_token(now_ms: int) -> int:
+    """The least token at a time: in microseconds, so that no store gives more tokens than time goes by."""
+    return now_ms * 1000
+
+
+def _end_behind(record: Record, behind_ms: int, until_ms: int) -> int:
+    return behind_ms + until_ms - record.since_ms
+
+
+def _left_ms(record: Record, now_ms: int) -> int:
+    """How much is left of the lifetime of a record in progress."""
+    until_ms = now_ms if record.until_ms is None else record.until_ms
+    if now_ms < record.since_ms and record.behind_ms is not None:
+        until_ms = min(until_ms, _end_behind(record, record.behind_ms, until_ms))
+    return until_ms - now_ms
 
 
 def _lock(slot: Slot, request: Lock, now_ms: int) -> tuple[Slot, Answer]:
     record = slot.record
     if record is None:
-        token = slot.last_token + 1
+        token = max(slot.last_token + 1, least_token(now_ms))
         locked = Record(token, now_ms, now_ms + request.timeout_ms, digest=request.digest)
         return Slot(locked, token), Answer(Verdict.LOCKED, locked)
     if None not in {record.digest, request.digest} and record.digest != request.digest:
         return slot, Answer(Verdict.CONFLICT, record)
     if record.is_done:
         return slot, Answer(Verdict.COMPLETED, record)
-    return slot, Answer(Verdict.IN_PROGRESS, record, (record.until_ms or now_ms) - now_ms)
+    return slot, Answer(Verdict.IN_PROGRESS, record, _left_ms(record, now_ms))
 
 
 def _settled(record: Record, request: Accept | Release | Extend, now_ms: int) -> Record | None:
-    """A record in progress after its owner's request; None: the key is free."""
+    """A record in progress after its owner's request; None: the key is free. Its times never go back."""
+    since_ms = max(now_ms, record.since_ms)
     match request:
         case Release():
             return None
         case Extend():
-            return replace(record, since_ms=now_ms, until_ms=now_ms + request.timeout_ms)
+            return replace(record, since_ms=since_ms, until_ms=since_ms + request.timeout_ms, behind_ms=None)
         case Accept():
-            until_ms = None if request.keep_ms is None else now_ms + request.keep_ms
-            return replace(record, since_ms=now_ms, until_ms=until_ms, is_done=True, result=request.result)
+            return Record(
+                record.token,
+                since_ms,
+                None if request.keep_ms is None else since_ms + request.keep_ms,
+                is_done=True,
+                digest=record.digest,
+                result=request.result,
+            )

@@ -11,6 +11,17 @@ REMEMBERED_IDS: Final = 1024
 watermark, so it is rejected as late. ``Arrival`` has no position that could refuse an old copy, so there
 every id is remembered."""
 
+REMEMBERED_TOGETHER: Final = 128
+"""How many applied ids a worker writes together with their ``Arrival`` group. Beyond that they get rows of their own,
+which are read by the ids that come: a turn writes what is new, however many ids there are."""
+
+HELD_AT_ONCE: Final = 1_000
+"""How many held messages of a group a worker reads at a time; of a group that holds more a turn reads only those that
+it may let go."""
+
+FIRST_TURN: Final = -(2**63)
+"""The first place that a message can have: places are kept in 64 bits."""
+
 SNAPSHOT_EVERY: Final = 1_000
 """How many messages at most are applied again to restore a state that a failing handler changed in place."""
 
@@ -38,11 +49,23 @@ BUCKETS: Final = 8
 MAX_BUCKETS: Final = 65_536
 """The most slices a store can have."""
 
+VALUE_DEPTH: Final = 100
+"""How deeply the values of a state, an output or a body may be nested."""
+
 NAME_LENGTH: Final = 200
 """The longest name of a pipeline."""
 
+VERSION: Final = 2**31 - 1
+"""The greatest version of a pipeline."""
+
 REVISION: Final = 2**63 - 1
-"""The greatest revision: it is kept in 64 bits."""
+"""The greatest revision: it is kept in 64 bits. ``Gapless`` takes none as great: the next one would not fit."""
+
+START: Final = -(2**63) + 1
+"""The smallest start of ``Gapless``: the one before it fits into 64 bits too."""
+
+DURATION_US: Final = 1_000 * 365 * 86_400 * 1_000_000
+"""The longest lateness, wait and pause: a thousand years, in microseconds. What is longer is for ever."""
 
 SEQUENCE_BITS: Final = 44
 """How many bits of a sequence number count the messages of one queue: 17 million million of them."""
@@ -51,7 +74,10 @@ VISIBILITY_S: Final = 43_200
 """The longest a message is leased at a time: twelve hours, as in SQS."""
 
 DELAY_S: Final = 365 * 86_400
-"""The longest a message is hidden after its send."""
+"""The longest a message is hidden after its send, or after it was given back."""
+
+RETRY_GROWTH: Final = 1_000
+"""The most by which a retry delay is multiplied from one attempt to the next."""
 
 KEPT_S: Final = 1_000 * 365 * 86_400
 """The longest retention and the longest deduplication window that are numbers: what is longer is for ever, None."""
@@ -64,6 +90,9 @@ BODY_BYTES: Final = 1_048_576
 
 ID_LENGTH: Final = 1_000
 """The longest name of a group and the longest deduplication id, in characters."""
+
+SHOWN_LENGTH: Final = 200
+"""So many characters of somebody's text are shown in a table, in a sentence or in an error."""
 
 RECEIVE_MESSAGES: Final = 1_000
 """The most messages of one receive."""
@@ -101,6 +130,24 @@ TRANSACTION_S: Final = 10
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """How much of an SQLite file is kept in memory at most: with SQLite's own 2 MB a receive costs half as much again where
 a million messages lie in a thousand groups."""
+
+WAL_BYTES: Final = 16 * 1024 * 1024
+"""How large the write-ahead log of an SQLite file stays at most after somebody has read for so long that it grew."""
+
+WAL_PAGES: Final = 1_000
+"""Of how many pages what is in the write-ahead log of an SQLite file goes into the file, as SQLite itself has it."""
+
+RESERVE_BYTES: Final = 1024 * 1024
+"""In what steps the room beside an SQLite file grows that is given up when the disk is full: so much at least."""
+
+RESERVE_CLOSED_BYTES: Final = 256 * 1024
+"""How large it is while nobody has the file open."""
+
+RESERVE_MAX_BYTES: Final = 64 * 1024 * 1024
+"""How large it gets at most; what more may be needed must be free on the disk for a message to be sent."""
+
+RESERVE_LOOK_S: Final = 1.0
+"""How often it is looked at, at least, while something is sent."""
 
 STATEMENTS: Final = 256
 """How many statements of SQLite are kept prepared: all that the store has, those for many rows at once among them."""
@@ -143,6 +190,12 @@ BROKER_QUEUED: Final = 10_000
 BROKER_BURST_S: Final = 0.001
 """For how long a worker of a ``QueueBroker`` runs one task after the other before it lets the event loop see to
 others; tasks that wait for something do so by themselves. The first two of a burst do not count."""
+
+BROKER_WAIT_S: Final = 100 * 365 * 86_400
+"""The longest wait for a turn that has a timer: what is longer is for ever."""
+
+BROKER_STUCK_S: Final = 5
+"""How long after something was queued a ``QueueBroker`` looks whether all its slots wait for its own queue."""
 
 KEY_LOCK_S: Final = 60
 """How long an idempotency key is in progress, if the user does not say: after a crash nobody runs it for so long."""
@@ -363,6 +416,9 @@ OUTBOX_OUTPUTS: Final = 100
 OUTBOX_NOTES: Final = 1_000
 """How many notes about groups with new outputs who claims some draws at a time, with PostgreSQL."""
 
+DELIVER_PAUSE_S: Final = 0.01
+"""The shortest pause before an output is delivered again, so that one that fails at once does not keep a core busy."""
+
 OUTBOX_LEASE_S: Final = 30.0
 """How long nobody else delivers the outputs of a group that a worker delivers, unless it has them for longer."""
 
@@ -371,3 +427,13 @@ WORKER_LEASE_MS: Final = 200
 
 WORKER_GATHER_S: Final = 0.005
 """For how long a worker gathers turns that are done into one transaction, while there are others that can begin."""
+
+NAMED_FILES: Final = 5
+"""How many missing files of a store an error names; of further ones it says how many there are."""
+
+RESTORED_TOKENS: Final = 2**32
+"""By how much the fencing tokens of a queue go on when it is restored: more than the history that is given up can have
+given out."""
+
+INCARNATIONS: Final = 1_000
+"""How many of a queue's newest incarnations are kept in any case; older ones only as far as a reader is behind them."""

@@ -11,6 +11,7 @@ import enum
 import hashlib
 import json
 import json.encoder
+import reprlib
 import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -103,6 +104,9 @@ def canonical(value: Any) -> str:
     except TypeError as error:
         msg = f"{value!r} has no canonical form: {error}; use text for the keys of dicts"
         raise InputError(msg) from error
+    except (ValueError, RecursionError) as error:  # ValueError: it contains itself, or has an int of too many digits
+        msg = f"{reprlib.repr(value)} has no canonical form: {error}; it must not contain itself or be nested deeply"
+        raise InputError(msg) from error
 
 
 _quote = json.encoder.encode_basestring
@@ -112,17 +116,47 @@ def column_texts(column: Sequence[Any]) -> list[str]:
     """The canonical JSON of each value."""
     try:
         texts = _by_line.encode(column)[1:-1].split("\n") if column else []
-    except TypeError:
+    except (TypeError, ValueError, RecursionError):
         texts = []  # told below, for the value that it is
     # More parts than values: a value is a container itself, with separators of its own.
     return texts if len(texts) == len(column) else [canonical(value) for value in column]
 
 
 def contents(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[str]:
-    """The canonical JSON of each row of a table given as columns of equal length (at least one column)."""
+    """The canonical JSON of each row of a table given as columns of equal length (at least one column).
+
+    What is null is left out, also within: null and absent are the same.
+    """
     pairs = sorted(zip(names, columns, strict=True)) if len(set(names)) == len(names) else []
     template = "{" + ",".join(canonical(name).replace("%", "%%") + ":%s" for name, _ in pairs) + "}"
-    return [template % row for row in zip(*(column_texts(column) for _, column in pairs), strict=True)]
+    texts = [column_texts(column) for _, column in pairs]
+    if not any("null" in text for column in texts for text in column):
+        return [template % row for row in zip(*texts, strict=True)]
+    parts = [
+        [
+            None if value is None else f"{canonical(name)}:{told(value, text)}"
+            for value, text in zip(column, own, strict=True)
+        ]
+        for (name, column), own in zip(pairs, texts, strict=True)
+    ]
+    return ["{" + ",".join(part for part in row if part is not None) + "}" for row in zip(*parts, strict=True)]
+
+
+def told(value: Any, text: str) -> str:
+    """The canonical JSON of a value without what is null within it, given that with it."""
+    return canonical(_without_nulls(value)) if "null" in text else text
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(each) for each in value]
+    names = field_names(type(value))
+    if names is None or isinstance(value, enum.Enum):
+        return value
+    found = ((name, getattr(value, name)) for name in names)
+    return {name: _without_nulls(each) for name, each in found if each is not None}
 
 
 def digests(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[bytes]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
+from inturn.core import limits
 from inturn.core.errors import PipelineError
+from inturn.core.instant import MICROSECONDS, Unit
 
 _UNITS = {
     "microsecond": 1,
@@ -17,6 +19,9 @@ _UNITS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+
+_DOUBLINGS = 32
+"""A microsecond that is doubled so often is more than the longest pause."""
 
 Duration: TypeAlias = str | dt.timedelta
 
@@ -34,9 +39,12 @@ def duration_us(value: Duration, *, what: str) -> int:
         if found is None or found[2] not in _UNITS:
             msg = f"{what} is {value!r}; write it as '10 minutes' ({', '.join(_UNITS)}) or as a timedelta"
             raise PipelineError(msg)
-        number = round(float(found[1]) * _UNITS[found[2]])
+        number = round(min(float(found[1]) * _UNITS[found[2]], 2.0 * limits.DURATION_US))
     if number < 0:
         msg = f"{what} is {value!r}; a duration cannot be negative"
+        raise PipelineError(msg)
+    if number > limits.DURATION_US:
+        msg = f"{what} is {value!r}; expected at most {limits.DURATION_US // _UNITS['week']} weeks"
         raise PipelineError(msg)
     return number
 
@@ -77,12 +85,25 @@ class Timestamp:
     has reached its time; one below the watermark is late.
 
     Attributes:
-        column: the field with the time.
+        column: the field with the time: a datetime, text (ISO 8601, also with slashes), or a number since 1970; see
+            :mod:`inturn.core.instant`.
         lateness: how far behind the group's greatest time a message may come, such as ``"5 minutes"``.
+        unit: what a number counts: ``s``, ``ms``, ``us`` or ``ns``.
     """
 
     column: str
     lateness: Duration = "0 seconds"
+    unit: Unit = "us"
+
+    def __post_init__(self) -> None:
+        if self.unit not in MICROSECONDS:
+            msg = f"Timestamp(unit={self.unit!r}); expected one of {', '.join(map(repr, MICROSECONDS))}"
+            raise PipelineError(msg)
+
+    def __repr__(self) -> str:
+        """Stores remember an order by this; those that are older know no units."""
+        unit = "" if self.unit == "us" else f", unit={self.unit!r}"
+        return f"Timestamp(column={self.column!r}, lateness={self.lateness!r}{unit})"
 
     @cached_property
     def lateness_us(self) -> int:
@@ -149,4 +170,4 @@ class Retry:
     def pauses_s(self) -> list[float]:
         """The pause before each further attempt, in seconds."""
         first = duration_us(self.backoff, what="Retry(backoff)") / 1e6
-        return [min(first * 2**n, 60.0) for n in range(self.times)]
+        return [min(first * 2.0 ** min(n, _DOUBLINGS), 60.0) for n in range(self.times)]

@@ -1,15 +1,19 @@
 """The one definition a user writes: what is a group, what is its order, what does a message do to the state."""
 
+import dataclasses
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from inturn.core import limits
-from inturn.core.errors import PipelineError
+from inturn.core import limits, path
+from inturn.core.errors import PipelineError, StateError, ValueRefused
+from inturn.core.handler import check_handler, check_state, check_upgrade
 from inturn.core.message import field_names
 from inturn.core.order import Arrival, Gapless, Monotone, Order, Retry, Timestamp, Wait
+from inturn.core.states import Normal
+from inturn.core.texts import name_fault
 
 if TYPE_CHECKING:
     from inturn.core.decision import Decision
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """What is a group, what is its order, and what a message does to the group's state.
+
+    A field is named by its path, see :mod:`inturn.core.path`: ``after.version`` is a field within another.
 
     Attributes:
         name: names the pipeline in stores and effect ids; keep it when the code moves.
@@ -33,6 +39,9 @@ class Pipeline:
         on_gap: what to do about a gap; for ``Gapless`` only, where None means wait for ever.
         retry: how often a handler that raises ``Retryable`` is tried again.
         on_invalid: ``reject`` counts and keeps a message without a group or a place; ``fail`` stops the run.
+        version: of the state type; raise it with every change beyond new fields that have defaults.
+        upgrade: ``upgrade(state, version)`` makes a state of one that was kept by an older version; it gets that as
+            JSON values (a record as a dict), and the version that kept it.
 
     Raises:
         PipelineError: if the definition contradicts itself or asks for what its grade of order cannot carry.
@@ -50,6 +59,8 @@ class Pipeline:
     on_gap: Wait | None = None
     retry: Retry = Retry()  # noqa: RUF009 - a frozen value
     on_invalid: Literal["reject", "fail"] = "reject"
+    version: int = 1
+    upgrade: Callable[[Any, int], Any] | None = None
 
     def __post_init__(self) -> None:
         ignore = (self.ignore,) if isinstance(self.ignore, str) else self.ignore
@@ -61,6 +72,10 @@ class Pipeline:
         self._check_names()
         self._check_order()
         self._check_fields()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to a worker: the definition, not what was worked out from it."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
 
     def replay(
         self,
@@ -94,6 +109,40 @@ class Pipeline:
 
         return replay(self, messages, now=now, final=final, after=after, decisions=decisions)
 
+    @cached_property
+    def normal(self) -> Normal:
+        """The normal form of the states, to which each is brought after every message.
+
+        Raises:
+            StateError: if the state type can hold no values that come back as they are.
+        """
+        return Normal(self.state)
+
+    @cached_property
+    def shape(self) -> Any:
+        """The shape of the state type, as a store keeps it."""
+        from inturn.core.versions import shape_of
+
+        return shape_of(self.normal.kind)
+
+    @cached_property
+    def make_first(self) -> Callable[[], Any]:
+        """What makes a first state; the type itself, if what it makes is in its normal form."""
+        made = self.state()
+        return self.state if isinstance(self.state, type) and self.normal.is_normal(made) else self.first_state
+
+    def first_state(self) -> Any:
+        """The state of a group before its first message.
+
+        Raises:
+            StateError: if it has no normal form.
+        """
+        try:
+            return self.normal(self.state())
+        except ValueRefused as error:
+            msg = f"the first state of pipeline {self.name!r} cannot be kept: {error}"
+            raise StateError(msg) from error
+
     @property
     def gap_policy(self) -> Wait:
         """What to do about a gap; wait for ever if the pipeline does not say."""
@@ -125,9 +174,23 @@ class Pipeline:
         """The fields of the message type, in order; None for plain dicts."""
         return None if self.message is None else field_names(self.message)
 
+    @cached_property
+    def left_out(self) -> dict[str, list[tuple[str, ...]]]:
+        """The fields that are not part of the content: for each outermost one, the ways to those within it."""
+        found: dict[str, list[tuple[str, ...]]] = {}
+        for first, *rest in map(path.parts, (*([self.arrival] if self.arrival else []), *self.ignore)):
+            found.setdefault(first, []).append(tuple(rest))
+        return found
+
     def in_content(self, name: str) -> bool:
-        """Whether a field is part of a message's content, and so of its digest."""
-        return name != self.arrival and name not in self.ignore
+        """Whether an outermost field is part of a message's content, and so of its digest; if only in part."""
+        return () not in self.left_out.get(name, ())
+
+    def content_of(self, name: str, value: Any) -> Any:
+        """Return the value of an outermost field as far as it is part of the content."""
+        for names in self.left_out.get(name, ()):
+            value = path.without(value, names)
+        return value
 
     def _check_kinds(self) -> None:
         if not isinstance(self.order, Gapless | Monotone | Timestamp | Arrival):
@@ -144,12 +207,17 @@ class Pipeline:
         if not isinstance(self.name, str) or not 0 < len(self.name) <= limits.NAME_LENGTH:
             msg = f"Pipeline(name={self.name!r}); expected a text of 1 to {limits.NAME_LENGTH} characters"
             raise PipelineError(msg)
+        fields = (self.group, self.id, self.arrival, self.epoch, self.turn, *self.ignore)
+        for text in (self.name, *(each for each in fields if isinstance(each, str))):
+            if text and (fault := name_fault("name", text)):
+                msg = f"Pipeline {self.name!r}: {fault}"
+                raise PipelineError(msg)
         if not callable(self.handler):
             msg = f"Pipeline(handler={self.handler!r}); expected a function handler(state, message)"
             raise PipelineError(msg)
-        if not callable(self.state):
-            msg = f"Pipeline(state={self.state!r}); expected a type or function whose call makes the first state"
-            raise PipelineError(msg)
+        check_handler(self.handler)
+        check_state(self.state)
+        check_upgrade(self.version, self.upgrade)
         if self.on_invalid not in ("reject", "fail"):
             msg = f"Pipeline(on_invalid={self.on_invalid!r}); expected 'reject' or 'fail'"
             raise PipelineError(msg)
@@ -162,8 +230,10 @@ class Pipeline:
 
     def _check_order(self) -> None:
         order = self.order
-        if isinstance(order, Gapless) and (not isinstance(order.start, int) or isinstance(order.start, bool)):
-            msg = f"Gapless(start={order.start!r}); expected a whole number"
+        if isinstance(order, Gapless) and (type(order.start) is not int or not _fits(order.start)):
+            msg = (
+                f"Gapless(start={order.start!r}); expected a whole number from {limits.START} to {limits.REVISION - 1}"
+            )
             raise PipelineError(msg)
         if isinstance(order, Timestamp):
             order.lateness_us  # noqa: B018 - read for its check
@@ -175,7 +245,8 @@ class Pipeline:
             kind = type(order).__name__
             msg = f"{kind} has no identity of its own: name the field that tells duplicates, Pipeline(id=…)"
             raise PipelineError(msg)
-        content = [name for name in self.key_fields if not self.in_content(name)]
+        outside = [path.parts(name) for name in (*([self.arrival] if self.arrival else []), *self.ignore)]
+        content = [name for name in self.key_fields if any(path.parts(name)[: len(each)] == each for each in outside)]
         if content:
             msg = f"{content[0]!r} says where a message belongs, so it cannot be named in arrival= or ignore="
             raise PipelineError(msg)
@@ -187,7 +258,10 @@ class Pipeline:
             msg = f"Pipeline(message={self.message!r}); expected a dataclass, a msgspec.Struct type or None for dicts"
             raise PipelineError(msg)
         named = [*self.key_fields, *([self.id] if self.id else [])]
-        absent = [name for name in named if name not in self.fields]
-        if absent:
-            msg = f"{self.message.__name__} has no field {absent[0]!r}; it has {', '.join(self.fields)}"
-            raise PipelineError(msg)
+        for name in named:
+            path.check(self.message, name)
+
+
+def _fits(start: int) -> bool:
+    """Whether the revision before a start, and the one after it, have 64 bits too."""
+    return limits.START <= start < limits.REVISION

@@ -8,22 +8,19 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
+from inturn.core import limits, versions
+from inturn.core.absent import filled, is_unfilled, lacking
 from inturn.core.decision import Decision, placing
 from inturn.core.errors import InputError, InvalidMessage
 from inturn.core.fold import Counts, Fold, Group, Journal
 from inturn.core.grades import timeline
+from inturn.core.instant import instant_us, is_date, parsed, read_us
 from inturn.core.message import Entry, digest, effect_id, group_text
 from inturn.core.order import Arrival, Gapless, Timestamp
+from inturn.core.path import joined, parts, put, value_at
 from inturn.core.pipeline import Pipeline
+from inturn.core.texts import kept_name, name_fault, storable, unholdable
 from inturn.core.timeline import Timeline
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
-
-
-def instant_us(moment: dt.datetime) -> int:
-    """A time in microseconds since 1970; a time without a zone is taken as UTC."""
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +77,8 @@ class Replay:
         errors: for each parked group, why.
         timelines: where each group stands.
         verdicts: for each decision of this step, by its id: None if it was done, else why it is void.
+        version: of the pipeline.
+        shape: of its state type; see :mod:`inturn.core.versions`.
     """
 
     states: dict[str, Any] = field(default_factory=dict)
@@ -88,6 +87,8 @@ class Replay:
     counts: Counts = field(default_factory=Counts)
     timelines: dict[str, Timeline] = field(default_factory=dict)
     verdicts: dict[str, str | None] = field(default_factory=dict)
+    version: int = 1
+    shape: Any = None
 
     @property
     def held(self) -> list[Held]:
@@ -133,7 +134,8 @@ def replay(
     if final and not isinstance(pipeline.order, Timestamp):
         msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
         raise InputError(msg)
-    before = after or Replay()
+    before = after or Replay(version=pipeline.version)
+    versions.check(pipeline, before.version, before.shape)
     journal = Journal()
     offers, invalid = read(pipeline, messages)
     journal.counts.received = len(offers) + len(invalid)
@@ -147,7 +149,7 @@ def replay(
     verdicts = {each.id: _decide(groups.get(each.group), each) for each in in_order}
     for _, name, entry in sorted(offers, key=itemgetter(0)):
         if name not in groups:
-            fold = Fold(pipeline, pipeline.state)
+            fold = Fold(pipeline, pipeline.first_state)
             groups[name] = Group(name, timeline(pipeline.order), fold, journal, now_us)
         groups[name].offer(entry)
     for group in groups.values():
@@ -161,6 +163,8 @@ def replay(
         counts=journal.counts,
         timelines={name: group.timeline for name, group in groups.items()},
         verdicts=verdicts,
+        version=pipeline.version,
+        shape=pipeline.shape,
     )
 
 
@@ -180,8 +184,10 @@ def remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
     for name in new.keys() - own.keys():
         msg = f"the message has no field {name!r}; it has {', '.join(own)}"
         raise InputError(msg)
-    place = {name: own[name] for name in placing(pipeline)}
-    message, _ = _content(pipeline, {**own, **new, **place})
+    content: Any = {**own, **new}
+    for name in placing(pipeline):
+        content = put(content, name, value_at(own, name))
+    message, _ = _content(pipeline, content)
     return changed(entry, message=message)
 
 
@@ -192,7 +198,7 @@ def _output_order(output: Output) -> tuple[str, int, int, str, int]:
 def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now_us: int) -> Group:
     import copy
 
-    state = before.states[name]
+    state = versions.carried(pipeline, before.states[name], before.version, before.shape)
     line = copy.deepcopy(before.timelines[name])
     return Group(name, line, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)
 
@@ -210,31 +216,47 @@ def read(
     for number, given in enumerate(messages):
         message, content = _content(pipeline, given)
         why = _invalid(pipeline, content)
+        if why is None and message is None and pipeline.message is not None:
+            why = lacking(pipeline.message, filled(pipeline.message, content))
+        why = why or text_invalid(pipeline, content)
         if why is None:
             offers.append(_offer(pipeline, message, content, number))
         elif pipeline.on_invalid == "fail":
             raise InvalidMessage(why + f": {given!r}")
         else:
-            group = content[pipeline.group]
-            invalid.append((why, None if group is None else group_text(group), given))
+            group = value_at(content, pipeline.group)
+            invalid.append((storable(why), None if group is None else kept_name(group_text(group)), given))
     return offers, invalid
 
 
 def _content(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
     names = pipeline.fields
     if isinstance(given, Mapping):
-        wanted = given if names is None else {name: given[name] for name in names if name in given}
-        try:
-            message = dict(given) if pipeline.message is None else pipeline.message(**wanted)
-        except TypeError as error:
-            msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
-            raise InputError(msg) from error
-        return message, (given if names is None else {**given, **_values(message, names)})
+        if names is None or pipeline.message is None:
+            message = with_time(pipeline, dict(given))
+            return message, message
+        return _made(pipeline, given, names)
     if names is None or not isinstance(given, pipeline.message or ()):
         kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
         msg = f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}"
         raise InputError(msg)
+    if is_unfilled(given):
+        return _made(pipeline, _values(given, names), names)
     return given, _values(given, names)
+
+
+def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
+    """A message of its fields; None if one is null that must not be."""
+    assert pipeline.message is not None  # noqa: S101 - plain dicts are not made
+    wanted = filled(pipeline.message, given, make=True)
+    if lacking(pipeline.message, wanted) is not None:
+        return None, given
+    try:
+        message = pipeline.message(**wanted)
+    except TypeError as error:
+        msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
+        raise InputError(msg) from error
+    return message, {**given, **_values(message, names)}
 
 
 def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -243,49 +265,118 @@ def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
 
 def _invalid(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
     """Why the message cannot be placed; None if it can."""
+    return _null(pipeline, content) or _misplaced(pipeline, content)
+
+
+def _null(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
+    """Say which field that places a message is null; a group, an order and an arrival must not be."""
     for name in pipeline.key_fields:
-        if name not in content:
-            msg = f"a message has no field {name!r}; it has {', '.join(map(str, content))}"
-            raise InputError(msg)
-        if content[name] is None:
+        if value_at(content, name) is None:
+            if len(parts(name)) > 1 and name in content:
+                msg = f"a message has a field {name!r}, with a dot in its name; write {joined([name])!r} to name it"
+                raise InputError(msg)
             return f"{name} is null"
-    if pipeline.arrival is not None and content.get(pipeline.arrival, ...) is None:
-        return f"{pipeline.arrival} is null"
-    order = pipeline.order
-    if isinstance(order, Gapless) and _typed(content, order.column, int) < order.start:
-        return f"{order.column} {content[order.column]} is below start {order.start}"
+    came = pipeline.arrival
+    if came is not None and _says_arrival(came, content) and value_at(content, came) is None:
+        return f"{came} is null"
     return None
 
 
+def _misplaced(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
+    """Say which field that places a message is beyond its bounds, or no time."""
+    for name in filter(None, (pipeline.epoch, pipeline.turn, pipeline.arrival)):
+        value = value_at(content, name)
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            return f"{name} is {value}, which does not fit into 64 bits"
+    order = pipeline.order
+    if isinstance(order, Timestamp):
+        given = value_at(content, order.column)
+        if isinstance(given, str) and read_us(given, order.unit) is None and not is_date(given):
+            return f"{order.column} is {given!r:.100}, which is no time"
+    if isinstance(order, Gapless):
+        if (turn := _typed(content, order.column)) < order.start:
+            return f"{order.column} {turn} is below start {order.start}"
+        if turn == limits.REVISION:
+            return no_next(order.column)
+    return None
+
+
+def no_next(column: str) -> str:
+    """Say why ``Gapless`` does not take the greatest revision."""
+    return f"{column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
+
+
+def text_invalid(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
+    """Say why a text keeps a message from being placed: the group's name, the id, or any other."""
+    for name in (pipeline.group, pipeline.id):
+        value = None if name is None else value_at(content, name)
+        if name is None or value is None or value.__class__ is int:
+            continue
+        if fault := name_fault(name, str(value)):
+            return fault
+    if (path := unholdable(content)) is not None:
+        return f"{path} has half a surrogate pair, which no UTF-8 can hold"
+    return None
+
+
+def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a plain dict whose time is a datetime if it came as text, as it must from JSON."""
+    if isinstance(pipeline.order, Timestamp):
+        given = value_at(message, pipeline.order.column)
+        made = parsed(given) if isinstance(given, str) else None
+        if made is not None:
+            return put(message, pipeline.order.column, made)  # type: ignore[no-any-return]
+    return message
+
+
 def _offer(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number: int) -> tuple[Any, str, Entry]:
-    turn = _typed(content, pipeline.turn, (dt.datetime, int) if isinstance(pipeline.order, Timestamp) else int)
+    order = pipeline.order
+    turn = _time(content, order) if isinstance(order, Timestamp) else _typed(content, pipeline.turn)
     fields = pipeline.fields or tuple(content)
+    own = {name: content[name] for name in fields}
+    for name in pipeline.left_out.keys() & own.keys():
+        value = own.pop(name)
+        if pipeline.in_content(name):
+            own[name] = pipeline.content_of(name, value)
     entry = Entry(
-        turn=instant_us(turn) if isinstance(turn, dt.datetime) else turn,
-        digest=digest({name: content[name] for name in fields if pipeline.in_content(name)}),
+        turn=turn,
+        digest=digest(own),
         message=message,
-        epoch=_typed(content, pipeline.epoch, int),
-        id=None if pipeline.id is None or content.get(pipeline.id) is None else str(content[pipeline.id]),
+        epoch=_typed(content, pipeline.epoch),
+        id=None if pipeline.id is None or (ident := value_at(content, pipeline.id)) is None else str(ident),
     )
     # The id orders what it identifies, as the value it is; a revision identifies by itself.
-    ident = content[pipeline.id] if pipeline.id and isinstance(pipeline.order, Timestamp | Arrival) else ""
-    own = (entry.epoch, entry.turn, ident, entry.digest)
+    ident = value_at(content, pipeline.id) if pipeline.id and isinstance(order, Timestamp | Arrival) else ""
+    key = (entry.epoch, entry.turn, ident, entry.digest)
+    group = group_text(value_at(content, pipeline.group))
     if pipeline.arrival is None:
-        return own, group_text(content[pipeline.group]), entry
-    return (content.get(pipeline.arrival, number), *own), group_text(content[pipeline.group]), entry
+        return key, group, entry
+    says = _says_arrival(pipeline.arrival, content)
+    return (value_at(content, pipeline.arrival) if says else number, *key), group, entry
 
 
-def _typed(content: Mapping[str, Any], name: str | None, wanted: type | tuple[type, ...]) -> Any:
+def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:
+    """Whether messages say when they arrived; those without the field are taken in the order of the list."""
+    return len(parts(name)) > 1 or parts(name)[0] in content
+
+
+def _typed(content: Mapping[str, Any], name: str | None) -> Any:
     """The value of a field that places messages; 0 where the order has no such field."""
     if name is None:
         return 0
-    value = content[name]
-    if (
-        not isinstance(value, wanted)
-        or isinstance(value, bool)
-        or (type(value) is int and not -(2**63) <= value < 2**63)
-    ):
-        kind = "an integer of 64 bits" if wanted is int else "a datetime"
-        msg = f"{name} is {value!r} of type {type(value).__name__}; expected {kind}: convert it first"
+    value = value_at(content, name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        msg = f"{name} is {value!r} of type {type(value).__name__}; expected an integer of 64 bits: convert it first"
         raise InputError(msg)
     return value
+
+
+def _time(content: Mapping[str, Any], order: Timestamp) -> int:
+    value = value_at(content, order.column)
+    found = read_us(value, order.unit)
+    if found is None:
+        kind = type(value).__name__
+        msg = f"{order.column} is {value!r} of type {kind}; expected a datetime: convert it first"
+        msg += ", or to a number since 1970 (unit=…)"
+        raise InputError(msg)
+    return found

@@ -7,7 +7,8 @@ import datetime as dt
 import json
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -15,8 +16,9 @@ from typing import Any, Self
 from inturn.core.decision import Action, Decision
 from inturn.core.errors import InputError
 from inturn.core.fold import Counts
+from inturn.core.instant import instant_us
 from inturn.core.message import canonical
-from inturn.core.replay import instant_us
+from inturn.core.texts import kept_name, shown, visible
 from inturn.core.timeline import Status
 
 _THEN = {
@@ -78,6 +80,43 @@ class Standing:
     state: Any
 
 
+@dataclass(frozen=True)
+class Refused:
+    """The messages of a group that were rejected.
+
+    Attributes:
+        group: its text form.
+        reasons: how many, by reason.
+        reason: of the last one.
+        detail: of the last one, in more words.
+        at: when that was.
+    """
+
+    group: str
+    reasons: dict[str, int]
+    reason: str
+    detail: str
+    at: dt.datetime | None
+
+    @classmethod
+    def of(cls, group: str, rejected: Iterable[tuple[str | None, str, str, dt.datetime | None]]) -> "Refused | None":
+        """Count those of a group, given as group, reason, detail and time of all that were rejected, in order."""
+        wanted, found = kept_name(group), [each for each in rejected if each[0] == kept_name(group)]
+        if not found:
+            return None
+        reasons = dict(sorted(Counter(reason for _, reason, _, _ in found).items()))
+        return cls(wanted, reasons, *found[-1][1:])
+
+    def __str__(self) -> str:
+        """In plain words."""
+        parts = ", ".join(f"{count:,} as {reason}" for reason, count in self.reasons.items())
+        count = sum(self.reasons.values())
+        what = "its only message was rejected" if count == 1 else f"all of its {count:,} messages were rejected"
+        at = f" at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+        name = shown(self.group)
+        return f"Group {name} has no state: {what}, {parts}. The last{at}: {visible(self.detail)}."
+
+
 class Look(ABC):
     """A look into what is kept of a pipeline; for ``with``.
 
@@ -114,6 +153,10 @@ class Look(ABC):
             InputError: if the store does not know it.
         """
 
+    def refused(self, name: str) -> Refused | None:  # noqa: ARG002 - a hook
+        """The messages of a group that were rejected; None if there are none. It reads all that were."""
+        return None
+
     @abstractmethod
     def held(self, name: str) -> list[Waiting]:
         """The messages that a group holds, in the order in which they would be applied."""
@@ -134,6 +177,14 @@ class Look(ABC):
     def is_followed(self) -> bool:
         """Whether somebody may be running who takes decisions by itself."""
 
+    def strays(self) -> list[tuple[str, str]]:
+        """Return the files among the decisions that are none, and why each is not."""
+        return []
+
+    def move_strays(self) -> list[tuple[str, str]]:
+        """Move them aside; return them."""
+        return []
+
     def counts(self) -> Counts | None:
         """Where all messages went; None where every step has counts of its own."""
         return None
@@ -143,8 +194,19 @@ class Look(ABC):
         return []
 
     def explain(self, name: str) -> str:
-        """In plain words where a group stands, what it waits for and since when."""
-        group, held = self.group(name), self.held(name)
+        """In plain words where a group stands, what it waits for and since when; or why it is not known.
+
+        Raises:
+            InputError: if no message of it was ever taken in or rejected.
+        """
+        try:
+            group = self.group(name)
+        except InputError:
+            refused = self.refused(name)
+            if refused is None:
+                raise
+            return str(refused)
+        held = self.held(name)
         now = dt.datetime.now(dt.UTC)
         said = [_stands(self, group, held, now)]
         if group.error and group.status == Status.FAILED:
@@ -154,7 +216,7 @@ class Look(ABC):
         if held:
             places = ", ".join(self.place(each) for each in held[:5]) + (" …" if len(held) > 5 else "")
             said.append(f"It holds {counted(len(held), 'message')}: {places}.")
-        said += [f"Decided by {each.by}, and not taken yet: {each.action}." for each in self.undecided(name)]
+        said += [f"Decided by {shown(each.by)}, and not taken yet: {each.action}." for each in self.undecided(name)]
         said += self.more(name)
         said.append(
             f"Its state after {self.unit} {group.step}: {json.dumps(group.state, default=str, ensure_ascii=False)}"
@@ -166,7 +228,7 @@ class Look(ABC):
         epoch = f" of epoch {message.epoch}" if message.epoch else ""
         if self.order.startswith(("Gapless", "Monotone")):
             return f"revision {message.turn}{epoch}"
-        return f"id {message.id}"
+        return f"id {shown(message.id or '')}"
 
     def decision(
         self,
@@ -235,7 +297,10 @@ class Look(ABC):
 
 def _stands(store: Look, group: Standing, held: list[Waiting], now: dt.datetime) -> str:
     """The first sentence of an explanation."""
-    name, since = f"Group {group.group}", f" since {when(group.oldest, now)}" if group.oldest else ""
+    name, since = (
+        f"Group {shown(group.group)}",
+        f" since {when(group.oldest, now)}" if group.oldest else "",
+    )
     reached = f"; it has come to revision {group.reached}" if group.reached is not None else ""
     gap = store.gap(group, held)
     missing = f"revision{'s' if gap and gap[0] != gap[1] else ''} {_range(*gap)}" if gap else "its predecessor"
@@ -264,7 +329,7 @@ def _stands(store: Look, group: Standing, held: list[Waiting], now: dt.datetime)
     return f"{name} is given up: what comes for it is rejected. {group.error or ''}".rstrip()
 
 
-def as_json(value: Standing | Waiting) -> dict[str, Any]:
+def as_json(value: Standing | Waiting | Refused) -> dict[str, Any]:
     """Either as JSON values."""
     return {name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in asdict(value).items()}
 
@@ -301,4 +366,4 @@ def _range(first: int, last: int) -> str:
 
 
 def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.rstrip().splitlines())
+    return "\n".join(f"    {visible(line)}" for line in text.rstrip().split("\n"))

@@ -5,17 +5,24 @@ decides only the place, in :mod:`inturn.core.grades`. Everything else in inturn,
 these files by property tests. No clock, no I/O: a runner tells the time and keeps the messages.
 """
 
+import heapq
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import itemgetter
 
-from inturn.core import limits
 from inturn.core.message import Entry
 from inturn.core.order import Order
+from inturn.core.texts import kept_error, storable
 
 Key = tuple[int | str, ...]
 MARK_BYTES = 8
 """Of a remembered message the first 8 bytes of its digest are kept."""
+
+
+_SPARE = 64
+"""So many keys of messages that are held no more are never worth a clean-up."""
 
 
 class Status(StrEnum):
@@ -87,21 +94,26 @@ class Timeline(ABC):
         epoch: the current epoch; 0 where the order has none.
         reached: how far the group is: the last revision applied or skipped, the greatest number or time seen, or
             the count of arrivals. None before the first message.
-        memory: digests of what was applied, packed; see the subclasses.
+        memory: digests of what was applied, packed; see the subclasses. Within a step it may be a buffer that grows in
+            place, so that a message costs the same however many came before it.
         skipped: the skipped ranges of revisions, first and last.
         parked: None, ``gap``, ``failed`` or ``given up``.
         error: why it is parked, in words, with the traceback.
         held: the messages that wait, by their key.
+        beside: how many messages a store remembers beside ``memory``; it puts back those that are asked for.
     """
 
     order: Order
     epoch: int | None = None
     reached: int | None = None
-    memory: bytes = b""
+    memory: bytes | bytearray = b""
     skipped: list[tuple[int, int]] = field(default_factory=list)
     parked: Status | None = None
     error: str | None = None
     held: dict[Key, Entry] = field(default_factory=dict)
+    beside: int = 0
+    _heap: list[Key] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The keys of what is held, and of some messages that were."""
 
     def __post_init__(self) -> None:
         """For the orders that keep more than these fields."""
@@ -121,7 +133,9 @@ class Timeline(ABC):
 
     def renew(self, epoch: int) -> list[Entry]:
         """Start again in ``epoch``; returns what was held of the epochs before: too late to be applied."""
-        lost = [self.held.pop(key) for key in sorted(self.held) if self.held[key].epoch < epoch]
+        lost = []
+        while (key := self.first()) is not None and self.held[key].epoch < epoch:
+            lost.append(self.held.pop(key))
         self.epoch, self.reached, self.memory, self.skipped = epoch, None, b"", []
         self.parked = self.error = None
         return lost
@@ -134,28 +148,37 @@ class Timeline(ABC):
 
     def park(self, entry: Entry, error: str, now_us: int) -> None:
         """The handler raised on this message: it stays at the head, what comes behind it queues."""
-        self.parked, self.error = Status.FAILED, error[-limits.ERROR_LENGTH :]
+        self.parked, self.error = Status.FAILED, kept_error(error)
         self.hold(entry, now_us)
 
     def give_up(self, error: str) -> list[Entry]:
         """Park the group for good; returns what it held."""
         lost = [self.held.pop(key) for key in sorted(self.held)]
-        self.parked, self.error = Status.GIVEN_UP, error
+        self._heap = []
+        self.parked, self.error = Status.GIVEN_UP, storable(error)
         return lost
 
     def head(self) -> Entry:
         """The first held message; in a failed group the one that is tried next."""
         return self.held[min(self.held)]
 
+    def first(self) -> Key | None:
+        """The key of the first held message; None if none is held."""
+        if not self.held:
+            self._heap.clear()
+            return None
+        while self._heap[0] not in self.held:  # it was taken out of turn
+            heapq.heappop(self._heap)
+        return self._heap[0]
+
     def since_us(self) -> int | None:
         """Since when the group waits; None if it does not wait or is parked."""
         times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
         return min(times) if times and self.parked is None else None
 
-    def later(self) -> int | None:
-        """The next epoch among what is held, which a failed group has kept back; None while the group is parked."""
-        later = (entry.epoch for entry in self.held.values() if entry.epoch > (self.epoch or 0))
-        return None if self.parked else min(later, default=None)
+    def later(self) -> list[int]:
+        """The epochs after the current one among what is held, in order; a failed group has kept them back."""
+        return sorted({entry.epoch for entry in self.held.values() if entry.epoch > (self.epoch or 0)})
 
     @abstractmethod
     def place(self, entry: Entry) -> Place:
@@ -178,7 +201,16 @@ class Timeline(ABC):
 
     def restore(self, entry: Entry) -> None:
         """Put a held message back as it was stored."""
-        self.held[self.key(entry)] = entry
+        key = self.key(entry)
+        self.held[key] = entry
+        heapq.heappush(self._heap, key)
+        if len(self._heap) > 2 * len(self.held) + _SPARE:
+            self._heap = sorted(self.held)
+
+    def is_skipped(self, revision: int) -> bool:
+        """Whether a revision lies in a gap that was skipped; these were skipped in their order."""
+        at = bisect_right(self.skipped, revision, key=itemgetter(0))
+        return at > 0 and revision <= self.skipped[at - 1][1]
 
     def take(self, entry: Entry) -> None:
         """Take out a held message, whether or not its turn has come."""

@@ -1,0 +1,108 @@
+"""Points in time as a log gives them: a datetime, text, or a number since 1970, all as microseconds.
+
+``Timestamp`` reads its field by this rule in every engine. Text is ISO 8601 or the same with slashes
+(``2014/10/22 11:15:41.000``); a time without a zone is UTC; what is finer than a microsecond is cut off. A day alone
+is no point in time.
+"""
+
+import datetime as dt
+import re
+from decimal import Decimal
+from typing import Any, Final, Literal, TypeAlias
+
+Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
+"""In what a number since 1970 counts: seconds, milli-, micro- or nanoseconds."""
+
+MICROSECONDS: Final = {
+    "s": (1_000_000, 1),
+    "ms": (1_000, 1),
+    "us": (1, 1),
+    "ns": (1, 1_000),
+}
+"""How many microseconds a unit is, as numerator and denominator."""
+TEXT: Final = (
+    r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
+    r"[Tt ](\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?(?: ?([Zz]|[+-]\d{2}(?::?\d{2})?))?"
+)
+"""The texts that are times: year, separator, month, day, hour, minute, second, fraction, zone."""
+NUMBER: Final = r"[+-]?\d{1,19}"
+"""The texts that are numbers since 1970."""
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_TEXT: Final = re.compile(TEXT, re.ASCII)
+_NUMBER: Final = re.compile(NUMBER, re.ASCII)
+
+
+def instant_us(moment: dt.datetime) -> int:
+    """Return a time in microseconds since 1970; a time without a zone is taken as UTC."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICROSECOND
+
+
+def read_us(value: Any, unit: Unit = "us") -> int | None:
+    """Return a point in time in microseconds since 1970; None if the value is none, or is not within 64 bits.
+
+    Args:
+        value: a datetime, text, or a number.
+        unit: what a number counts.
+    """
+    found = _us(value, unit)
+    return found if found is not None and -(2**63) <= found < 2**63 else None
+
+
+def _us(value: Any, unit: Unit) -> int | None:
+    if isinstance(value, str):
+        if _NUMBER.fullmatch(value):
+            return _scaled(int(value), unit)
+        value = parsed(value)
+    if isinstance(value, dt.datetime):
+        return instant_us(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    return _scaled(value, unit)
+
+
+def _scaled(value: float | Decimal, unit: Unit) -> int | None:
+    """Return so many units as microseconds, rounded down."""
+    times, parts = MICROSECONDS[unit]
+    if isinstance(value, int):
+        return value * times // parts
+    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - a NaN of either type
+        return None
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * times // (denominator * parts)
+
+
+def is_date(text: str) -> bool:
+    """Return whether a text is a day without a time: no bad value, but a column of another type."""
+    return re.fullmatch(r"\d{4}([-/])\d{1,2}\1\d{1,2}", text) is not None
+
+
+def parsed(text: str) -> dt.datetime | None:
+    """Return the time that a text says, with its zone if it has one; None if it is no time."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        return None
+    year, _, month, day, hour, minute, second, fraction, zone = found.groups()
+    try:
+        made = dt.datetime(  # noqa: DTZ001 - the zone is added below, if there is one
+            int(year),
+            int(month),
+            int(day),
+            int(hour),
+            int(minute),
+            int(second or 0),
+            int((fraction or "")[:6].ljust(6, "0")),
+        )
+        return made if zone is None else (made - _offset(zone)).replace(tzinfo=dt.UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _offset(zone: str) -> dt.timedelta:
+    if zone in "Zz":
+        return dt.timedelta()
+    hours, minutes = int(zone[1:3]), int(zone[3:].removeprefix(":") or 0)
+    if hours > 18 or minutes > 59 or (hours == 18 and minutes):
+        raise ValueError(zone)
+    return (1 if zone[0] == "+" else -1) * dt.timedelta(hours=hours, minutes=minutes)

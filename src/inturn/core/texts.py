@@ -1,0 +1,202 @@
+r"""Which texts are taken in, and how those that inturn keeps for people are made storable and shown.
+
+Two rules, the same for every engine, store and command:
+
+- *At the door*: whatever a user gives is text that UTF-8 can hold. The name of a group and an id have, besides, 1 to
+  1,000 characters and no NUL. Everything else is data and harms nobody. What does not fit is refused where it is an
+  argument, and rejected as invalid, alone, where it is a message of a pipeline.
+- *Kept for people*: errors, tracebacks, notes, reasons and the names of files are never refused. What cannot be stored
+  becomes a visible escape: ``caf\udce9.txt``.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+
+_OTHERS: Final = frozenset({int, float, bool, bytes, type(None)})
+"""Types of values in which no text is."""
+_FIT: Final = f"it is a text of 1 to {limits.ID_LENGTH} characters"
+
+
+def half_at(text: str) -> int | None:
+    """Return where a text has half of a surrogate pair, which no UTF-8 can hold; None if it has none."""
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can hold a text: no half of a surrogate pair is in it."""
+    return half_at(text) is None
+
+
+def name_fault(what: str, name: str) -> str:
+    r"""Say why a text is no name of a group and no id; empty if it is one.
+
+    >>> name_fault("group", "acct-1"), name_fault("group", "")
+    ('', "group is ''; it is a text of 1 to 1000 characters")
+    """
+    if not 0 < len(name) <= limits.ID_LENGTH:
+        return f"{what} is {quoted(name)}; {_FIT}"
+    if "\0" in name:
+        return (
+            f"the {what} {quoted(name)} has a NUL at {name.index(chr(0))}, which not every store can keep; leave it out"
+        )
+    return text_fault(what, name)
+
+
+def text_fault(what: str, text: str) -> str:
+    """Say why no UTF-8 can hold a text; empty if it can."""
+    at = half_at(text)
+    if at is None:
+        return ""
+    return f"the {what} {quoted(text)} has half a surrogate pair at {at}, which no UTF-8 can hold; mend the text"
+
+
+def checked(what: str, name: object) -> str:
+    """Return the name of a group, or an id, if it can be one.
+
+    Raises:
+        InputError: if it cannot.
+    """
+    if not isinstance(name, str):
+        msg = f"{what} is {name!r}; {_FIT}"
+        raise InputError(msg)
+    if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
+        return name
+    if fault := name_fault(what, name):
+        raise InputError(fault)
+    return name
+
+
+def checked_text(what: str, text: object) -> str:
+    """Return a text, if UTF-8 can hold it.
+
+    Raises:
+        InputError: if it is no text, or one that UTF-8 cannot hold.
+    """
+    if not isinstance(text, str):
+        msg = f"{what} is {text!r}; it is a text"
+        raise InputError(msg)
+    if fault := text_fault(what, text):
+        raise InputError(fault)
+    return text
+
+
+def unholdable(value: Any) -> str | None:
+    r"""Return the path to the first text within a value that no UTF-8 can hold; None if there is none.
+
+    >>> unholdable({"items": [{"name": "ok"}, {"name": "\ud800"}]})
+    'items[1].name'
+    """
+    return None if _is_holdable(value) else _path(value, "")
+
+
+def _is_holdable(value: Any) -> bool:
+    """Whether no text within a value is one that UTF-8 cannot hold; nearly always so, and asked for every message."""
+    if value.__class__ in _OTHERS:
+        return True
+    if isinstance(value, str):
+        return is_text(value)
+    if isinstance(value, Mapping):
+        return _are_holdable(value) and _are_holdable(value.values())
+    if isinstance(value, list | tuple | Set):
+        return _are_holdable(value)
+    return all(_is_holdable(getattr(value, name, None)) for name in _fields(value))
+
+
+def _are_holdable(values: Iterable[Any]) -> bool:
+    for each in values:  # a call for each would take twice as long
+        kind = each.__class__
+        if not (each.isascii() if kind is str else kind in _OTHERS) and not _is_holdable(each):
+            return False
+    return True
+
+
+def _fields(value: Any) -> Iterable[str]:
+    """The fields of a dataclass or a Struct; none of any other value."""
+    found: Iterable[str] = getattr(value, "__struct_fields__", ()) or getattr(value, "__dataclass_fields__", ())
+    return found
+
+
+def _path(value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return path or "the text"
+    parts: Iterable[tuple[str, Any]]
+    if isinstance(value, Mapping):
+        if not all(map(_is_holdable, value)):
+            return f"a name in {path}" if path else "a name"
+        parts = ((f"{path}.{key}" if path else f"{key}", each) for key, each in value.items())
+    elif isinstance(value, list | tuple | Set):
+        parts = ((f"{path}[{at}]", each) for at, each in enumerate(value))
+    else:
+        parts = ((f"{path}.{name}" if path else name, getattr(value, name, None)) for name in _fields(value))
+    return next((_path(each, at) for at, each in parts if not _is_holdable(each)), path)
+
+
+def storable(text: str) -> str:
+    r"""Make a text one that every store can keep: half surrogate pairs and NUL become visible escapes.
+
+    >>> storable("caf\udce9 \0")
+    'caf\\udce9 \\x00'
+    """
+    if half_at(text) is not None:
+        text = text.encode(errors="backslashreplace").decode()
+    return text.replace("\0", "\\x00") if "\0" in text else text
+
+
+def note(what: str, text: object) -> str:
+    """Return a note that a person gives, as it is kept: storable, and no longer than ``limits.ERROR_LENGTH``.
+
+    Raises:
+        InputError: if it is no text.
+    """
+    if not isinstance(text, str):
+        msg = f"{what} is {text!r}; it is a text"
+        raise InputError(msg)
+    return storable(text[: limits.ERROR_LENGTH])[: limits.ERROR_LENGTH]
+
+
+def kept_error(text: str) -> str:
+    """Return an error or a traceback as it is kept: storable, the last ``limits.ERROR_LENGTH`` characters of it."""
+    return storable(text[-limits.ERROR_LENGTH :])[-limits.ERROR_LENGTH :]
+
+
+def kept_name(name: str) -> str:
+    """Return what is kept of the name of a group that is none, for people: storable, and not longer than a name."""
+    name = storable(name)
+    return name if len(name) <= limits.ID_LENGTH else name[: limits.ID_LENGTH - 1] + "…"
+
+
+def visible(text: str, most: int | None = None) -> str:
+    r"""Make a text one that a terminal or a page only shows: on one line, what is not printed as in Python, ``\x1b``.
+
+    Args:
+        text: somebody's.
+        most: so many characters at most, the last of them an ellipsis if it is cut.
+    """
+    cut = most is not None and len(text) > most
+    if cut:
+        text = text[:most]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    if most is not None and (cut or len(text) > most):
+        return text[: most - 1] + "…"
+    return text
+
+
+def shown(text: str) -> str:
+    """Return somebody's text for a sentence or a table: visible, a long one cut."""
+    return visible(text, limits.SHOWN_LENGTH)
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes for an error, a long one cut."""
+    said = repr(text[: limits.SHOWN_LENGTH])
+    return said if len(text) <= limits.SHOWN_LENGTH else f"{said[:-1]}…{said[-1]}"

@@ -1,0 +1,206 @@
+"""What the state type of a pipeline is, to a store, and whether states that were kept under another still load.
+
+A store keeps the pipeline's version and the shape of its state type. Under one version a record may gain fields with
+defaults and an enumeration members; anything else would lose or change what is kept, and is refused before anything is
+written. With a higher version each older state goes through ``upgrade=``, when its group is next touched or before.
+"""
+
+import base64
+import datetime as dt
+import enum
+import uuid
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from inturn.core.errors import StateError, ValueRefused
+from inturn.core.kinds import Anything, Choice, Constant, Kind, Named, OneOf, Record, Several, Some
+from inturn.core.message import field_names
+from inturn.core.states import required
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline import Pipeline
+
+
+def shape_of(kind: Kind) -> Any:
+    """What values of a kind are kept as, as JSON values."""
+    return _shape(kind, [])
+
+
+def _shape(kind: Kind, above: list[Record]) -> Any:  # noqa: PLR0911 - one case a kind is what makes it a table
+    match kind:
+        case Record():
+            if kind in above:
+                return {"again": above[::-1].index(kind)}
+            inner = [*above, kind]
+            fields = {name: _shape(each, inner) for name, each in kind.fields.items()}
+            return {"record": fields, "owed": sorted(required(kind.wanted))}
+        case Several():
+            return {kind.wanted.__name__: _shape(kind.item, above)}
+        case Some():
+            return {"tuple": [_shape(each, above) for each in kind.items]}
+        case Named():
+            return {"dict": [_shape(kind.key, above), _shape(kind.item, above)]}
+        case OneOf():
+            return {"or": [_shape(each, above) for each in kind.options]}
+        case Choice():
+            return {"enum": [each.value for each in kind.wanted]}
+        case Constant():
+            return {"enum": [value for _, value in kind.allowed]}
+        case Anything():
+            return "any" if kind.wanted is None else kind.name
+    return kind.name
+
+
+def change(stored: Any, now: Any, path: str = "state") -> str | None:
+    """Say what has changed between two shapes so that older states do not load any more; None if they do."""
+    if isinstance(stored, dict) and isinstance(now, dict) and stored.keys() == now.keys():
+        if "record" in stored:
+            return _record_change(stored, now, path)
+        if "enum" in stored:
+            lost = [each for each in stored["enum"] if each not in now["enum"]]
+            return f"{path} cannot be {lost[0]!r} any more" if lost else None
+        ((name, one),) = stored.items()
+        other = now[name]
+        if not isinstance(one, list):
+            return change(one, other, f"{path}[]") if name != "again" or one != other else None
+        if len(one) == len(other):
+            found = (change(each, another, path) for each, another in zip(one, other, strict=True))
+            return next((each for each in found if each is not None), None)
+    return None if stored == now else f"{path} was {words(stored)} and is {words(now)} now"
+
+
+def _record_change(stored: Any, now: Any, path: str) -> str | None:
+    for name, each in stored["record"].items():
+        if name not in now["record"]:
+            return f"{path}.{name} is gone"
+        if (found := change(each, now["record"][name], f"{path}.{name}")) is not None:
+            return found
+    new = [name for name in now["record"] if name not in stored["record"] and name in now["owed"]]
+    return f"{path}.{new[0]} is new and has no default" if new else None
+
+
+def words(shape: Any) -> str:
+    """A shape in a few words."""
+    if not isinstance(shape, dict):
+        return str(shape)
+    name, inner = next(iter(shape.items()))
+    match name:
+        case "record":
+            return f"a record of {', '.join(inner)}"
+        case "enum":
+            return f"one of {', '.join(map(repr, inner))}"
+        case "or":
+            return " | ".join(map(words, inner))
+    return f"{name}[{', '.join(map(words, inner)) if isinstance(inner, list) else words(inner)}]"
+
+
+def check(pipeline: "Pipeline", version: int, shape: Any) -> None:
+    """See that states that were kept under a version and a shape can be gone on with.
+
+    Args:
+        pipeline: as it is now.
+        version: of the pipeline that kept them.
+        shape: of its state type; None if that is not known.
+
+    Raises:
+        StateError: if they cannot; nothing may be written then.
+    """
+    mine = pipeline.version
+    who = f"pipeline {pipeline.name!r}: its states were kept by version {version}, and this is version {mine}"
+    if version > mine:
+        msg = f"{who}; run the newer one"
+        raise StateError(msg)
+    if version < mine:
+        if pipeline.upgrade is None:
+            mend = f"Pipeline(version={mine}, upgrade=fn), where fn(state, version) makes a state of an old one"
+            msg = f"{who}; say how they become new ones: {mend}"
+            raise StateError(msg)
+        return
+    found = None if shape is None else change(shape, pipeline.shape)
+    if found is not None:
+        mend = f"Pipeline(version={version + 1}, upgrade=fn), where fn(state, version) makes a state of an old one"
+        msg = f"pipeline {pipeline.name!r}: older states do not fit the state type any more: {found}; "
+        raise StateError(f"{msg}put it back, give new fields defaults, or say how older states become new ones: {mend}")
+
+
+def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
+    """Make a state of an older one.
+
+    Args:
+        pipeline: as it is now.
+        state: as JSON values.
+        version: of the pipeline that kept it.
+
+    Raises:
+        StateError: if it cannot be done.
+    """
+    assert pipeline.upgrade is not None  # noqa: S101 - checked before any state is read
+    try:
+        made = pipeline.upgrade(state, version)
+    except Exception as error:
+        msg = f"pipeline {pipeline.name!r}: upgrade raised {error!r} on a state of version {version}: {state!r:.200}"
+        raise StateError(msg) from error
+    try:
+        return pipeline.normal(made)
+    except ValueRefused as error:
+        msg = f"pipeline {pipeline.name!r}: upgrade has made of a state of version {version} what is no state: {error}"
+        raise StateError(msg) from error
+
+
+def carried(pipeline: "Pipeline", state: Any, version: int, shape: Any) -> Any:
+    """A state that was never written, as it is for a pipeline that may be another by now.
+
+    Raises:
+        StateError: see :func:`check` and :func:`upgraded`.
+    """
+    if version != pipeline.version:
+        return upgraded(pipeline, as_json(state), version)
+    return state if shape == pipeline.shape else _grown(pipeline.normal.kind, state)
+
+
+def _grown(kind: Kind, value: Any) -> Any:
+    """A value with the fields that its records have gained."""
+    match kind:
+        case Record() if field_names(type(value)) is not None:
+            fields = {name: each for name, each in kind.fields.items() if hasattr(value, name)}
+            return kind.wanted(**{name: _grown(each, getattr(value, name)) for name, each in fields.items()})
+        case Several() if isinstance(value, kind.wanted):
+            return kind.wanted(_grown(kind.item, each) for each in value)
+        case Some() if isinstance(value, tuple):
+            return tuple(_grown(each, one) for each, one in zip(kind.items, value, strict=True))
+        case Named() if isinstance(value, dict):
+            return {key: _grown(kind.item, each) for key, each in value.items()}
+        case OneOf() if field_names(type(value)) is not None:
+            return _grown(next(each for each in kind.options if isinstance(each, Record)), value)
+    return value
+
+
+def as_json(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
+    """A state in its normal form as the JSON values that stores keep, or would make of what they keep."""
+    match value:
+        case enum.Enum():
+            return value.value
+        case dt.datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case dt.timedelta():
+            return _span(value)
+        case Decimal() | uuid.UUID():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(as_json(key)): as_json(each) for key, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [as_json(each) for each in value]
+    names = field_names(type(value))
+    return value if names is None else {name: as_json(getattr(value, name)) for name in names}
+
+
+def _span(value: dt.timedelta) -> str:
+    """A span of time as ISO 8601 has it, in days and seconds."""
+    sign, value = ("-", -value) if value < dt.timedelta(0) else ("", value)
+    seconds = str(value.seconds) + (f".{value.microseconds:06}".rstrip("0") if value.microseconds else "")
+    rest = f"T{seconds}S" if value.seconds or value.microseconds else ""
+    return f"{sign}P{f'{value.days}D' if value.days or not rest else ''}{rest}"
