@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from inturn.core import limits
-from inturn.core.address import is_address
+from inturn.core.address import checked_target, is_address
 from inturn.core.envelope import QueueInfo, QueueSettings, checked_name
 from inturn.core.errors import InputError, QueueExists, SetupError, TransactionOver
 from inturn.idempotency.keys import DatabaseKeys
@@ -27,6 +27,7 @@ from inturn.queue.queue import Queue, check_dead_letter
 from inturn.store.base import SqlStore, Store
 from inturn.store.commands import Ask, Command
 from inturn.store.sqlite import SqliteStore, check_there
+from inturn.store.sqlite.file import OWNER_ONLY, checked_mode
 from inturn.store.writer import Writer
 
 T = TypeVar("T")
@@ -38,7 +39,12 @@ def wall_clock_ms() -> int:
 
 
 def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
-    target: str | Path, *, create: bool = True, durable: bool = True, clock: Callable[[], int] | None = None
+    target: str | Path,
+    *,
+    create: bool = True,
+    durable: bool = True,
+    mode: int | None = None,
+    clock: Callable[[], int] | None = None,
 ) -> "Database":
     """Open a database of queues, which is made if it is not there.
 
@@ -50,6 +56,8 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
         durable: whether an answer waits until the disk has what was done. Without, the last moments before a power
             failure or a crash of the machine may be lost, whole transactions from the end; a crash of the process
             loses nothing, and the database stays sound.
+        mode: who may read and write a new file, its ``-wal``, ``-shm`` and ``-reserve``, whatever the umask says, such
+            as ``0o640``; None: its owner only, ``0o600``. A file that is there keeps its mode.
         clock: the time in milliseconds since 1970, for tests; None: this machine's, and with PostgreSQL the server's.
 
     Raises:
@@ -59,15 +67,19 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
         InputError: if the target is of no known kind.
         SetupError: if psycopg is not installed, for PostgreSQL.
     """
-    text = str(target)
+    text = str(target) if isinstance(target, Path) else checked_target(target)
     if is_address(text):
+        if mode is not None:
+            msg = f"mode is {mode!r}, which is for a file; who may use a PostgreSQL database is said there, by GRANT"
+            raise InputError(msg)
         return _open_postgres(text, create=create, durable=durable, clock=clock)
     if "://" in text:
         msg = f"{text.split('://', maxsplit=1)[0]!r}: name an SQLite file, such as shop.db, or a postgresql:// address"
         raise InputError(msg)
     if not create:
         check_there(text)
-    return Database(SqliteStore(text, durable=durable), clock or wall_clock_ms)
+    new = OWNER_ONLY if mode is None else checked_mode(mode)
+    return Database(SqliteStore(text, durable=durable, mode=new), clock or wall_clock_ms)
 
 
 def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[], int] | None) -> "Database":
@@ -89,6 +101,7 @@ class Database:
     def __init__(self, store: SqlStore, clock: Callable[[], int] = wall_clock_ms) -> None:
         self.store = store
         self.writer = Writer(store, clock)
+        self.writer.is_own, self.writer.identity = store.is_identity, lambda: store.identity
 
     def __enter__(self) -> Self:
         """It closes at the end of the block."""
@@ -165,6 +178,21 @@ class Database:
         """The names of all queues."""
         return Ask("", lambda store, _now_ms: sorted(store.queues))
 
+    def backup(self, target: str | Path) -> None:
+        """Copy the file as it is at one moment, while it is used here and elsewhere; nobody waits for it.
+
+        ``cp`` of a file that is open copies no state that it ever was in, and leaves out what was written last.
+        ``inturn restore`` puts the copy in the place of a file.
+
+        Args:
+            target: of the copy, which is not there yet.
+
+        Raises:
+            StoreError: if it is there, cannot be written, or the file is damaged.
+            InputError: if this is no file.
+        """
+        self.store.backup(str(target))
+
     def idempotency_keys(self, name: str) -> DatabaseKeys:
         """Idempotency keys; those of another name are others. There is nothing to make.
 
@@ -213,6 +241,11 @@ class Transaction:
         """The same in a task."""
         await self._writer.atake_lead(self)
         return self._begun()
+
+    @property
+    def identity(self) -> str:
+        """Identify the open database that it belongs to."""
+        return self._store.identity
 
     def _begun(self) -> Self:
         try:

@@ -10,6 +10,8 @@ from inturn.core import limits
 from inturn.core.envelope import Content, Draft
 from inturn.core.errors import InputError
 from inturn.core.message import group_text
+from inturn.core.texts import checked, text_fault
+from inturn.core.values import check_json
 
 # Until Python 3.12 each look at a member of an enumeration takes 0.15 µs, a tenth of a draft.
 _TEXT, _BYTES, _JSON = Content.TEXT, Content.BYTES, Content.JSON
@@ -57,9 +59,9 @@ def draft(
     return Draft(
         data if content is _BYTES else data.decode(),
         content,
-        None if group is None else _short("group", group_text(group)),
+        None if group is None else checked("group", group_text(group)),
         revision,
-        None if dedup_id is None else _short("dedup_id", dedup_id),
+        None if dedup_id is None else checked("dedup_id", dedup_id),
         None if delay_s is None else round(delay_s * 1000),
         more,
     )
@@ -74,6 +76,7 @@ def _encoded(body: Any) -> tuple[Content, bytes]:
 
 
 def _json(value: Any, what: str) -> bytes:
+    check_json(value, what)
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -81,21 +84,11 @@ def _json(value: Any, what: str) -> bytes:
         raise InputError(msg) from error
 
 
-def _short(what: str, text: str) -> str:
-    if not isinstance(text, str) or not 0 < len(text) <= limits.ID_LENGTH:
-        msg = f"{what} is {text!r}; it is a text of 1 to {limits.ID_LENGTH} characters"
-        raise InputError(msg)
-    if not text.isascii():
-        _utf8(what, text)
-    return text
-
-
 def _utf8(what: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        msg = f"the {what} {text!r} has half a surrogate pair at {error.start}, which no UTF-8 can hold; mend the text"
-        raise InputError(msg) from error
+        raise InputError(text_fault(what, text)) from error
 
 
 def _is_number(value: object, kind: type | UnionType) -> bool:

@@ -11,6 +11,9 @@ from inturn.core import limits
 from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Content, Delivery, Entry, Want
 from inturn.core.errors import InputError, LeaseExpired
+from inturn.core.message import group_text
+from inturn.core.texts import checked
+from inturn.core.texts import note as kept_note
 from inturn.queue.operation import operation
 from inturn.store.base import Store
 from inturn.store.commands import Ask, Command, Receive, Settle, Transaction, queue_of
@@ -157,8 +160,12 @@ class Message(About):
         return settling(self.queue, [self], Act.ACK).within(tx)
 
     @operation
-    def nack(self, tx: Transaction | None = None, *, delay_s: float = 0) -> Command[None]:
-        """Give it back to its old place, to be received again, by default at once.
+    def nack(self, tx: Transaction | None = None, *, delay_s: float | None = None) -> Command[None]:
+        """Give it back, to be received again in its old place in the group, which goes to the end of the line.
+
+        Args:
+            tx: a transaction of the caller's.
+            delay_s: how long it stays hidden; None: as the queue's ``retry_delay_s`` says.
 
         Raises:
             LeaseExpired: if the lease is over.
@@ -190,15 +197,16 @@ class Message(About):
         """Put it into another queue, with a note why; what is behind it in its group goes on.
 
         Args:
-            note: why.
+            note: why; of a long one the first ``limits.ERROR_LENGTH`` characters are kept.
             tx: a transaction of the caller's.
             to: the queue; None: the dead-letter queue of its own.
 
         Raises:
             LeaseExpired: if the lease is over.
-            InputError: if its queue has no dead-letter queue and none is named.
+            InputError: if its queue has no dead-letter queue and none is named, or the note is no text.
             NoSuchQueue: if there is no queue of that name.
         """
+        why = kept_note("the note", note)
 
         def move(store: Store, now_ms: int) -> None:
             info = queue_of(store, self.queue)
@@ -207,15 +215,27 @@ class Message(About):
                 msg = f"the queue {self.queue!r} has no dead_letter queue; name one: reject(…, to=…)"
                 raise InputError(msg)
             queue_of(store, target)
-            change = Change(self.sequence_number, self.fencing_token, Act.MOVE, to=target, note=note)
+            change = Change(self.sequence_number, self.fencing_token, Act.MOVE, to=target, note=why)
             _all_done([change], store.settle(info, [change], now_ms))
 
         return Ask(self.queue, move).within(tx)
 
 
-def settling(queue: str, messages: Sequence[Lease], act: Act, seconds: float = 0) -> Command[None]:
-    """The command that does one thing with messages of a queue."""
-    ms = milliseconds("the time", seconds)
+def check_own(messages: Sequence[Lease], writer: Writer) -> None:
+    """See that messages were received from this database: in another their numbers and tokens name other messages.
+
+    Raises:
+        InputError: if one was not.
+    """
+    for each in messages:
+        if isinstance(each, Message) and each.writer is not writer and not writer.is_own(each.writer.identity()):
+            msg = f"{each!r} was received from a queue {each.queue!r} of another database; settle it there"
+            raise InputError(msg)
+
+
+def settling(queue: str, messages: Sequence[Lease], act: Act, seconds: float | None = 0) -> Command[None]:
+    """The command that does one thing with messages of a queue; with ``seconds=None`` after a time of the queue's."""
+    ms = None if seconds is None else milliseconds("the time", seconds)
     changes = [Change(each.sequence_number, each.fencing_token, act, ms) for each in messages]
     return Settle(queue, lambda verdicts: _all_done(changes, verdicts), changes)
 
@@ -230,6 +250,15 @@ def milliseconds(what: str, seconds: float) -> int:
         msg = f"{what} is {seconds!r}; it is a number of seconds from 0 to {limits.VISIBILITY_S}"
         raise InputError(msg)
     return round(seconds * 1000)
+
+
+def group_name(group: object) -> str:
+    """Return the name of a group.
+
+    Raises:
+        InputError: if it is none.
+    """
+    return checked("group", group_text(group))
 
 
 def check_limit(limit: int) -> None:
@@ -275,10 +304,11 @@ def fetching(writer: Writer, queue: str, want: Want, tx: Transaction | None) -> 
 def peeking(queue: str, limit: int, after: int, group: str | None, *, deferred: bool = False) -> Command[list[Peeked]]:
     """The command that looks at messages that are not acknowledged."""
     check_limit(limit)
+    named = None if group is None else group_name(group)
 
     def look(store: Store, _now_ms: int) -> list[Peeked]:
         info = queue_of(store, queue)
-        return [Peeked(each) for each in store.read(info, after, limit, pending=True, deferred=deferred, group=group)]
+        return [Peeked(each) for each in store.read(info, after, limit, pending=True, deferred=deferred, group=named)]
 
     return Ask(queue, look)
 

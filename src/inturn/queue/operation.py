@@ -4,10 +4,11 @@ A method that is an operation returns the command that it stands for. Calling it
 it: ``queue.send(body)`` and ``await queue.send.aio(body)``.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, InturnError
 from inturn.store.commands import Command, Joined, Transaction
 
 P = ParamSpec("P")
@@ -58,6 +59,28 @@ class Bound(Generic[P, T_co]):
         command = self._command(*args, **kwargs)
         return self._writer.arun(command) if command.tx is None else _joined(self._writer, command.tx).arun(command)
 
+    async def aio_to_the_end(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Do it without holding up the event loop; who is cancelled meanwhile is told once it is done.
+
+        Nobody knows what became of a verb that was cancelled, so it is said again. It must be one that changes nothing
+        the second time; a refusal of that one says nothing, and so goes along with the cancellation as a note. It
+        needs no task of its own, which the end of the event loop would cancel too.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        while True:
+            try:
+                answer = await self.aio(*args, **kwargs)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                continue
+            except InturnError as refusal:
+                if cancelled is None:
+                    raise
+                cancelled.add_note(f"said again after the cancellation: {refusal}")
+            if cancelled is not None:
+                raise cancelled
+            return answer
+
 
 def _joined(writer: Runner, tx: Transaction) -> Joined:
     """What does commands in a transaction of the caller's.
@@ -66,6 +89,13 @@ def _joined(writer: Runner, tx: Transaction) -> Joined:
         InputError: if it is none, or none for this database.
     """
     if isinstance(tx, Joined):
+        is_own: Callable[[str], bool] | None = getattr(writer, "is_own", None)
+        if is_own is None or not is_own(tx.identity):
+            msg = (
+                "tx is a transaction of another database, in which this would be done instead; give it one that "
+                "transaction() of this Database has begun, or of another Database over the same file or tables"
+            )
+            raise InputError(msg)
         return tx
     adopt: Callable[[Any], Joined] | None = getattr(writer, "adopt", None)
     if adopt is None:

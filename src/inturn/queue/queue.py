@@ -30,7 +30,9 @@ from inturn.queue.message import (
     Peeked,
     check_limit,
     check_messages,
+    check_own,
     fetching,
+    group_name,
     peeking,
     settling,
     visibility,
@@ -149,7 +151,7 @@ class Queue(Sessions):
         return Receive(
             self.name,
             lambda deliveries: [Message(each, self.writer, self.name) for each in deliveries],
-            Want(max_messages, visibility(visibility_timeout_s), group),
+            Want(max_messages, visibility(visibility_timeout_s), None if group is None else group_name(group)),
             wait_s=wait_s,
         ).within(tx)
 
@@ -171,16 +173,21 @@ class Queue(Sessions):
         Raises:
             LeaseExpired: naming those whose lease is over; the others are done.
         """
+        check_own(messages, self.writer)
         return settling(self.name, messages, Act.ACK).within(tx)
 
     @operation
-    def nack(self, messages: Sequence[Lease], *, delay_s: float = 0, tx: Transaction | None = None) -> Command[None]:
+    def nack(
+        self, messages: Sequence[Lease], *, delay_s: float | None = None, tx: Transaction | None = None
+    ) -> Command[None]:
         """Give several back at once."""
+        check_own(messages, self.writer)
         return settling(self.name, messages, Act.NACK, delay_s).within(tx)
 
     @operation
     def extend(self, messages: Sequence[Lease], timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
         """Keep several for longer."""
+        check_own(messages, self.writer)
         return settling(self.name, messages, Act.EXTEND, timeout_s).within(tx)
 
     # --- looking ---
@@ -208,9 +215,10 @@ class Queue(Sessions):
     def groups(self, *names: str, limit: int = 100, tx: Transaction | None = None) -> Command[list[GroupView]]:
         """Where groups stand: those with the oldest heads, or those that are named."""
         check_limit(limit)
+        wanted = [group_name(each) for each in names]
 
         def look(store: Store, now_ms: int) -> list[GroupView]:
-            return store.groups(queue_of(store, self.name), limit, now_ms, names)
+            return store.groups(queue_of(store, self.name), limit, now_ms, wanted)
 
         return Ask(self.name, look).within(tx)
 

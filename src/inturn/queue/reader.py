@@ -1,6 +1,8 @@
 """Named readers over the log of a queue."""
 
-from inturn.core.errors import InputError
+from inturn.core.envelope import QueueInfo
+from inturn.core.errors import InputError, StoreMismatch
+from inturn.core.incarnation import Place, is_valid
 from inturn.queue.message import Peeked, check_limit
 from inturn.queue.operation import operation
 from inturn.store.base import Store
@@ -26,8 +28,27 @@ class Reader:
         return Ask(self.queue, lambda store, _now_ms: queue_of(store, self.queue).readers.get(self.name, 0)).within(tx)
 
     @operation
+    def place(self, sequence_number: int | None = None, tx: Transaction | None = None) -> Command[Place]:
+        """A sequence number as a place to be remembered elsewhere: in a file, in the database of the effects.
+
+        The other verbs take a place where they take a number, and refuse it if the database has been put back from an
+        older copy since, even if that has gone on and given the same number again.
+
+        Args:
+            sequence_number: which; None: up to where the reader has read.
+            tx: a transaction of the caller's.
+        """
+
+        def named(store: Store, _now_ms: int) -> Place:
+            info = queue_of(store, self.queue)
+            number = info.readers.get(self.name, 0) if sequence_number is None else sequence_number
+            return Place(number, store.incarnation(info, number))
+
+        return Ask(self.queue, named).within(tx)
+
+    @operation
     def read(
-        self, limit: int = 100, *, after: int | None = None, tx: Transaction | None = None
+        self, limit: int = 100, *, after: int | Place | None = None, tx: Transaction | None = None
     ) -> Command[list[Peeked]]:
         """The next messages, in the order of their sequence numbers.
 
@@ -35,8 +56,11 @@ class Reader:
 
         Args:
             limit: how many at most.
-            after: a sequence number; None: the reader's own position.
+            after: a sequence number or a place; None: the reader's own position.
             tx: a transaction of the caller's.
+
+        Raises:
+            StoreMismatch: if the place is not one of the queue's history.
         """
         check_limit(limit)
 
@@ -44,19 +68,27 @@ class Reader:
             info = queue_of(store, self.queue)
             if self.name not in info.readers:
                 self._set(store, 0)
-            begin = info.readers[self.name] if after is None else after
+            begin = info.readers[self.name] if after is None else _number(store, info, after)
             return [Peeked(entry) for entry in store.read(info, begin, limit)]
 
         return Ask(self.queue, look).within(tx)
 
     @operation
-    def commit(self, sequence_number: int, tx: Transaction | None = None) -> Command[None]:
-        """Everything up to a sequence number was read, so it need not be kept for this reader."""
+    def commit(self, sequence_number: int | Place, tx: Transaction | None = None) -> Command[None]:
+        """Everything up to a sequence number, or a place, was read, so it need not be kept for this reader.
+
+        Raises:
+            StoreMismatch: if the place is not one of the queue's history.
+        """
         return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number, forth=True)).within(tx)
 
     @operation
-    def seek(self, sequence_number: int, tx: Transaction | None = None) -> Command[None]:
-        """Go on after this sequence number, which may be an older one, as far as messages are still there; 0: all."""
+    def seek(self, sequence_number: int | Place, tx: Transaction | None = None) -> Command[None]:
+        """Go on after this number or place, which may be an older one, as far as messages are still there; 0: all.
+
+        Raises:
+            StoreMismatch: if the place is not one of the queue's history.
+        """
         return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number)).within(tx)
 
     @operation
@@ -70,10 +102,30 @@ class Reader:
 
         return Ask(self.queue, forget).within(tx)
 
-    def _set(self, store: Store, position: int, *, forth: bool = False) -> None:
+    def _set(self, store: Store, given: int | Place, *, forth: bool = False) -> None:
         info = queue_of(store, self.queue)
+        position = _number(store, info, given)
         if position > info.last:
             msg = f"the last message of {info.name!r} is {info.last}; nobody can have read up to {position}"
             raise InputError(msg)
         info.readers[self.name] = max(position, info.readers.get(self.name, 0)) if forth else position
         store.save(info.name, info)
+
+
+def _number(store: Store, info: QueueInfo, given: int | Place) -> int:
+    """The sequence number of a place, if it is one of the queue's history.
+
+    Raises:
+        StoreMismatch: if not.
+    """
+    if not isinstance(given, tuple):
+        return given
+    number, incarnation = given
+    if not is_valid(Place(number, incarnation), store.incarnation(info, number), info.last):
+        msg = (
+            f"{given} is no place of the queue {info.name!r}: the database was put back from an older copy since, or "
+            "is another one, and has given its number to other messages, if at all. Put back the right one; or go on "
+            "with this one: see what the messages after the copy were, and seek() the number to begin after"
+        )
+        raise StoreMismatch(msg)
+    return number

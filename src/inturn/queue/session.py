@@ -21,9 +21,18 @@ from inturn.core import limits
 from inturn.core.delivery import Verdict
 from inturn.core.envelope import Delivery, ParkedGroup, Want
 from inturn.core.errors import InputError, LeaseExpired, QueueError
-from inturn.core.message import group_text
 from inturn.core.session import Answer, Request, Verb
-from inturn.queue.message import Message, Peeked, check_limit, check_messages, milliseconds, peeking, time_of
+from inturn.core.texts import note
+from inturn.queue.message import (
+    Message,
+    Peeked,
+    check_limit,
+    check_messages,
+    group_name,
+    milliseconds,
+    peeking,
+    time_of,
+)
 from inturn.queue.operation import operation
 from inturn.store.commands import Ask, AskSession, Command, ReceiveWithin, TakeSession, Transaction, queue_of
 from inturn.store.writer import Writer
@@ -171,7 +180,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """The same in a task."""
-        await self.close.aio()
+        await self.close.aio_to_the_end()
 
     def _want(self, limit: int) -> Want:
         return Want(limit, group=self.group, token=self.fencing_token)
@@ -229,7 +238,7 @@ class Sessions:
         def begun(answers: list[Answer]) -> Session | None:
             return Session(self.writer, self.name, answers[0], lock_ms) if answers else None
 
-        name = None if group is None else _group(group)
+        name = None if group is None else group_name(group)
         ask = AskSession(self.name, name, Request(Verb.LOCK, ms=lock_ms), _nothing)
         return TakeSession(ask, begun, wait_s=wait_s).within(tx)
 
@@ -240,7 +249,7 @@ class Sessions:
         Raises:
             QueueError: if somebody has it, or a message of it, who can finish or park it.
         """
-        name = _group(group)
+        name = group_name(group)
 
         def told(answer: Answer) -> None:
             if answer.verdict is not Verdict.DONE:
@@ -253,7 +262,7 @@ class Sessions:
     def resume(self, group: object, tx: Transaction | None = None) -> Command[bool]:
         """Park a group no more: its messages are received in their order; whether it was parked."""
         return AskSession(
-            self.name, _group(group), Request(Verb.RESUME), lambda answer: answer.verdict is Verdict.DONE
+            self.name, group_name(group), Request(Verb.RESUME), lambda answer: answer.verdict is Verdict.DONE
         ).within(tx)
 
     @operation
@@ -272,14 +281,6 @@ def _nothing(_answer: Answer) -> None:
     """There is nothing to tell."""
 
 
-def _group(group: object) -> str:
-    name = group_text(group)
-    if not 0 < len(name) <= limits.ID_LENGTH:
-        msg = f"group is {name!r}; it is a text of 1 to {limits.ID_LENGTH} characters"
-        raise InputError(msg)
-    return name
-
-
 def _lock_ms(seconds: float) -> int:
     ms = milliseconds("lock_s", seconds)
     if ms == 0:
@@ -289,7 +290,4 @@ def _lock_ms(seconds: float) -> int:
 
 
 def _reason(reason: str) -> str:
-    if not isinstance(reason, str):
-        msg = f"the reason is {reason!r}; it is a text"
-        raise InputError(msg)
-    return reason[: limits.ERROR_LENGTH]
+    return note("the reason", reason)

@@ -21,9 +21,11 @@ from inturn.store.kept import (
     Kept,
     Line,
     MadeOutput,
+    Mark,
     Outgoing,
     PipelineInfo,
     RejectedMessage,
+    Spot,
 )
 from inturn.store.servers import ServerStore
 
@@ -39,6 +41,10 @@ class RunAgain(StoreError):
 
 class Busy(StoreError):
     """A transaction that may last has what this one needs, so this one was rolled back; others need not wait for it."""
+
+
+class NoRoom(StoreError):
+    """The disk is too full to send; what makes room can be done."""
 
 
 class Store(Protocol):
@@ -109,6 +115,10 @@ class Store(Protocol):
         """Groups with messages, those whose head is oldest first; only these if some are named."""
         ...
 
+    def incarnation(self, queue: QueueInfo, number: int) -> str:
+        """Return the incarnation in which a number was given; see :mod:`inturn.core.incarnation`."""
+        ...
+
 
 class SessionStore(Protocol):
     """A store of queues whose groups can be locked, parked, and given a state; the rules are in core/session.py.
@@ -171,6 +181,18 @@ class GroupStore(Protocol):
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
         """What a group holds: all of it, or only what has one of these turns or ids."""
+        ...
+
+    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        """What a group holds from a spot on, in the order of epoch, turn and id."""
+        ...
+
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+        """Since when a group holds those messages that wait longest, and where they lie; in that order."""
+        ...
+
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+        """What is remembered beside a group of messages with these marks, in the order of the marks."""
         ...
 
     def keep(
@@ -259,6 +281,15 @@ class PipelineKeeper(Store, Protocol):
 class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
     """A store in an SQL database, in which the caller may have tables too."""
 
+    @property
+    def identity(self) -> str:
+        """Identify the database that is open: a copy of it, opened elsewhere, has another."""
+        ...
+
+    def is_identity(self, identity: str) -> bool:
+        """Say whether this is the identity of the database that is open here, maybe by another store."""
+        ...
+
     def lasting(self) -> AbstractContextManager[None]:
         """A transaction of the caller's, which may last, and waits for others that do."""
         ...
@@ -270,6 +301,14 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """Run a statement of the caller's; a cursor over its rows is returned."""
+        ...
+
+    def backup(self, target: str) -> None:
+        """Copy the database into a file while it is in use.
+
+        Raises:
+            InputError: if it is none that can be copied so.
+        """
         ...
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias
 from inturn.core import session
 from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent, Want
-from inturn.core.idempotency import Answer, Request
+from inturn.core.idempotency import Answer, Release, Request
+from inturn.core.idempotency import Verdict as KeyVerdict
 from inturn.store.base import KeyStore, SessionStore, Store, no_such_queue
 
 T = TypeVar("T")
@@ -32,6 +33,11 @@ def queue_of(store: Store, name: str) -> QueueInfo:
 @runtime_checkable
 class Joined(Protocol):
     """A transaction of the caller's own, that commands can be done in."""
+
+    @property
+    def identity(self) -> str:
+        """Identify the open database that it belongs to; see :class:`inturn.store.base.SqlStore`."""
+        ...
 
     def run(self, command: "Command[T]") -> T:
         """Do a command in it."""
@@ -245,6 +251,12 @@ class Decide(Command[T]):
         """Do it."""
         keys: KeyStore = store
         return keys.decide(self.space, self.key, self.request, now_ms)
+
+    def undoing(self, found: Answer) -> "Decide[Any] | None":
+        """The key is free again, if it was locked for nobody."""
+        if found.verdict is not KeyVerdict.LOCKED or found.record is None:
+            return None
+        return Decide(self.space, self.key, Release(found.record.token), _as_it_is)
 
 
 def _as_it_is(value: T) -> T:

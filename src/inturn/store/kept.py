@@ -118,6 +118,20 @@ class RejectedMessage(NamedTuple):
     at_ms: int = 0
 
 
+class Mark(NamedTuple):
+    """A message that was applied and is remembered for ever.
+
+    Attributes:
+        mark: the bytes by which it is known again.
+        digest: the first bytes of its digest.
+        turn: its place.
+    """
+
+    mark: bytes
+    digest: bytes
+    turn: int
+
+
 class Kept(NamedTuple):
     """What a turn of a group leaves behind.
 
@@ -126,12 +140,14 @@ class Kept(NamedTuple):
         held: messages that it holds now and did not, or that are other ones now.
         gone: where messages lie that it held and does not any more.
         outputs: what it put out, in order.
+        marks: what is remembered beside the group from now on.
     """
 
     line: Line
     held: Sequence[HeldMessage]
     gone: Sequence[Spot]
     outputs: Sequence[MadeOutput]
+    marks: Sequence[Mark] = ()
 
 
 class Decided(NamedTuple):

@@ -4,12 +4,13 @@ Nothing here is fast or durable. Every question is answered by looking at all me
 """
 
 import copy
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from inturn.core import dedup, delivery, session
+from inturn.core import dedup, delivery, line, redelivery, session
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import (
     Delivery,
@@ -23,6 +24,8 @@ from inturn.core.envelope import (
     Want,
     first_number,
 )
+from inturn.core.incarnation import Began, begin, incarnation_of
+from inturn.core.line import LinePlace
 from inturn.core.session import OPEN, Answer, Gate, Request, Verb
 from inturn.store.memory_pipelines import MemoryPipelines
 
@@ -36,15 +39,24 @@ class _Kept:
     hold: Hold | None = None
 
 
+Key = int | str
+"""A group that may be ready: its name, or the sequence number of a message without one."""
+
+
 @dataclass
 class _Queue:
-    """A queue and all that is in it, by sequence number."""
+    """A queue and all that is in it, by sequence number.
+
+    ``line`` has the places of the groups that are ready, by the sequence numbers of their first messages.
+    """
 
     info: QueueInfo
     messages: dict[int, _Kept] = field(default_factory=dict)
     known: dict[tuple[str, str], dedup.Remembered] = field(default_factory=dict)
     gates: dict[str | None, Gate] = field(default_factory=dict)
     states: dict[str, bytes | None] = field(default_factory=dict)
+    history: list[Began] = field(default_factory=list)
+    line: dict[int, LinePlace] = field(default_factory=dict)
 
     def gate(self, group: str | None) -> Gate:
         return self.gates.get(group, OPEN)
@@ -56,7 +68,12 @@ class MemoryStore:
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
         self._numbers = 0
+        self.identity = self._incarnation = uuid.uuid4().hex
         self.pipelines = MemoryPipelines()
+
+    def is_identity(self, identity: str) -> bool:
+        """Say whether this is the identity of this store."""
+        return identity == self.identity
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -89,6 +106,7 @@ class MemoryStore:
         if purge:
             queue.messages.clear()
             queue.known.clear()
+            queue.line.clear()
             info.depth = 0
         self._forget_read(queue)
 
@@ -104,6 +122,7 @@ class MemoryStore:
             first = queue.known.get(key)
             if first is not None and dedup.is_same(first, now_ms):
                 return Sent(first.sequence_number, duplicate=True)
+        queue.history = begin(queue.history, info.last, self._incarnation)
         info.last += 1
         info.depth += 1
         if key is not None:
@@ -125,7 +144,13 @@ class MemoryStore:
         delay_ms = info.settings.delay_ms if delay_ms is None else delay_ms
         hold = Hold(now_ms + delay_ms, since_ms=now_ms) if delay_ms else None
         queue.messages[info.last] = _Kept(entry, hold=hold)
+        if any(free[0].entry is entry for free in self._free(queue, now_ms)):
+            queue.line[info.last] = LinePlace(info.last)
         return Sent(info.last, duplicate=False)
+
+    def incarnation(self, queue: QueueInfo, number: int) -> str:
+        """Return the incarnation in which a number was given."""
+        return incarnation_of(self._queues[queue.name].history, number)
 
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
@@ -162,13 +187,14 @@ class MemoryStore:
     def _next(self, kept: _Queue, want: Want, now_ms: int) -> list[_Kept]:
         limit, group = want.limit, want.group
         taken: list[_Kept] = []
-        for messages in self._free(kept, now_ms):
+        for messages in self._in_line(kept, now_ms):
             if len(taken) == limit:
                 break
             if group is None or messages[0].entry.group == group:
                 waiting = self._without_exhausted(kept, messages, now_ms)
                 number = delivery.takes([message.hold for message in waiting], limit - len(taken), now_ms)
                 taken += waiting[:number]
+                kept.line.pop(messages[0].entry.sequence_number, None)
         return taken
 
     def _next_within(self, kept: _Queue, want: Want, now_ms: int) -> list[_Kept]:
@@ -201,6 +227,23 @@ class MemoryStore:
         ends += [gate.until_ms for gate in queue.gates.values()]
         queue.info.due_ms = min((end for end in ends if end is not None), default=None)
 
+    def _in_line(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
+        """The groups of which something can be received, in the order of their line."""
+        heads = {group[0].entry.sequence_number: group for group in self._free(queue, now_ms)}
+        return [heads[number] for number in sorted(heads, key=lambda number: (queue.line[number], number))]
+
+    def _line_up(self, queue: _Queue, touched: Iterable[Key], now_ms: int) -> None:
+        """Something became of these groups: those that are ready now join the line, in this order."""
+        free = {_key(group[0]): group[0] for group in self._free(queue, now_ms)}
+        heads = {head.entry.sequence_number for head in free.values()}
+        queue.line = {number: place for number, place in queue.line.items() if number in heads}
+        for key in reversed(dict.fromkeys(reversed(list(touched)))):
+            head = free.get(key)
+            if head is not None and (number := head.entry.sequence_number) not in queue.line:
+                queue.line[number], queue.info.back = line.joined(
+                    LinePlace(*queue.info.back), number, queue.info.last, is_back=line.was_tried(head.hold)
+                )
+
     def _free(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
         """The groups of which something can be received, the oldest first."""
         return [
@@ -225,19 +268,44 @@ class MemoryStore:
     def _tidy(self, queue: _Queue, now_ms: int) -> None:
         """Leases that are over are given back, what is past its retention goes, what was tried too often moves."""
         retention_s = queue.info.settings.retention_s
+        touched: list[Key] = []
         for number in sorted(queue.messages):
             message = queue.messages[number]
             if retention_s is None or message.entry.sent_ms > now_ms - retention_s * 1000:
                 break
             self._remove(queue, number)
+            touched.append(_key(message))
+        touched += self._over(queue, now_ms)
+        self._unlock(queue, now_ms)
+        heads = [group[0] for group in self._groups(queue)]
+        for number, message in queue.messages.items():
+            hold = message.hold
+            if hold is not None and hold.until_ms is not None and not delivery.is_hidden(hold, now_ms):
+                message.hold = redelivery.ended(
+                    hold, queue.info.settings, number, is_head=message in heads, now_ms=now_ms
+                )
+        self._line_up(queue, touched, now_ms)
+
+    @staticmethod
+    def _unlock(queue: _Queue, now_ms: int) -> None:
         for name, gate in queue.gates.items():
             if gate.token is not None and not session.is_locked(gate, now_ms):
                 queue.gates[name] = session.unlocked(gate)
-        heads = [group[0] for group in self._groups(queue)]
-        for message in queue.messages.values():
-            hold = message.hold
-            if hold is not None and hold.until_ms is not None and not delivery.is_hidden(hold, now_ms):
-                message.hold = delivery.given_back(hold, is_head=message in heads)
+
+    @staticmethod
+    def _over(queue: _Queue, now_ms: int) -> list[Key]:
+        """The groups of which a lock, a lease or a delay is over, in the order of the deadlines."""
+        over: list[tuple[int, int, Key]] = [
+            (gate.until_ms, 0, group)
+            for group, gate in queue.gates.items()
+            if group is not None and gate.until_ms is not None and gate.until_ms <= now_ms
+        ]
+        over += [
+            (message.hold.until_ms, number, _key(message))
+            for number, message in queue.messages.items()
+            if message.hold and message.hold.until_ms is not None and message.hold.until_ms <= now_ms
+        ]
+        return [key for *_, key in sorted(over)]
 
     def _without_exhausted(self, queue: _Queue, group: list[_Kept], now_ms: int) -> list[_Kept]:
         """What is left of a group when the messages at its head that were tried too often are moved away."""
@@ -251,7 +319,20 @@ class MemoryStore:
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back, move, defer or cancel messages."""
         self._look_at_clock(now_ms)
-        return [self._settle_one(self._queues[queue.name], change, now_ms) for change in changes]
+        kept = self._queues[queue.name]
+        if any(change.act is Act.NACK for change in changes) and not kept.info.settings.retry_delay_s:
+            over = self._over(kept, now_ms)
+            self._unlock(kept, now_ms)
+            self._line_up(kept, over, now_ms)  # they were given back before
+        before = dict(kept.messages)
+        verdicts = [self._settle_one(kept, change, now_ms) for change in changes]
+        done = [change.sequence_number for change, each in zip(changes, verdicts, strict=True) if each is Verdict.DONE]
+        touched = [_key(before[number]) for number in done]
+        if all(change.act is Act.ACK for change in changes):  # of these nobody knows which was first
+            heads = {_key(group[0]): group[0].entry.sequence_number for group in self._groups(kept)}
+            touched.sort(key=lambda key: heads.get(key, 0))
+        self._line_up(kept, touched, now_ms)
+        return verdicts
 
     def _settle_one(self, queue: _Queue, change: Change, now_ms: int) -> Verdict:
         message = queue.messages.get(change.sequence_number)
@@ -267,9 +348,9 @@ class MemoryStore:
         elif change.act is Act.EXTEND:
             gate = queue.gate(message.entry.group)
             if session.is_of(gate, change.token, now_ms):
-                self._renew(queue, message.entry.group, session.renewed(gate, change.ms, now_ms))
+                self._renew(queue, message.entry.group, session.renewed(gate, change.ms or 0, now_ms))
             else:
-                message.hold = delivery.extended(message.hold, change.ms, now_ms)
+                message.hold = delivery.extended(message.hold, change.ms or 0, now_ms)
         elif change.act is Act.NACK:
             self._give_back(queue, message, change.ms, now_ms)
         elif change.act is Act.DEFER:
@@ -280,10 +361,16 @@ class MemoryStore:
             self._move(queue, message, self._queues[change.to], change.note, now_ms)
         return Verdict.DONE
 
-    def _give_back(self, queue: _Queue, message: _Kept, delay_ms: int = 0, now_ms: int = 0) -> None:
+    def _give_back(self, queue: _Queue, message: _Kept, delay_ms: int | None, now_ms: int) -> None:
         is_head = any(message is group[0] for group in self._groups(queue))
-        hold = message.hold or Hold(None)
-        message.hold = delivery.given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
+        message.hold = redelivery.nacked(
+            message.hold or Hold(None),
+            queue.info.settings,
+            message.entry.sequence_number,
+            is_head=is_head,
+            delay_ms=delay_ms,
+            now_ms=now_ms,
+        )
 
     def _move(self, queue: _Queue, message: _Kept, to: _Queue, note: str | None, now_ms: int) -> None:
         """A message that comes back to where it was first sent is in its old place again."""
@@ -291,6 +378,7 @@ class MemoryStore:
         origin = entry.origin or entry.sequence_number
         number = origin
         if not to.info.has_given(origin):
+            to.history = begin(to.history, to.info.last, self._incarnation)
             to.info.last += 1
             number = to.info.last
         queue.info.depth -= 1
@@ -306,6 +394,7 @@ class MemoryStore:
                 note=note,
             )
         )
+        self._line_up(to, [_key(to.messages[number])], now_ms)
 
     def _remove(self, queue: _Queue, number: int) -> None:
         queue.info.depth -= not queue.messages[number].done
@@ -328,7 +417,7 @@ class MemoryStore:
             self._tidy(kept, now_ms)
             self._look_ahead(kept)
         if group is None:
-            free = (messages[0].entry.group for messages in self._free(kept, now_ms))
+            free = (messages[0].entry.group for messages in self._in_line(kept, now_ms))
             group = next((each for each in free if each is not None and not self._is_held(kept, each, now_ms)), None)
         if group is None:
             return Answer(Verdict.HELD)
@@ -343,8 +432,9 @@ class MemoryStore:
         if request.verb in {Verb.CLOSE, Verb.PARK}:
             for message in self._all_of(kept, group):
                 if message.hold and message.hold.token is not None and message.hold.token == request.token:
-                    self._give_back(kept, message)
+                    self._give_back(kept, message, None, now_ms)
         self._renew(kept, group, gate)
+        self._line_up(kept, [group], now_ms)
         return Answer(verdict, group, gate, kept.states.get(group) if request.verb is Verb.GET_STATE else None)
 
     def _renew(self, queue: _Queue, group: str | None, gate: Gate) -> None:
@@ -407,6 +497,10 @@ class MemoryStore:
         wanted = set(names)
         found = [group for group in self._groups(kept) if not wanted or group[0].entry.group in wanted]
         return [_view(group, kept.gate(group[0].entry.group), now_ms) for group in found[:limit]]
+
+
+def _key(message: _Kept) -> Key:
+    return message.entry.sequence_number if message.entry.group is None else message.entry.group
 
 
 def _view(group: list[_Kept], gate: Gate, now_ms: int) -> GroupView:

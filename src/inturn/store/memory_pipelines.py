@@ -11,6 +11,7 @@ from inturn.store.kept import (
     Kept,
     Line,
     MadeOutput,
+    Mark,
     Outgoing,
     PipelineInfo,
     RejectedMessage,
@@ -35,6 +36,7 @@ class _Pipeline:
     info: PipelineInfo
     lines: dict[str, Line] = field(default_factory=dict)
     held: dict[str, dict[Spot, HeldMessage]] = field(default_factory=dict)
+    marks: dict[tuple[str, bytes], Mark] = field(default_factory=dict)
     outputs: list[MadeOutput] = field(default_factory=list)
     posts: dict[str, _Post] = field(default_factory=dict)
     rejected: list[RejectedMessage] = field(default_factory=list)
@@ -86,10 +88,26 @@ class MemoryPipelines:
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
         """What a group holds."""
-        every = [message for _, message in sorted(self._of(pipeline).held.get(group, {}).items())]
+        every = self._all_held(pipeline, group)
         if turns is None and ids is None:
             return every
         return [each for each in every if each.turn in (turns or ()) or (each.id and each.id in (ids or ()))]
+
+    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        """What a group holds from a spot on."""
+        return [each for each in self._all_held(pipeline, group) if each[:3] >= spot][:limit]
+
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+        """Since when a group holds those messages that wait longest, and where they lie."""
+        return sorted((each.since_us, each[:3]) for each in self._all_held(pipeline, group))[:limit]
+
+    def _all_held(self, pipeline: int, group: str) -> list[HeldMessage]:
+        return [message for _, message in sorted(self._of(pipeline).held.get(group, {}).items())]
+
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+        """What is remembered beside a group of messages with these marks."""
+        there = self._of(pipeline).marks
+        return [there[group, mark] for mark in sorted(marks) if (group, mark) in there]
 
     def keep(
         self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
@@ -100,7 +118,8 @@ class MemoryPipelines:
         overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
         if overtaken:
             return overtaken
-        for line, held, gone, outputs in kept:
+        for line, held, gone, outputs, marks in kept:
+            mine.marks.update({(line.group, each.mark): each for each in marks})
             mine.lines[line.group] = line._replace(version=line.version + 1)
             there = mine.held.setdefault(line.group, {})
             for spot in gone:

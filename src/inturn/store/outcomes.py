@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.store.base import Busy, RunAgain, Store
+from inturn.store.base import Busy, NoRoom, RunAgain, Store
 from inturn.store.commands import Command, Outcome, execute
 
 T = TypeVar("T")
@@ -35,9 +35,9 @@ def outcomes_of(
         outcomes = again(partial(execute, store, commands, clock))
     except Busy as error:
         return _parts(store, commands, clock, watch, error)
-    except StoreError as error:  # the store cannot be written, so no other command fares better
-        return [(None, error)] * len(commands)
     except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
+        if isinstance(error, StoreError) and not isinstance(error, NoRoom):
+            return [(None, error)] * len(commands)  # the store cannot be written, so no other command fares better
         if len(commands) == 1:
             return [(None, error)]
         return [outcome for command in commands for outcome in outcomes_of(store, [command], clock, watch)]

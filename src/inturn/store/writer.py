@@ -67,6 +67,8 @@ class Writer:
     Attributes:
         watch: called by whoever leads, after each transaction, with its commands and their raw outcomes; for who
             wants to count them.
+        is_own: says whether an identity is that of this writer's database, of which transactions may come as ``tx=``.
+        identity: the identity of this writer's database; empty if it is none.
         adopt: makes of a connection of the caller's what does commands in its transaction; None: there are none here.
         poll: called when receives wait; after how many seconds they are to be tried again though nothing is heard.
         delegate: called from any thread, by who has the lead and passes it on to those who cannot lead; by default
@@ -82,6 +84,8 @@ class Writer:
         self._is_led = self._is_closed = False
         self._heard = 0
         self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
+        self.is_own: Callable[[str], bool] = _is_no_database
+        self.identity: Callable[[], str] = str
         self.adopt: Callable[[Any], Joined] | None = None
         self.poll: Callable[[], float] = _poll_s
         self.delegate: Callable[[], object] = self.by_helper
@@ -434,6 +438,10 @@ class Writer:
 
 def _poll_s() -> float:
     return limits.POLL_S
+
+
+def _is_no_database(_identity: str) -> bool:
+    return False
 
 
 def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:

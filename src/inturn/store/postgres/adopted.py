@@ -28,9 +28,13 @@ class Adopted:
         connection: the caller's.
         queues: as they are within it.
         clock: the time; None: the server's.
+        identity: of the database whose verbs these are.
     """
 
-    def __init__(self, connection: Connection, queues: "AdoptedQueues", clock: Callable[[], int] | None) -> None:
+    def __init__(
+        self, connection: Connection, queues: "AdoptedQueues", clock: Callable[[], int] | None, identity: str
+    ) -> None:
+        self.identity = identity
         self._connection = connection
         self._queues = queues
         self._clock = clock
@@ -96,12 +100,14 @@ class AdoptedQueues(Queues):
 
     Args:
         connection: the caller's.
-        channel: what the tables are known by, so that it is seen whether they are the same there.
+        channel: on which who waits for messages is told.
+        is_own: whether an identity is that of these tables, so that it is seen whether the connection sees the same.
     """
 
-    def __init__(self, connection: Connection, channel: str) -> None:
+    def __init__(self, connection: Connection, channel: str, is_own: Callable[[str], bool]) -> None:
         super().__init__(Wire(connection.pgconn, prepares=False))
         self._channel = channel
+        self._is_own = is_own
         self._is_known = False
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -117,8 +123,10 @@ class AdoptedQueues(Queues):
         if not self._is_known:
             self._check()
         self._now_ms = 0  # who has the queues open sets right what the clock has done
+        self.incarnations.begun.clear()  # whether what was written is kept is not known here
         for those in (self._locked, self._news, self._idle):
             those.clear()
+        self._look_again()
         ms, version = self._one("now")
         self.catalog.look(version)
         return int(ms)
@@ -127,8 +135,8 @@ class AdoptedQueues(Queues):
         if self.wire.pg.parameter_status(b"client_encoding") != b"UTF8":
             msg = "the connection's client_encoding is not UTF8; connect with client_encoding=utf8"
             raise InputError(msg)
-        (channel,) = self._one("channel_here")
-        if channel != self._channel:
+        (here,) = self._one("here")
+        if not self._is_own(here):
             msg = (
                 "the connection does not see the tables of these queues: connect it to the same database, with the "
                 "same search_path"
@@ -146,8 +154,12 @@ class AdoptedQueues(Queues):
 async def _to_the_end(act: Callable[[], T]) -> T:
     """Do something in a thread; who is cancelled meanwhile waits for the end, since the connection is in use."""
     doing = asyncio.ensure_future(asyncio.to_thread(act))
-    try:
-        return await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait([doing])
-        raise
+    cancelled = None
+    while not doing.done():
+        try:
+            await asyncio.wait([doing])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return doing.result()

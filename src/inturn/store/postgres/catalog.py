@@ -23,7 +23,15 @@ class Known(QueueInfo):
     def __deepcopy__(self, memo: dict[int, Any]) -> QueueInfo:
         last, depth, tokens = self.catalog.counts(self)
         return QueueInfo(
-            self.number, self.name, self.settings, self.created_ms, dict(self.readers), depth, last, tokens, self.due_ms
+            self.number,
+            self.name,
+            self.settings,
+            self.created_ms,
+            dict(self.readers),
+            depth,
+            last,
+            tokens,
+            due_ms=self.due_ms,
         )
 
     @property
@@ -123,7 +131,7 @@ class Catalog(Statements):
         if info is None:
             self._purge(self.queues[name])
             number = self.queues.pop(name).number
-            for statement in ("sessions", "states", "numbering", "desk", "queue"):
+            for statement in ("sessions", "states", "numbering", "desk", "incarnations", "queue"):
                 self._do(f"remove_{statement}", number)
             return
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()

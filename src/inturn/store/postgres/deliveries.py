@@ -8,7 +8,7 @@ from typing import Any, Final
 from inturn.core import delivery, limits
 from inturn.core.delivery import Hold
 from inturn.core.envelope import Delivery, Entry, QueueInfo, Want, first_number
-from inturn.store.postgres.desk import Desk, Held, Move, Row, entry_of, hold_of
+from inturn.store.postgres.desk import Desk, Held, InLine, Move, Row, entry_of, hold_of
 from inturn.store.postgres.settling import Settling
 
 Taken = list[tuple[Entry, Hold | None]]
@@ -57,44 +57,49 @@ class Deliveries(Settling):
         for want in wants:
             taken: Taken = []
             while len(taken) < want.limit and (found := next(groups, None)):
-                head, group, rows = found
+                place, group, rows = found
                 some = self._take(queue, desk, group, rows, want.limit - len(taken), now_ms)
                 if some is not None:
-                    leases.heads.append(head)
+                    leases.heads.append(place[2])
                     taken += some
-                elif desk.left is None:
-                    desk.left = head
-                desk.ready_from = desk.left or head + 1  # all before are taken, or taken off
+                desk.passed(place, is_left=some is None)
             yield taken
 
     def _free(
         self, queue: QueueInfo, desk: Desk, receivers: int, most: int
-    ) -> Iterator[tuple[int, str | None, list[Row]]]:
-        """The groups that can be received, the oldest first: the head's number, the group, and its first messages."""
+    ) -> Iterator[tuple[InLine, str | None, list[Row]]]:
+        """The groups that can be received, in the order of their line: the place, the group, its first messages."""
         end = first_number(queue.number + 1)
         chunk = max(receivers * most, limits.LIST_AT_ONCE)
-        after, count = (
-            (desk.ready_from or 0) if desk.left is None else desk.left + 1,
-            receivers * most + 1,
-        )  # one more tells whether there are more
-        listing = self._do("list", queue.number, end, chunk, desk.floor) if desk.ran_out else None
+        begin = (desk.ready_from or 0) if desk.left is None else desk.left + 1
+        after, count = desk.line, receivers * most + 1  # one more tells whether there are more
+        listing = self._do("list", queue.number, end, chunk, desk.floor, desk.version) if desk.ran_out else None
         while True:
-            rows = self._all("next", queue.number, after, end, count, most, count)
+            if desk.has_back:
+                place = after or (None, None, None)
+                rows = self._all("next", queue.number, begin, end, count, most, count, desk.version, *place)
+            else:
+                rows = self._all("next_fresh", queue.number, begin, end, count, most, count, desk.version)
             if listing is not None:
                 desk.listed, listed = listing.rows[0] if listing.rows else (desk.listed, 0)
+                desk.is_changed |= listed > 0
                 desk.ran_out, listing = listed < chunk, None
-            heads = [(head, list(those)) for head, those in groupby(rows, lambda row: row[0])]
+            heads = [(head, list(those)) for head, those in groupby(rows, lambda row: row[:4])]
             is_cut = len(rows) == count
             if is_cut and len(heads) > 1:  # of the last group there may be more
                 heads.pop()
-            for head, those in heads:
-                after = head + 1
-                yield head, those[0][1], [row[2:] for row in those if row[2] is not None]
+            for (number, turn, head, group), those in heads:
+                if number > desk.listed and not desk.ran_out:  # before it is what was not listed yet
+                    is_cut = False
+                    break
+                after, begin = (number, turn, head), max(begin, min(number, desk.listed) + 1)
+                yield after, group, [row[4:] for row in those if row[4] is not None]
             if is_cut:
                 continue
             if desk.ran_out:
+                desk.see_end()
                 return
-            listing = self._do("list", queue.number, end, chunk, desk.floor)
+            listing = self._do("list", queue.number, end, chunk, desk.floor, desk.version)
 
     def _take_of_group(
         self, queue: QueueInfo, desk: Desk, wants: Sequence[Want], leases: _Leases, now_ms: int

@@ -45,12 +45,12 @@ class Gates(Statements):
         for statement in ("keep_holds", "keep_fetched"):
             self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
 
-    def end_locks(self, queue: int, now_ms: int) -> Sequence[str]:
-        """Take away locks that are over; of which groups is returned."""
-        rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE)
+    def end_locks(self, queue: int, due_ms: int, now_ms: int) -> Sequence[tuple[int, str]]:
+        """Take away locks that are over, none of which was before ``due_ms``; return their deadlines and groups."""
+        rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE, due_ms)
         for group, *gate in rows:
             self.save(queue, group, session.unlocked(Gate._make(gate)))
-        return [group for group, *_ in rows]
+        return [(until_ms, group) for group, _, until_ms, *_ in rows]
 
     def state(self, queue: int, group: str) -> bytes | None:
         """What a session keeps with the group."""

@@ -7,10 +7,9 @@ there is nobody to wait for but one who takes a key whose time is over.
 
 import time
 
-import msgspec
-
 from inturn.core import limits
-from inturn.core.idempotency import Answer, Lock, Record, Request, Slot, Verdict, current, decide
+from inturn.core.idempotency import Answer, Lock, Record, Request, Slot, Verdict, current, decide, least_token
+from inturn.store.key_records import read_record, written_record
 from inturn.store.postgres.statements import Statements
 from inturn.store.postgres.texts import written
 
@@ -26,27 +25,42 @@ class Keys(Statements):
         """
         at = written(space), written(key)
         if isinstance(request, Lock):
-            record = _record(self._one("key", *at))
+            record = _record(self._one("key", *at), space, key)
             if record is None or current(record, now_ms) != record:
-                return self._take(at, request, now_ms)
+                return self._take(space, key, request, now_ms)
             return decide(Slot(record, 0), request, now_ms)[1]
         since = time.monotonic()
-        record = _record(self._one("lock_key", *at))
+        record = _record(self._one("lock_key", *at), space, key)
         now_ms += int((time.monotonic() - since) * 1000)
         slot, answer = decide(Slot(record, 0), request, now_ms)
         self._save(at, record, slot.record, now_ms)
         return answer
 
-    def _take(self, at: tuple[str, str], request: Lock, now_ms: int) -> Answer:
+    def _take(self, space: str, key: str, request: Lock, now_ms: int) -> Answer:
         """Lock a key that was free, if nobody else is about to."""
+        at = written(space), written(key)
         taken, row = self._do("take_key", *at), self._do("lock_free_key", *at)
-        (token,) = self._one("key_token")  # asked for once nobody else can take the key
+        token = self._next_token(now_ms)  # asked for once nobody else can take the key
         if not taken.rows[0][0] or not row.rows:
             return Answer(Verdict.IN_PROGRESS, None, round(limits.POLL_S * 1000))
-        record = _record(row.rows[0])
+        record = _record(row.rows[0], space, key)
         slot, answer = decide(Slot(record, token - 1), request, now_ms)
         self._save(at, record, slot.record, now_ms)
         return answer
+
+    def _next_token(self, now_ms: int) -> int:
+        """Move the sequence on, and up to the server's time if it is behind, as after a restore from an older copy.
+
+        Two who move it up at once could set it back: a lock lets one at a time, and going back to the savepoint lets
+        go of the lock, in whatever transaction this is, and not of what was done to the sequence.
+        """
+        self.wire.say("savepoint inturn_token")
+        self._do("lock_key_tokens")
+        token = self._do("key_token", least_token(now_ms))
+        self.wire.say("rollback to savepoint inturn_token")
+        self.wire.say("release savepoint inturn_token")
+        self.wire.flush()
+        return int(token.rows[0][0])
 
     def _save(self, at: tuple[str, str], before: Record | None, after: Record | None, now_ms: int) -> None:
         if before == after:
@@ -54,9 +68,9 @@ class Keys(Statements):
         if after is None:
             self._do("remove_key", *at)
         else:
-            self._do("save_key", *at, msgspec.json.encode(after).decode(), after.until_ms)
+            self._do("save_key", *at, written_record(after), after.until_ms)
         self._do("clear_keys", now_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
 
 
-def _record(row: tuple[str | None] | None) -> Record | None:
-    return None if row is None or row[0] is None else msgspec.json.decode(row[0], type=Record)
+def _record(row: tuple[str | None] | None, space: str, key: str) -> Record | None:
+    return None if row is None or row[0] is None else read_record(row[0], f"the key {key!r} of {space!r}")

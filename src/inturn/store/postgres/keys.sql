@@ -18,8 +18,11 @@ select record from inturn_key where space = $1 and key = $2 for update;
 -- name: lock_free_key
 select record from inturn_key where space = $1 and key = $2 for update skip locked;
 
+-- name: lock_key_tokens
+select pg_advisory_xact_lock(hashtextextended(current_schema() || ' inturn_key_token', 0));
+
 -- name: key_token
-select nextval('inturn_key_token');
+select setval('inturn_key_token', greatest(nextval('inturn_key_token'), $1));
 
 -- name: save_key
 update inturn_key set record = $3, until_ms = $4 where space = $1 and key = $2;

@@ -7,6 +7,7 @@ import psycopg
 
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, first_number
+from inturn.core.incarnation import ORIGIN
 from inturn.store.base import no_such_queue
 from inturn.store.postgres.catalog import Catalog
 from inturn.store.postgres.connection import connect_to_look, said
@@ -78,6 +79,11 @@ class Log(Statements):
     def identity(self) -> str:
         """What tells these tables, and this queue, from others."""
         return f"{self._one('channel')[0]} {self.info().created_ms}"
+
+    def incarnation(self, number: int) -> str:
+        """Return the incarnation in which a number was given."""
+        row = self._one("incarnation", self.info().number, number)
+        return str(row[0]) if row else ORIGIN
 
     def place(self, after: int, up_to: int, count: int) -> int | None:
         """The sequence number of the count-th message after one, if there are so many up to another."""

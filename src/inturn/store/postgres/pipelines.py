@@ -27,9 +27,11 @@ from inturn.store.kept import (
     Kept,
     Line,
     MadeOutput,
+    Mark,
     Outgoing,
     PipelineInfo,
     RejectedMessage,
+    Spot,
 )
 from inturn.store.postgres.statements import Statements
 from inturn.store.postgres.texts import read, written
@@ -126,6 +128,22 @@ class Pipelines(Statements):
         rows += self._all("held_ids", pipeline, group, [*map(written, ids)]) if ids else []
         return sorted({_held(row) for row in rows})
 
+    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        """What a group holds from a spot on."""
+        epoch, turn, message_id = spot
+        rows = self._all("held_from", pipeline, written(group), epoch, turn, written(message_id), limit)
+        return [_held(row) for row in rows]
+
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+        """Since when a group holds those messages that wait longest, and where they lie."""
+        rows = self._all("held_longest", pipeline, written(group), limit)
+        return [(since_us, (epoch, turn, read(message_id))) for since_us, epoch, turn, message_id in rows]
+
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+        """What is remembered beside a group of messages with these marks."""
+        rows = self._all("marks", pipeline, written(group), sorted(marks)) if marks else []
+        return [Mark._make(row) for row in rows]
+
     def keep(
         self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
@@ -147,6 +165,8 @@ class Pipelines(Statements):
         ):
             rows = [(names[each.line.group], *at[:2], written(at[2]), *at[3:]) for each, at in messages]
             self._do_all(statement, number, rows)
+        marks = [(names[each.line.group], *mark) for each in kept for mark in each.marks]
+        self._do_all("add_marks", number, sorted(marks))
         outputs = [
             (names[each.line.group], out.epoch, out.revision, out.id and written(out.id), *out[5:])
             for each in kept

@@ -1,6 +1,6 @@
 -- What pipelines ask; see pipelines.py. All that changes is asked in sets, whatever their size. A plan may be made when
--- the tables are empty, when to go through a pipeline looks as cheap as to look up a group: `any(array(…))` and
--- `offset 0` leave the server no choice.
+-- the tables are empty, when to go through a pipeline looks as cheap as to look up a group: `any(array(…))`, `offset 0`
+-- and `pipeline + 0` leave the server no choice.
 
 -- name: pipelines
 select name from inturn_pipeline order by name;
@@ -83,6 +83,25 @@ delete from inturn_held where ctid = any(array(
     ) h
 ));
 
+-- name: held_from
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = $1 and grp = $2 and (epoch, turn, id) >= ($3::bigint, $4::bigint, $5::text)
+order by epoch, turn, id limit $6;
+
+-- name: held_longest
+select since_us, epoch, turn, id from inturn_held
+where pipeline = $1 and grp = $2 order by since_us, epoch, turn, id limit $3;
+
+-- name: marks
+select m.mark, m.digest, m.turn from unnest($3::bytea[]) asked (mark)
+cross join lateral (
+    select mark, digest, turn from inturn_mark where pipeline = $1 and grp = $2 and mark = asked.mark offset 0
+) m order by m.mark;
+
+-- name: add_marks
+insert into inturn_mark (pipeline, grp, mark, digest, turn)
+select $1, * from unnest($2::text[], $3::bytea[], $4::bytea[], $5::bigint[]);
+
 -- name: reject_messages
 insert into inturn_rejected (pipeline, at_ms, grp, reason, detail, message)
 select $1, $2, * from unnest($3::text[], $4::text[], $5::text[], $6::text[]);
@@ -127,8 +146,8 @@ where pipeline = $1 and number = any(array(
 
 -- name: claim
 with free as materialized (
-    select grp, until_ms from inturn_outbox where pipeline = $1 and until_ms <= $2 order by until_ms limit $3
-    for update skip locked
+    select grp, until_ms from inturn_outbox where pipeline + 0 = $1 and until_ms <= $2
+    order by until_ms limit $3 for update skip locked
 ), claimed as (
     update inturn_outbox set token = nextval('inturn_claim_token'), until_ms = $5
     where pipeline = $1 and grp = any(array(select grp from free)) returning grp, token, attempts
@@ -171,7 +190,7 @@ left join lateral (
     select * from inturn_outbox b where b.pipeline = $1 and b.grp = g.grp offset 0
 ) b on true
 left join lateral (
-    select min(at_ms) as at_ms from inturn_posted where pipeline = $1 and grp = g.grp
+    select min(at_ms) as at_ms from inturn_posted where pipeline + 0 = $1 and grp = g.grp
 ) p on true
 where o.depth > 0 order by g.grp limit $3;
 

@@ -3,7 +3,13 @@
 --
 -- A plan is made when a table may be empty, and is to be right when it is full. So what is looked up for each row is a
 -- subquery with `offset 0`, `limit` or `for update`, which the planner leaves where it is; keys that were found are an
--- array; and `+ 0` keeps it from an index that is not meant.
+-- array; and `coalesce` or `+ 0` around what an index has as its condition keep it from that index where it is not meant.
+-- (`until_ms + 0 > 5` would not: from it follows that until_ms is not null.) The messages and the holds of a group have
+-- indices by `sequence_number + 0`: by sequence_number itself the server might as well go through those of all groups.
+--
+-- While some other transaction stays open no row that is dead is removed, and an index leads to all of them. So what is
+-- looked up begins at a bound below which nothing can be; and of a row that is changed all the time the newest version
+-- is the last one in its index.
 
 -- name: now
 select (extract(epoch from clock_timestamp()) * 1000)::bigint, value from inturn_meta where name = 'catalog';
@@ -17,7 +23,8 @@ select number, name, settings, readers, created_ms from inturn_queue;
 -- name: counts
 select n.last, n.last - ($1::bigint << $2::int) - d.gone
        - coalesce((select sum(t.gone) from inturn_touched t where t.queue = $1), 0)::bigint, d.tokens
-from inturn_numbering n join inturn_desk d on d.queue = n.queue where n.queue = $1;
+from (select last from inturn_numbering where queue = $1 order by last desc limit 1) n,
+     (select queue, gone, tokens from inturn_desk where queue = $1 order by version desc limit 1) d;
 
 -- name: change_catalog
 update inturn_meta set value = value + 1 where name = 'catalog' returning value;
@@ -48,13 +55,13 @@ delete from inturn_numbering where queue = $1;
 delete from inturn_desk where queue = $1;
 
 -- name: lock_numbering
-select last from inturn_numbering where queue = $1 for update;
+select last from inturn_numbering where queue = $1 order by last desc limit 1 for update;
 
 -- name: try_numbering
-select 1 from inturn_numbering where queue = $1 for update skip locked;
+select 1 from inturn_numbering where queue = $1 order by last desc limit 1 for update skip locked;
 
 -- name: lock_desk
-select 1 from inturn_desk where queue = $1 for update;
+select 1 from inturn_desk where queue = $1 order by version desc limit 1 for update;
 
 -- name: purge_messages
 with purged as (delete from inturn_message where sequence_number > $2 and sequence_number <= $3 returning done)
@@ -77,7 +84,9 @@ delete from inturn_message where done = 1 and sequence_number > $1 and sequence_
 
 -- name: send
 with numbering as (
-    update inturn_numbering set last = last + $2 where queue = $1 returning last - $2 as before
+    update inturn_numbering set last = last + $2
+    where queue = $1 and last >= (select max(last) from inturn_numbering where queue = $1)
+    returning last - $2 as before
 ), added as (
     insert into inturn_message
         (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)
@@ -89,15 +98,14 @@ select before from numbering;
 
 -- name: known
 select n.last, d.place, d.sequence_number, d.until_ms
-from inturn_numbering n left join lateral (
+from (select last from inturn_numbering where queue = $1 order by last desc limit 1) n left join lateral (
     select w.place, k.sequence_number, k.until_ms
     from unnest($2::text[], $3::text[]) with ordinality w (scope, id, place)
     cross join lateral (
         select k.sequence_number, k.until_ms from inturn_dedup k
         where k.queue = $1 and k.scope = w.scope and k.id = w.id offset 0
     ) k
-) d on true
-where n.queue = $1;
+) d on true;
 
 -- name: remember
 insert into inturn_dedup (queue, scope, id, sequence_number, until_ms)
@@ -126,41 +134,73 @@ from unnest($3::bigint[], $4::text[], $5::bigint[]) d (number, grp, until_ms);
 insert into inturn_touched (queue, grp, number, gone, due_ms)
 select $1, * from unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]);
 
+-- name: touch_back
+insert into inturn_touched (queue, grp, number, gone, due_ms, at_ms, place)
+select $1, t.grp, t.number, t.gone, t.due_ms, t.at_ms,
+       case when t.at_ms is not null then (
+           select last from inturn_numbering where queue = $1 order by last desc limit 1
+       ) end
+from unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) with ordinality
+     t (grp, number, gone, due_ms, at_ms, nth)
+order by t.nth;
+
 -- name: draw
-with drawn as (
-    delete from inturn_touched where queue = $1 returning grp, number, gone, due_ms
+with desk as materialized (
+    select * from inturn_desk where queue = $1 order by version desc limit 1
+), drawn as (
+    delete from inturn_touched where ctid = any(array(
+        select t.ctid from inturn_touched t
+        where t.queue = $1 and t.xact >= (select case when $3 then coalesce(drawn_to, 0) else 0 end from desk)
+        union all
+        select t.ctid from unnest((select drawn_but from desk where $3)) late (xact) cross join lateral (
+            select t.ctid from inturn_touched t where t.queue = $1 and t.xact = late.xact offset 0
+        ) t
+    )) returning grp, number, gone, due_ms, noted, at_ms, place
 )
-select d.tokens, d.gone, d.listed, d.floor, d.ready_from, d.ran_out, d.due_ms, f.sequence_number, f.sent_ms,
-       t.grp, t.number, t.gone, t.due_ms
-from inturn_desk d
+select d.version, d.tokens, d.gone, d.listed, d.floor, d.ready_from, d.ran_out, d.due_ms,
+       d.back_turn > 0, coalesce(d.line_turn > d.back_turn and d.line_number = 9223372036854775807, false),
+       pg_current_snapshot()::text, pg_current_xact_id()::text::bigint,
+       f.sequence_number, f.sent_ms, t.grp, t.number, t.gone, t.due_ms, t.noted, t.at_ms, t.place
+from desk d
 left join lateral (
     select m.sequence_number, m.sent_ms from inturn_message m
     where m.sequence_number >= d.floor and m.sequence_number <= $2 order by m.sequence_number limit 1
 ) f on true
-left join drawn t on true
-where d.queue = $1;
+left join drawn t on true;
 
 -- name: is_anything
-select exists (select from inturn_touched where queue = $1)
+select exists (select from inturn_touched t where t.queue = $1 and t.xact >= coalesce(d.drawn_to, 0))
        or exists (
+           select from unnest(d.drawn_but) late (xact) cross join lateral (
+               select from inturn_touched t where t.queue = $1 and t.xact = late.xact limit 1
+           ) t
+       ) or exists (
            select from inturn_ready r where r.sequence_number >= d.ready_from and r.sequence_number <= $2
+       ) or exists (
+           select from inturn_ready r
+           where (r.place, r.turn, r.sequence_number) > (d.line_place, d.line_turn, d.line_number) and r.place <= $2
        ) or exists (
            select from inturn_message m where m.sequence_number > d.listed and m.sequence_number <= $2
        ) or coalesce(d.due_ms <= $3, false) or coalesce((
            select m.sent_ms from inturn_message m
            where m.sequence_number >= d.floor and m.sequence_number <= $2 order by m.sequence_number limit 1
        ) <= $4, false)
-from inturn_desk d where d.queue = $1;
+from (select * from inturn_desk where queue = $1 order by version desc limit 1) d;
 
 -- name: keep_desk
 update inturn_desk
-set tokens = $2, gone = $3, floor = $4, ready_from = coalesce($5::bigint, ready_from), ran_out = $6, due_ms = $7
-where queue = $1;
+set tokens = $2, gone = $3, floor = $4, ready_from = coalesce($5::bigint, ready_from), ran_out = $6, due_ms = $7,
+    drawn_to = $8, drawn_but = $9, version = version + 1,
+    line_place = case when $14 then greatest(line_place, back_place) else coalesce($11::bigint, line_place) end,
+    line_turn = case when $14 then back_turn + 1 else coalesce($12::bigint, line_turn) end,
+    line_number = case when $14 then 9223372036854775807 else coalesce($13::bigint, line_number) end
+where queue = $1 and version = $10;
 
 -- name: list
 with chunk as materialized (
     select m.sequence_number, m.grp, m.done from inturn_message m
-    where m.sequence_number > (select listed from inturn_desk where queue = $1) and m.sequence_number <= $2
+    where m.sequence_number > (select listed from inturn_desk where queue = $1 and version = $5)
+          and m.sequence_number <= $2
     order by m.sequence_number limit $3
 ), firsts as (
     select min(sequence_number) as sequence_number, grp from chunk where done = 0 and grp is not null group by grp
@@ -172,77 +212,177 @@ with chunk as materialized (
     where not exists (
         select from inturn_message e
         where e.queue = $1 and e.grp = f.grp and e.done = 0
-              and e.sequence_number >= $4 and e.sequence_number < f.sequence_number offset 0
+              and e.sequence_number + 0 >= $4 and e.sequence_number + 0 < f.sequence_number offset 0
     ) and not exists (
         select from inturn_session s where s.queue = $1 and s.grp = f.grp offset 0
     ) and not exists (
-        select from inturn_hold h where h.sequence_number = f.sequence_number and h.until_ms + 0 is not null offset 0
+        select from inturn_hold h where h.sequence_number = f.sequence_number and coalesce(h.until_ms, -1) >= 0 offset 0
     ) and not exists (
         select from inturn_hold h
-        where h.queue = $1 and h.grp = f.grp and not h.deferred and h.token is not null and not h.extended offset 0
+        where h.queue = $1 and h.grp = f.grp and h.sequence_number + 0 >= f.sequence_number and not h.deferred
+              and h.token is not null and not h.extended offset 0
     )
     on conflict do nothing
 )
 update inturn_desk set listed = (select max(sequence_number) from chunk)
-where queue = $1 and exists (select from chunk) returning listed, (select count(*) from chunk);
+where queue = $1 and version = $5 and exists (select from chunk) returning listed, (select count(*) from chunk);
 
--- name: refresh
+-- name: refresh_fresh
+-- As long as nothing of a queue was ever given back, each place is a sequence number.
 with added as (
     insert into inturn_ready (sequence_number, grp)
     select m.sequence_number, t.grp
     from unnest($2::text[]) t (grp)
     cross join lateral (
         select m.sequence_number from inturn_message m
-        where m.queue = $1 and m.grp = t.grp and m.done = 0 and m.sequence_number >= $3
-        order by m.sequence_number limit 1
+        where m.queue = $1 and m.grp = t.grp and m.done = 0 and m.sequence_number + 0 >= $3
+        order by m.sequence_number + 0 limit 1
     ) m
-    where m.sequence_number <= (select listed from inturn_desk where queue = $1)
+    where m.sequence_number <= (select listed from inturn_desk where queue = $1 and version = $4)
     and not exists (
         select from inturn_session s where s.queue = $1 and s.grp = t.grp offset 0
     ) and not exists (
         select from inturn_hold h
-        where h.queue = $1 and h.grp = t.grp and not h.deferred and h.until_ms + 0 is not null
+        where h.queue = $1 and h.grp = t.grp and h.sequence_number + 0 >= m.sequence_number and not h.deferred
+              and coalesce(h.until_ms, -1) >= 0
               and (h.sequence_number = m.sequence_number or (h.token is not null and not h.extended)) offset 0
     )
     on conflict do nothing returning sequence_number
 )
 update inturn_desk set ready_from = least(ready_from, (select min(sequence_number) from added))
-where queue = $1 and exists (select from added);
+where queue = $1 and version = $4 and exists (select from added);
 
--- name: refresh_singles
+-- name: refresh_fresh_singles
 with added as (
     insert into inturn_ready (sequence_number)
     select m.sequence_number from inturn_message m
-    where m.sequence_number = any($2::bigint[]) and m.done = 0
-    and m.sequence_number <= (select listed from inturn_desk where queue = $1)
+    where m.sequence_number = any($2::bigint[]) and m.done + 0 = 0
+    and m.sequence_number <= (select listed from inturn_desk where queue = $1 and version = $3)
     and not exists (
-        select from inturn_hold h where h.sequence_number = m.sequence_number and h.until_ms + 0 is not null offset 0
+        select from inturn_hold h where h.sequence_number = m.sequence_number and coalesce(h.until_ms, -1) >= 0 offset 0
     )
     on conflict do nothing returning sequence_number
 )
 update inturn_desk set ready_from = least(ready_from, (select min(sequence_number) from added))
-where queue = $1 and exists (select from added);
+where queue = $1 and version = $3 and exists (select from added);
+
+-- name: refresh
+-- The rules are those of `joined` in core/line.py: `behind` and `backs` say of each head what `back` is there.
+with found as materialized (
+    select t.nth, t.grp, m.sequence_number, h.is_back,
+           case when not h.is_back then null
+                when t.place is null then (
+                     select last from inturn_numbering where queue = $1 order by last desc limit 1
+                 )
+                else t.place end as place
+    from unnest($2::text[], $3::bigint[], $4::bigint[]) with ordinality t (grp, number, place, nth)
+    cross join lateral (
+        (select m.sequence_number from inturn_message m
+         where t.grp is null and m.sequence_number = t.number and m.done + 0 = 0)
+        union all
+        (select m.sequence_number from inturn_message m
+         where m.queue = $1 and m.grp = t.grp and m.done = 0 and m.sequence_number + 0 >= $5
+         order by m.sequence_number + 0 limit 1)
+    ) m
+    cross join lateral (
+        select coalesce(bool_or(h.until_ms is not null and (h.sequence_number = m.sequence_number
+                                                            or (h.token is not null and not h.extended))), false),
+               coalesce(bool_or(h.sequence_number = m.sequence_number and h.attempts > 0), false)
+        from (
+            (select * from inturn_hold where t.grp is null and sequence_number = t.number offset 0)
+            union all
+            (select * from inturn_hold
+             where queue = $1 and grp = t.grp and sequence_number + 0 >= m.sequence_number and not deferred offset 0)
+        ) h
+    ) h (is_held, is_back)
+    where not h.is_held
+    and not exists (
+        select from inturn_session s where s.queue = $1 and s.grp = t.grp offset 0
+    ) and not (h.is_back and exists (
+        select from inturn_ready r where r.sequence_number = m.sequence_number offset 0
+    ))
+), numbered as (
+    select f.sequence_number, f.grp, d.listed, d.back_turn + 2 * count(*) filter (where f.is_back) over w as turn,
+           greatest(d.back_place, max(f.place) over w) as behind, f.is_back
+    from found f cross join inturn_desk d where d.queue = $1 and d.version = $6
+    window w as (order by f.nth rows unbounded preceding)
+), placed as (
+    select sequence_number, grp, listed, behind, turn as back_turn,
+           case when is_back or sequence_number <= behind then behind end as place,
+           case when is_back then turn when sequence_number <= behind then turn + 1 else 0 end as turn
+    from numbered
+), added as (
+    insert into inturn_ready (sequence_number, grp, place, turn)
+    select sequence_number, grp, place, turn from placed where place is not null or sequence_number <= listed
+    on conflict do nothing returning sequence_number, place, turn
+)
+update inturn_desk
+set ready_from = least(ready_from, (select min(sequence_number) from added where place is null)),
+    back_place = greatest(back_place, (select max(behind) from placed)),
+    back_turn = greatest(back_turn, (select max(back_turn) from placed)),
+    line_number = least(line_number, (
+        select min(a.sequence_number) - 1 from added a where a.place = line_place and a.turn = line_turn
+    ))
+where queue = $1 and version = $6 and exists (select from added);
 
 -- name: not_ready
 delete from inturn_ready where sequence_number = any($1::bigint[]);
 
--- name: next
+-- name: next_fresh
 with heads as materialized (
     select r.sequence_number, r.grp from inturn_ready r
-    where r.sequence_number >= greatest($2, (select ready_from from inturn_desk where queue = $1))
+    where r.sequence_number >= greatest($2, (select ready_from from inturn_desk where queue = $1 and version = $7))
           and r.sequence_number <= $3
     order by r.sequence_number limit $4
 )
-select r.sequence_number, r.grp, m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
+select r.sequence_number, 0::bigint, r.sequence_number, r.grp,
+       m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
        m.sent_ms, m.origin, m.came_from, m.note,
        h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
 from heads r
 left join lateral (
-    (select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done = 0)
+    (select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done + 0 = 0)
     union all
     (select * from inturn_message
-     where queue = $1 and grp = r.grp and done = 0 and sequence_number >= r.sequence_number
-     order by sequence_number limit $5)
+     where queue = $1 and grp = r.grp and done = 0 and sequence_number + 0 >= r.sequence_number
+     order by sequence_number + 0 limit $5)
+) m on true
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+limit $6;
+
+-- name: mark_back
+update inturn_desk set back_turn = 2, line_place = $3, line_turn = 0, line_number = 0
+where queue = $1 and version = $2 and back_turn = 0;
+
+-- name: next
+with heads as materialized (
+    select * from (
+        (select r.sequence_number, r.grp, r.sequence_number as place, 0::bigint as turn from inturn_ready r
+         where r.sequence_number >= greatest($2, (select ready_from from inturn_desk where queue = $1 and version = $7))
+               and r.sequence_number <= $3 and r.place is null
+         order by r.sequence_number limit $4)
+        union all
+        (select r.sequence_number, r.grp, r.place, r.turn from inturn_ready r
+         where (r.place, r.turn, r.sequence_number) > (
+                   coalesce($8, (select line_place from inturn_desk where queue = $1 and version = $7)),
+                   coalesce($9, (select line_turn from inturn_desk where queue = $1 and version = $7)),
+                   coalesce($10, (select line_number from inturn_desk where queue = $1 and version = $7))
+               )
+               and r.place <= $3
+         order by r.place, r.turn, r.sequence_number limit $4)
+    ) r order by place, turn, sequence_number limit $4
+)
+select r.place, r.turn, r.sequence_number, r.grp,
+       m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
+       m.sent_ms, m.origin, m.came_from, m.note,
+       h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+from heads r
+left join lateral (
+    (select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done + 0 = 0)
+    union all
+    (select * from inturn_message
+     where queue = $1 and grp = r.grp and done = 0 and sequence_number + 0 >= r.sequence_number
+     order by sequence_number + 0 limit $5)
 ) m on true
 left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
 limit $6;
@@ -253,13 +393,13 @@ select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.at
        h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
 from inturn_message m
 left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
-where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number >= $3
+where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number + 0 >= $3
 and not exists (select from inturn_session s where s.queue = $1 and s.grp = $2)
 and not exists (
     select from inturn_hold b
-    where b.queue = $1 and b.grp = $2 and not b.deferred and b.token is not null and not b.extended
+    where b.queue = $1 and b.grp = $2 and b.sequence_number + 0 >= $3 and not b.deferred and b.token is not null and not b.extended
 )
-order by m.sequence_number limit $4;
+order by m.sequence_number + 0 limit $4;
 
 -- name: lease
 insert into inturn_hold
@@ -286,9 +426,9 @@ select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.
        h.grp is null or h.deferred or not exists (
            select from inturn_message e
            where e.queue = $1 and e.grp = h.grp and e.done = 0
-                 and e.sequence_number >= $2 and e.sequence_number < h.sequence_number offset 0
+                 and e.sequence_number + 0 >= $2 and e.sequence_number + 0 < h.sequence_number offset 0
        )
-from inturn_hold h where h.queue = $1 and h.until_ms <= $3
+from inturn_hold h where h.queue = $1 and h.until_ms >= $5 and h.until_ms <= $3
 order by h.until_ms limit $4 for update of h skip locked;
 
 -- name: next_due
@@ -335,7 +475,7 @@ with held as materialized (
     select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
     cross join lateral (
         select h.sequence_number, h.grp from inturn_hold h
-        where h.sequence_number = c.number and h.token = c.token and h.until_ms + 0 > $4 for update
+        where h.sequence_number = c.number and h.token = c.token and coalesce(h.until_ms, 0) > $4 for update
     ) h
 ), unheld as (
     delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
@@ -351,7 +491,7 @@ with held as materialized (
     select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
     cross join lateral (
         select h.sequence_number, h.grp from inturn_hold h
-        where h.sequence_number = c.number and h.token = c.token and h.until_ms + 0 > $4 for update
+        where h.sequence_number = c.number and h.token = c.token and coalesce(h.until_ms, 0) > $4 for update
     ) h
 ), unheld as (
     delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
@@ -370,7 +510,9 @@ select sequence_number from held;
 select sequence_number from inturn_message where sequence_number = any($1::bigint[]) and done <> 1;
 
 -- name: sessions_of
-select 1 from inturn_hold h join inturn_session s on s.queue = h.queue and s.grp = h.grp and s.token = h.token
+select 1 from inturn_hold h cross join lateral (
+    select 1 from inturn_session s where s.queue = h.queue and s.grp = h.grp and s.token = h.token offset 0
+) s
 where h.sequence_number = any($1::bigint[]) limit 1;
 
 -- name: lock_holds
@@ -390,9 +532,11 @@ where m.sequence_number = any($1::bigint[]);
 -- name: earlier
 select c.sequence_number, array(
     select e.sequence_number from inturn_message e
-    where e.queue = c.queue and e.grp = c.grp and e.done = 0 and e.sequence_number < c.sequence_number
-          and e.sequence_number >= (select floor from inturn_desk d where d.queue = c.queue)
-    order by e.sequence_number limit $2
+    where e.queue = c.queue and e.grp = c.grp and e.done = 0 and e.sequence_number + 0 < c.sequence_number
+          and e.sequence_number + 0 >= (
+              select floor from inturn_desk d where d.queue = c.queue order by d.version desc limit 1
+          )
+    order by e.sequence_number + 0 limit $2
 )
 from inturn_message c where c.sequence_number = any($1::bigint[]) and c.grp is not null;
 
@@ -404,7 +548,9 @@ update inturn_message set done = $2 where sequence_number = any($1::bigint[]);
 
 -- name: move
 with numbering as (
-    update inturn_numbering set last = last + $2 where queue = $1 returning last - $2 as before
+    update inturn_numbering set last = last + $2
+    where queue = $1 and last >= (select max(last) from inturn_numbering where queue = $1)
+    returning last - $2 as before
 )
 insert into inturn_message
     (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note)
@@ -431,7 +577,7 @@ with moved as (
 )
 update inturn_desk
 set gone = gone - (select count(*) from moved), floor = least(floor, (select min(sequence_number) from moved))
-where queue = $1;
+where queue = $1 and version >= (select max(version) from inturn_desk where queue = $1);
 
 -- name: move_within
 update inturn_message
@@ -442,14 +588,14 @@ where sequence_number = any($3::bigint[]);
 delete from inturn_ready where sequence_number = any(array(
     select (
         select e.sequence_number from inturn_message e
-        where e.queue = $1 and e.grp = c.grp and e.done = 0 and e.sequence_number > c.number
-        order by e.sequence_number limit 1
+        where e.queue = $1 and e.grp = c.grp and e.done = 0 and e.sequence_number + 0 > c.number
+        order by e.sequence_number + 0 limit 1
     ) from unnest($2::bigint[], $3::text[]) c (number, grp)
 ));
 
 -- name: first_of_group
 select sequence_number from inturn_message
-where queue = $1 and grp = $2 and done = 0 and sequence_number >= $3 order by sequence_number limit 1;
+where queue = $1 and grp = $2 and done = 0 and sequence_number + 0 >= $3 order by sequence_number + 0 limit 1;
 
 -- name: one_message
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
@@ -485,7 +631,7 @@ select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.
        h.grp is null or h.deferred or not exists (
            select from inturn_message e
            where e.queue = $1 and e.grp = h.grp and e.done = 0
-                 and e.sequence_number >= $2 and e.sequence_number < h.sequence_number
+                 and e.sequence_number + 0 >= $2 and e.sequence_number + 0 < h.sequence_number
        )
 from inturn_hold h where h.sequence_number = any($3::bigint[]) for update of h skip locked;
 
@@ -513,21 +659,34 @@ delete from inturn_session where queue = $1 and grp = $2;
 
 -- name: locks_over
 select grp, token, until_ms, since_ms, note, parked_ms from inturn_session
-where queue = $1 and until_ms <= $2 order by until_ms limit $3 for update skip locked;
+where queue = $1 and until_ms >= $4 and until_ms <= $2 order by until_ms limit $3 for update skip locked;
 
 -- name: next_group
-select sequence_number, grp from inturn_ready
-where sequence_number >= greatest($2, (select ready_from from inturn_desk where queue = $1)) and sequence_number <= $3
-      and grp is not null
-order by sequence_number limit $4;
+select * from (
+    (select r.sequence_number as place, 0::bigint as turn, r.sequence_number, r.grp from inturn_ready r
+     where r.sequence_number >= greatest(
+               coalesce($3, 0) + 1, (select ready_from from inturn_desk where queue = $1 and version = $7)
+           )
+           and r.sequence_number <= $2 and r.grp is not null and r.place is null
+     order by r.sequence_number limit $6)
+    union all
+    (select r.place, r.turn, r.sequence_number, r.grp from inturn_ready r
+     where (r.place, r.turn, r.sequence_number) > (
+               coalesce($3, (select line_place from inturn_desk where queue = $1 and version = $7)),
+               coalesce($4, (select line_turn from inturn_desk where queue = $1 and version = $7)),
+               coalesce($5, (select line_number from inturn_desk where queue = $1 and version = $7))
+           )
+           and r.place <= $2 and r.grp is not null
+     order by r.place, r.turn, r.sequence_number limit $6)
+) r order by place, turn, sequence_number limit $6;
 
 -- name: session_messages
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
        m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
 from inturn_message m
 left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
-where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number >= $3 and h.token is distinct from $4
-order by m.sequence_number limit $5;
+where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number + 0 >= $3 and h.token is distinct from $4
+order by m.sequence_number + 0 limit $5;
 
 -- name: parked
 select grp, note, parked_ms from inturn_session
@@ -571,8 +730,8 @@ from inturn_message where queue = $1 and sequence_number > $2 and done = 2 order
 
 -- name: read_group
 (select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
- from inturn_message where queue = $1 and grp = $2 and sequence_number > $3 and done = 0
- order by sequence_number limit $4)
+ from inturn_message where queue = $1 and grp = $2 and sequence_number + 0 > $3 and done = 0
+ order by sequence_number + 0 limit $4)
 union all
 (select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
  from inturn_message where queue = $1 and grp = $2 and sequence_number > $3 and done = 2
@@ -598,8 +757,10 @@ where queue = $1 and grp is null and done = 0 order by sequence_number limit $2;
 -- name: channel
 select 'inturn_' || ('inturn_meta'::regclass::oid)::text;
 
--- name: channel_here
-select 'inturn_' || to_regclass('inturn_meta')::oid::text;
+-- Not the tables' own identity: a copy by `createdb -T`, or of the server's files, has the same.
+-- name: here
+select concat_ws('/', (select oid from pg_database where datname = current_database()),
+                 coalesce(to_regclass('inturn_meta')::oid, 0), extract(epoch from pg_postmaster_start_time()));
 
 -- name: notify
 select pg_notify($1, $2);

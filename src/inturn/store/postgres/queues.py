@@ -12,13 +12,14 @@ from inturn.store.postgres.desk import entry_of, hold_of
 from inturn.store.postgres.keys import Keys
 from inturn.store.postgres.pipelines import Pipelines
 from inturn.store.postgres.sessions import Sessions
-from inturn.store.postgres.statements import Wire
+from inturn.store.postgres.statements import Later, Wire
 
 
 class Queues(Sessions):
     """All that can be done in a transaction, whoever has begun it."""
 
-    _forgotten_ms = 0
+    _forgotten_ms = 0  # what was known until then is forgotten
+    _forgetting: Later | None = None
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
@@ -36,6 +37,7 @@ class Queues(Sessions):
         self.look_at_clock(now_ms)
         if not drafts:
             return []
+        self.incarnations.begin(queue, now_ms)
         settings = queue.settings
         if settings.content_dedup or any(draft.dedup_id is not None for draft in drafts):
             sent = self._send_known(queue, drafts, now_ms)
@@ -105,9 +107,15 @@ class Queues(Sessions):
     def _forget(self, new: int, now_ms: int) -> None:
         """Forget twice as many of what is too old as have come, so that the table shrinks again."""
         outdated_ms = now_ms - limits.CLOCK_SLACK_MS
+        if self._forgetting is not None and self._forgetting.is_done:
+            self._forgotten_ms = self._forgetting.rows[0][0] or self._forgotten_ms
         if outdated_ms < self._forgotten_ms:  # the clock went back
             self._forgotten_ms = 0
-        self._do("forget", self._forgotten_ms, outdated_ms, 2 * new)
+        self._forgetting = self._do("forget", self._forgotten_ms, outdated_ms, 2 * new)
+
+    def _look_again(self) -> None:
+        """What this transaction has forgotten may be there still."""
+        self._forgotten_ms, self._forgetting = 0, None
 
     def _delay(self, queue: QueueInfo, drafts: Sequence[Draft], sent: Sequence[Sent], now_ms: int) -> None:
         usual = queue.settings.delay_ms
@@ -118,7 +126,7 @@ class Queues(Sessions):
         ]
         if delayed:
             self._do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
-            self._touch(queue, [(None, None, 0, min(until_ms for *_, until_ms in delayed))])
+            self._touch(queue, [(None, None, 0, min(until_ms for *_, until_ms in delayed), None)])
 
     # --- looking ---
 
@@ -141,6 +149,10 @@ class Queues(Sessions):
             after = max(after, first_number(queue.number))
             rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
         return [entry_of(row) for row in rows]
+
+    def incarnation(self, queue: QueueInfo, number: int) -> str:
+        """Return the incarnation in which a number was given."""
+        return self.incarnations.of(queue.number, number)
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """How much is in a queue."""

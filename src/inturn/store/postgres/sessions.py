@@ -7,7 +7,7 @@ its lock it changes the gate's row alone.
 
 from collections.abc import Sequence
 
-from inturn.core import delivery, limits, session
+from inturn.core import delivery, limits, redelivery, session
 from inturn.core.delivery import Hold, Verdict
 from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want, first_number
 from inturn.core.session import Answer, Gate, Request, Verb
@@ -56,7 +56,7 @@ class Sessions(Deliveries):
             self.gates.set_state(number, group, request.state)
         elif verb is Verb.RENEW:
             self.gates.renew(number, group, gate)
-            self._touch(queue, [(None, None, 0, gate.until_ms)])
+            self._touch(queue, [(None, None, 0, gate.until_ms, None)])
         return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
 
     def _decide(self, queue: QueueInfo, desk: Desk, group: str, request: Request, now_ms: int) -> Answer:
@@ -76,38 +76,44 @@ class Sessions(Deliveries):
         if gate != before:
             self.gates.save(number, group, gate)
         if verb in {Verb.CLOSE, Verb.PARK} and request.token is not None:
-            self._end(queue, desk, group, request.token)
+            self._end(queue, desk, group, request.token, now_ms)
         if session.is_closed(gate) != session.is_closed(before):
             head = self._one("first_of_group", number, group, desk.floor)
             if head:
                 self._do("not_ready", [head[0]])
-            desk.groups.add(group)
+            desk.touch(None, group)
             self._refresh(queue, desk)
             self._news.add(number)
         return Answer(verdict, group, gate)
 
     def _next_group(self, queue: QueueInfo, desk: Desk) -> str | None:
-        """The oldest group that is free; one is passed by only if a part of it is leased, and that was extended."""
-        end = first_number(queue.number + 1)
-        after, count = 0, 1
+        """The first group that is free; one is passed by only if a part of it is leased, and that was extended."""
+        after: tuple[int, int, int] | None = None
+        count = 1
         if desk.ran_out:
             self._list(queue, desk)
         while True:
-            rows = self._all("next_group", queue.number, after, end, count)
-            for number, group in rows:
-                after = number + 1
+            seen = after or (None, None, None)
+            rows = self._all("next_group", queue.number, first_number(queue.number + 1), *seen, count, desk.version)
+            for place, turn, number, group in rows:
+                if place > desk.listed and not desk.ran_out:  # before it is what was not listed yet
+                    break
+                after = place, turn, number
                 if not self._is_held(queue, group):
                     return str(group)
-            if not rows:
+            else:
+                if rows:
+                    count = limits.HEADS_AT_ONCE
+                    continue
                 if desk.ran_out:
                     return None
-                self._list(queue, desk)
-            count = limits.HEADS_AT_ONCE
+            self._list(queue, desk)
 
     def _list(self, queue: QueueInfo, desk: Desk) -> None:
         end = first_number(queue.number + 1)
-        row = self._one("list", queue.number, end, limits.LIST_AT_ONCE, desk.floor)
+        row = self._one("list", queue.number, end, limits.LIST_AT_ONCE, desk.floor, desk.version)
         desk.listed, listed = row or (desk.listed, 0)
+        desk.is_changed |= listed > 0
         desk.ran_out = listed < limits.LIST_AT_ONCE
 
     def _is_held(self, queue: QueueInfo, group: str) -> bool:
@@ -119,12 +125,28 @@ class Sessions(Deliveries):
         rows = self._all("group_holds", queue.number, group)
         return [(number, Hold._make(hold)) for number, *hold in (*rows, *fetched.rows)]
 
-    def _end(self, queue: QueueInfo, desk: Desk, group: str, token: int) -> None:
+    def _end(self, queue: QueueInfo, desk: Desk, group: str, token: int, now_ms: int) -> None:
         """Give back what was received under a lock."""
         numbers = [number for number, hold in self._leases(queue, group) if hold.token == token]
-        if numbers:
-            self._give_back(queue, desk, self._all("end_leases", queue.number, desk.floor, numbers))
-            self._refresh(queue, desk)
+        if not numbers:
+            return
+        left: list[tuple[int, str | None, Hold | None]] = []
+        for number, each, *fields, is_head in self._all("end_leases", queue.number, desk.floor, numbers):
+            hold = Hold._make(fields)
+            left.append(
+                (
+                    number,
+                    each,
+                    redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms),
+                )
+            )
+        for *_, now in left:
+            if now is not None and now.until_ms is not None:
+                desk.is_due(now.until_ms)
+        self._set_holds(queue, left)
+        self._mark_back(queue, desk)
+        desk.touch(None, group)
+        self._refresh(queue, desk)
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
         """Groups that are parked, those first that were parked first."""

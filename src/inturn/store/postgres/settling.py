@@ -7,7 +7,7 @@ who changes what nobody has, has the desk.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inturn.core import delivery, session
+from inturn.core import delivery, redelivery, session
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import QueueInfo
 from inturn.store.postgres.desk import Desks, Move
@@ -37,7 +37,7 @@ class _Work:
     """Changes that are being made; nothing is written until all are known."""
 
     messages: dict[int, _Message]
-    notes: dict[tuple[str | None, int | None], tuple[int, int | None]]
+    notes: dict[tuple[str | None, int | None], tuple[int, int | None, int | None]]
     left: list[int]
     removed: list[int]
     deferred: list[int]
@@ -45,12 +45,14 @@ class _Work:
     out: set[int]  # what is not before others in its group any more
     free: list[int]  # what nobody had, and so may be listed
 
-    def note(self, number: int, message: _Message, gone: int, due_ms: int | None = None) -> None:
-        """The group, or the message, is to be looked at again."""
+    def note(
+        self, number: int, message: _Message, gone: int, due_ms: int | None = None, back_ms: int | None = None
+    ) -> None:
+        """The group, or the message, is to be looked at again; ``back_ms`` is when it was given back, if it was."""
         key = (message.group, None) if message.group is not None or gone else (None, number)
-        before, due = self.notes.get(key, (0, None))
+        before, due, back = self.notes.pop(key, (0, None, None))  # it stands where it was noted last
         soonest = min((each for each in (due, due_ms) if each is not None), default=None)
-        self.notes[key] = (before + gone, soonest)
+        self.notes[key] = (before + gone, soonest, back if back_ms is None else back_ms)
 
 
 class Settling(Desks):
@@ -124,15 +126,15 @@ class Settling(Desks):
         number, hold = change.sequence_number, message.hold
         if change.act is Act.EXTEND:
             if not self._extends_lock(queue, work, change, message, now_ms):
-                message.hold, message.is_changed = delivery.extended(hold, change.ms, now_ms), True
-            work.note(number, message, 0, now_ms + change.ms)
+                message.hold, message.is_changed = delivery.extended(hold, change.ms or 0, now_ms), True
+            work.note(number, message, 0, now_ms + (change.ms or 0))
             return
         if change.act is Act.NACK:
             hold = hold or Hold(None)
             is_head = message.group is None or hold.deferred or work.out.issuperset(message.before)
-            left = delivery.given_back(hold, is_head=is_head, delay_ms=change.ms, now_ms=now_ms)
+            left = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=change.ms, now_ms=now_ms)
             message.hold, message.is_changed = left, True
-            work.note(number, message, 0, left and left.until_ms)
+            work.note(number, message, 0, left and left.until_ms, now_ms)
             return
         work.out.add(number)
         if change.act is Act.DEFER:
@@ -156,7 +158,7 @@ class Settling(Desks):
         gate = self.gates.of(queue.number, group, "gate_to_renew")
         if not session.is_of(gate, change.token, now_ms):
             return False
-        gate = session.renewed(gate, change.ms, now_ms)
+        gate = session.renewed(gate, change.ms or 0, now_ms)
         self.gates.renew(queue.number, group, gate)
         for each in work.messages.values():
             if each.hold is not None and each.hold.token == gate.token and each.group == group:

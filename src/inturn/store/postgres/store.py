@@ -16,12 +16,17 @@ from inturn.core.errors import InputError, StoreError
 from inturn.faults import reach
 from inturn.store.base import Busy, RunAgain
 from inturn.store.postgres.adopted import Adopted, AdoptedQueues
-from inturn.store.postgres.connection import PLANNING, connect, said
+from inturn.store.postgres.connection import PLANNING, connect, plainly, said
 from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.queues import Queues
 from inturn.store.postgres.servers import Servers
-from inturn.store.postgres.statements import Wire
+from inturn.store.postgres.statements import Wire, text_of
 
+BACKUP = (
+    "a database of PostgreSQL is copied by pg_dump, or by the server's own backups, and put back by pg_restore; who "
+    "opens it then is a new incarnation by itself, so what was remembered of messages after the copy is refused"
+)
+"""What to tell of backups."""
 _ENDS = re.compile(
     r"\s*(begin|start|commit|end|rollback|abort|savepoint|release|prepare\s+transaction|vacuum|set|reset|discard)\b",
     re.IGNORECASE,
@@ -47,6 +52,7 @@ class PostgresStore(Queues):
         super().__init__(Wire(self._connection.pgconn))
         self.servers = Servers(self.wire)
         self._transaction = _Transaction(self)
+        self.identity = _identity_at(self._connection)
         self._clock = (0, 0.0)  # the server's, and this machine's monotonic one at the same moment
         self._is_lasting = False
         self._listener: Listener | None = None
@@ -55,6 +61,16 @@ class PostgresStore(Queues):
             (self._channel,) = self._one("channel")
 
     # --- transactions ---
+
+    def is_identity(self, identity: str) -> bool:
+        """Say whether this is the identity of these tables, maybe opened by another store.
+
+        The server may have been started again since, which this connection learns when it is used next.
+        """
+        if identity != self.identity:
+            with plainly(self._url) as another:
+                self.identity = _identity_at(another)
+        return identity == self.identity
 
     def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""
@@ -104,8 +120,8 @@ class PostgresStore(Queues):
             raise InputError(msg)
         queues = self._adopted.get(connection)
         if queues is None:
-            queues = self._adopted[connection] = AdoptedQueues(connection, self._channel)
-        return Adopted(connection, queues, clock)
+            queues = self._adopted[connection] = AdoptedQueues(connection, self._channel, self.is_identity)
+        return Adopted(connection, queues, clock, self.identity)
 
     def _is_own(self, pid: int) -> bool:
         return bool(pid == self._connection.pgconn.backend_pid)
@@ -139,7 +155,11 @@ class PostgresStore(Queues):
                 pause_s *= 2
             else:
                 self.wire.use(self._connection.pgconn)
+                self.identity = _identity_at(self._connection)
+                self.incarnations.renew()
                 self.catalog.forget()
+                self._idle.clear()
+                self._drawn.clear()
                 return
 
     def commit(self) -> None:
@@ -177,6 +197,8 @@ class PostgresStore(Queues):
         """
         self.wire.forget()
         self.catalog.forget()
+        self._look_again()
+        self.incarnations.begun.clear()
         is_lasting, self._is_lasting = self._is_lasting, False
         with suppress(psycopg.Error):
             if not self._connection.closed:
@@ -212,11 +234,24 @@ class PostgresStore(Queues):
         calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
         connection.execute(f"select {calls}".encode())
 
+    def backup(self, target: str) -> None:  # noqa: ARG002 - as every store has it
+        """Refuse it, since the server has its own way.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(BACKUP)
+
     def close(self) -> None:
         """Let go of the database."""
         if self._listener is not None:
             self._listener.stop()
         self._connection.close()
+
+
+def _identity_at(connection: "psycopg.Connection[Any]") -> str:
+    (here,) = connection.execute(text_of("here").encode()).fetchone() or ("",)
+    return str(here)
 
 
 class _Transaction:

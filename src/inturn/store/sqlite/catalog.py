@@ -22,6 +22,7 @@ class Catalog(Statements):
 
     Attributes:
         queues: by name, as they are in the transaction that is open.
+        has_lost: whether a queue has given fewer numbers than it had: another has put back an older copy in place.
         indexed: by the number of a queue, the last sequence number that is in the table of pending messages.
     """
 
@@ -29,6 +30,7 @@ class Catalog(Statements):
         super().__init__(connection)
         self.queues: dict[str, QueueInfo] = {}
         self.indexed: dict[int, int] = {}
+        self.has_lost = False
         self._version: int | None = None
         self._counted: dict[str, QueueInfo] = {}
         self._written: dict[int, int] = {}  # the last sequence number that is in a queue's row
@@ -45,9 +47,11 @@ class Catalog(Statements):
         if version == self._version:
             return False
         check_not_newer(self.connection)
+        before = {} if self._version is None else {info.number: info.last for info in self.queues.values()}
         self._version = version
         rows = self._all("queues", limits.SEQUENCE_BITS)
         self.queues = {row[1]: _info(*row) for row in rows}
+        self.has_lost = any(info.last < before.get(info.number, 0) for info in self.queues.values())
         self._written = {row[0]: row[6] for row in rows}
         self.indexed = {row[0]: row[7] for row in rows}
         return True
@@ -80,6 +84,7 @@ class Catalog(Statements):
         if info is None:
             number = self.queues.pop(name).number
             self._do("remove_sessions", number)
+            self._do("remove_incarnations", number)
             self._do("remove_queue", number)
             return
         if info.number == 0:
@@ -100,7 +105,7 @@ class Catalog(Statements):
 
     def _purge(self, info: QueueInfo) -> None:
         every = first_number(info.number), first_number(info.number + 1)
-        for table in ("purge_messages", "purge_ready", "purge_holds"):
+        for table in ("purge_messages", "purge_ready", "purge_line", "purge_holds"):
             self._do(table, *every)
         for table in ("purge_pending", "purge_leases", "purge_dedup"):
             self._do(table, info.number)
@@ -108,7 +113,7 @@ class Catalog(Statements):
 
 
 def _info(number: int, name: str, settings: str, readers: str, created_ms: int, *counts: int) -> QueueInfo:
-    tokens, _, _, depth, last = counts
+    tokens, _, _, depth, last, *back = counts
     return QueueInfo(
         number,
         name,
@@ -118,4 +123,5 @@ def _info(number: int, name: str, settings: str, readers: str, created_ms: int, 
         depth,
         last,
         tokens,
+        (back[0], back[1]),
     )

@@ -12,6 +12,7 @@ from typing import Final
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError, StoreMismatch
+from inturn.store.sqlite.file import OWNER_ONLY, Files, make
 
 _HERE = files("inturn.store.sqlite")
 
@@ -33,12 +34,16 @@ def queries() -> dict[str, str]:
     return {name: text.strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def connect(path: str, *, durable: bool) -> sqlite3.Connection:
+def connect(path: str, *, durable: bool, mode: int = OWNER_ONLY) -> tuple[sqlite3.Connection, Files]:
     """Open a file, make it if it is not there, and bring it up to date.
 
     Args:
         path: of the file; ``:memory:`` for none.
         durable: whether a commit waits until the disk has it.
+        mode: who may read and write it, if it is made.
+
+    Returns:
+        The connection, and the files that it has open.
 
     Raises:
         StoreError: if it cannot be opened or written.
@@ -47,6 +52,9 @@ def connect(path: str, *, durable: bool) -> sqlite3.Connection:
     if path != ":memory:" and not Path(path).absolute().parent.is_dir():
         msg = f"{path}: there is no directory {str(Path(path).parent)!r}; make it first"
         raise InputError(msg)
+    if path not in {"", ":memory:"}:
+        make(path, mode)
+    files = Files(path)
     try:
         connection = sqlite3.connect(
             path,
@@ -60,9 +68,11 @@ def connect(path: str, *, durable: bool) -> sqlite3.Connection:
     with _closed_if_not(connection, path):
         _write_ahead(connection)
         connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")
+        connection.execute(f"pragma journal_size_limit = {limits.WAL_BYTES}")
         connection.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
         _migrate(connection, path)
-    return connection
+        files.opened()
+    return connection, files
 
 
 @contextmanager
@@ -189,7 +199,11 @@ def _statements(script: str) -> list[str]:
 def _version(connection: sqlite3.Connection) -> int:
     if not connection.execute("select 1 from sqlite_master where name = 'inturn_meta'").fetchone():
         return 0
-    return int(connection.execute("select value from inturn_meta where name = 'version'").fetchone()[0])
+    row = connection.execute("select value from inturn_meta where name = 'version'").fetchone()
+    if row is None:
+        msg = "the file is damaged: its table inturn_meta has no version; put back a copy with inturn restore"
+        raise StoreError(msg)
+    return int(row[0])
 
 
 def said(error: sqlite3.Error, path: str) -> Exception:

@@ -1,6 +1,6 @@
 """Who is given what, over SQLite: it selects what core/delivery.py decides about.
 
-`inturn_ready` holds the head of every group that can be received, so the next message is the first row of an index
+The line (line.py) holds the head of every group that can be received, so the next message is the first row of an index
 whatever lies behind it, and whatever is locked or parked; what follows in a group, pending.py knows; `inturn_hold` and
 `inturn_lease` hold what is in flight, delayed or deferred, which is little, so messages themselves are written once and
 deleted once. Every change of a group ends in :meth:`Deliveries._refresh`.
@@ -13,12 +13,14 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
-from inturn.core import delivery, limits, session
+from inturn.core import delivery, limits, line, redelivery, session
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import Delivery, Entry, QueueInfo, Want, first_number
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.gates import Gates
+from inturn.store.sqlite.incarnations import Incarnations
 from inturn.store.sqlite.leases import Leases
+from inturn.store.sqlite.line import Line
 from inturn.store.sqlite.pending import Pending
 from inturn.store.sqlite.statements import Statements, as_list
 
@@ -26,6 +28,7 @@ entry_of: Final[Callable[[Any], Entry]] = partial(tuple.__new__, Entry)  # half 
 _delivery: Final[Callable[[Any], Delivery]] = partial(tuple.__new__, Delivery)
 _DONE: Final = Verdict.DONE  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
 _ACK: Final = Act.ACK
+_NACK: Final = Act.NACK
 
 Row: TypeAlias = tuple[Any, ...]
 """A message as statements have it: the fields of an entry."""
@@ -36,8 +39,9 @@ Found: TypeAlias = tuple[Entry, Hold | None]
 Head: TypeAlias = tuple[int, str | None, list[Found] | None]
 """The head of a group that is free: its sequence number, its group, and its first messages if they are known."""
 
-Touched = set[tuple[int, str | None]]
-"""Groups that are to be looked at again: ``(0, its name)``, or a message without a group, ``(its number, None)``."""
+Touched = list[tuple[int, str | None]]
+"""Groups that are to be looked at again, in the order in which they became ready if they are; one that is in it twice
+is where it is last: ``(0, its name)``, or a message without a group, ``(its number, None)``."""
 
 
 class Deliveries(Statements):
@@ -57,8 +61,10 @@ class Deliveries(Statements):
         self.pending: Final = Pending(connection, self.catalog)
         self.gates: Final = Gates(connection)
         self.leases: Final = Leases(connection)
+        self.incarnations: Final = Incarnations(connection)
+        self.line: Final = Line(connection)
         self._now_ms = 2**63
-        self._used: list[tuple[int]] = []
+        self._used: list[int] = []
         self._has_holds = True  # whether any message has a hold of its own, as it was when a receive began
 
     @property
@@ -95,7 +101,7 @@ class Deliveries(Statements):
                 heads = self._heads(queue, sizes)
             answers.append(self._lease(queue, taken, want, now_ms, leases))
         self.leases.add(queue.number, leases)
-        self._take_off()
+        self._take_off(queue)
         if any(answers):
             self.catalog.counted(queue)
         if not all(answers):
@@ -147,14 +153,13 @@ class Deliveries(Statements):
 
         Each is taken off the list.
         """
-        number = sum(sizes)
-        at, end = first_number(queue.number), first_number(queue.number + 1)
-        while heads := self._all("next_ready", at, end, min(number, limits.HEADS_AT_ONCE)):
+        number = min(sum(sizes), limits.HEADS_AT_ONCE)
+        while heads := self.line.next(queue, number):
             known = self._messages_at(queue, heads, sizes)
             for at, group in heads:
-                self._used.append((at,))
+                self._used.append(at)
                 yield at, group, known.get(at)
-            self._take_off()
+            self._take_off(queue)
 
     def _messages_at(
         self, queue: QueueInfo, heads: Sequence[tuple[int, str | None]], sizes: Sequence[int]
@@ -183,14 +188,14 @@ class Deliveries(Statements):
 
     def _head_of(self, queue: QueueInfo, group: str) -> Iterator[Head]:
         """The head of one group, if it is free."""
-        self._take_off()
+        self._take_off(queue)
         head = self.pending.head(queue, group)
-        if head and self._one("is_ready", head):
-            self._do("not_ready", head)
+        if head and self.line.has(queue, head):
+            self.line.leave(queue, [head])
             yield head, group, None
 
-    def _take_off(self) -> None:
-        self._do_each("not_ready", self._used)
+    def _take_off(self, queue: QueueInfo) -> None:
+        self.line.leave(queue, self._used)
         self._used.clear()
 
     def _take(self, queue: QueueInfo, head: Head, limit: int, now_ms: int) -> Sequence[Found]:
@@ -246,18 +251,38 @@ class Deliveries(Statements):
 
     def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
         """Give back leases that are over, and remove what is past its retention."""
-        touched: Touched = set()
+        touched: Touched = []
         if queue.settings.retention_s is not None:
-            touched |= self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
-        for group in self.gates.end_locks(queue.number, now_ms):
-            touched.add((0, group))
+            touched = self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
+        for key, number, group, hold in self._over(queue, now_ms):
+            touched.append(key)
+            if hold is not None:
+                is_head = self._is_head(queue, number, group, hold)
+                left = redelivery.ended(hold, queue.settings, number, is_head=is_head, now_ms=now_ms)
+                self._set_hold(queue, number, group, left)
+                if delivery.is_hidden(left, now_ms):
+                    self.line.leave(queue, [number])
+        if touched:
+            self._refresh(queue, touched, now_ms)
+
+    def _over(self, queue: QueueInfo, now_ms: int) -> list[tuple[tuple[int, str | None], int, str | None, Hold | None]]:
+        """Groups and messages of which a lock, a lease or a delay is over, in the order of the deadlines.
+
+        Of each: by what it is to be looked at again, the message's number, its group, and its hold; None: a lock.
+        """
+        locks = self.gates.end_locks(queue.number, now_ms)
         self.leases.break_up_over(queue.number, now_ms)
-        for number, group, *hold in self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
-            touched.add(self._give_back(queue, number, group, Hold._make(hold)))
-        self._refresh(queue, touched, now_ms)
+        holds = self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE)
+        if not holds and not locks:  # as nearly always
+            return []
+        over: list[tuple[int, int, str | None, Hold | None]] = [(until_ms, 0, group, None) for until_ms, group in locks]
+        over += [(hold[0], number, group, Hold._make(hold)) for number, group, *hold in holds]
+        if locks:
+            over.sort(key=lambda each: each[:3])
+        return [((number if group is None else 0, group), number, group, hold) for _, number, group, hold in over]
 
     def _retire(self, queue: QueueInfo, sent_until_ms: int) -> Touched:
-        touched: Touched = set()
+        touched: Touched = []
         every = first_number(queue.number), first_number(queue.number + 1)
         oldest = self._one("oldest", *every, 1)
         if oldest is None or oldest[-1] > sent_until_ms:  # as nearly always
@@ -266,7 +291,7 @@ class Deliveries(Statements):
             if sent_ms > sent_until_ms:
                 break
             self._remove(queue, number, group, is_pending=done != 1)
-            touched.add((0 if group is not None else number, group))
+            touched.append((0 if group is not None else number, group))
         return touched
 
     def _remove(self, queue: QueueInfo, number: int, group: str | None, *, is_pending: bool) -> None:
@@ -275,33 +300,47 @@ class Deliveries(Statements):
             self.leases.break_up(queue.number, group)
         if group is not None:
             self.pending.leave(queue, {group: {number}})
-        for statement in ("remove_message", "remove_hold", "not_ready"):
+        for statement in ("remove_message", "remove_hold"):
             self._do(statement, number)
+        self.line.leave(queue, [number])
         self.nonempty.clear()
         queue.depth -= is_pending
         self.catalog.counted(queue)
 
-    def _give_back(
-        self, queue: QueueInfo, number: int, group: str | None, hold: Hold, delay_ms: int = 0, now_ms: int = 0
-    ) -> tuple[int, str | None]:
-        """End a hold; which group is to be looked at again is returned."""
-        is_head = group is None or hold.deferred or self.pending.head(queue, group) == number
-        left = delivery.given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
-        if left is None:
+    def _is_head(self, queue: QueueInfo, number: int, group: str | None, hold: Hold) -> bool:
+        """Whether it was a message's turn."""
+        return group is None or hold.deferred or self.pending.head(queue, group) == number
+
+    def _set_hold(self, queue: QueueInfo, number: int, group: str | None, hold: Hold | None) -> None:
+        if hold is None:
             self._do("remove_hold", number)
         else:
-            self._do("set_hold", number, queue.number, group, *left)
-        return (number if group is None else 0), group
+            self._do("set_hold", number, queue.number, group, *hold)
 
-    def _refresh(self, queue: QueueInfo, touched: Iterable[tuple[int, str | None]], now_ms: int) -> None:
-        """List the heads of those groups that are free now; a message without a group is named by its number."""
-        ready: list[tuple[int, str | None]] = []
-        for number, group in touched:
+    def _give_back(
+        self, queue: QueueInfo, number: int, group: str | None, hold: Hold, delay_ms: int | None, now_ms: int
+    ) -> None:
+        """End a lease by hand."""
+        is_head = self._is_head(queue, number, group, hold)
+        left = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
+        self._set_hold(queue, number, group, left)
+
+    def _refresh(self, queue: QueueInfo, touched: Touched, now_ms: int, *, in_order: bool = True) -> None:
+        """Put the heads of those groups that are free now into the line.
+
+        Args:
+            queue: where.
+            touched: which; a message without a group is named by its number.
+            now_ms: the time.
+            in_order: whether they are in the order in which they became ready; if not, the oldest heads are first.
+        """
+        ready: list[tuple[int, str | None, bool]] = []
+        for number, group in touched if len(touched) == 1 else reversed(dict.fromkeys(reversed(touched))):
             if group is None:
                 hold = self._hold(number)
                 is_there = self._one("one_message", number) is not None
                 if is_there and not delivery.is_hidden(hold, now_ms) and not delivery.is_deferred(hold):
-                    ready.append((number, None))
+                    ready.append((number, None, line.was_tried(hold)))
                 continue
             row = self._group_head(queue, group)
             if row is None:
@@ -309,13 +348,17 @@ class Deliveries(Statements):
             head, is_held, is_closed = row
             if is_closed:
                 continue
+            is_back = False
             if is_held:
                 holds = {at: Hold(*hold) for at, *hold in self._all("group_holds", queue.number, group)}
                 blocked = any(delivery.blocks_all(hold, now_ms) for hold in holds.values())
                 if blocked or delivery.is_hidden(holds.get(head), now_ms):
                     continue
-            ready.append((head, group))
-        self._do_each("ready", ready)
+                is_back = line.was_tried(holds.get(head))
+            ready.append((head, group, is_back))
+        if not in_order:
+            ready.sort(key=lambda each: each[0])
+        self.line.join(queue, ready)
 
     def _group_head(self, queue: QueueInfo, group: str) -> tuple[int, int, int] | None:
         """The head of a group, whether it has holds, and whether it is locked, parked or leased."""
@@ -331,17 +374,30 @@ class Deliveries(Statements):
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
         """Acknowledge, extend, give back, move, defer or cancel messages."""
         self.look_at_clock(now_ms)
+        for change in changes:
+            if change.act is _NACK:
+                self._see_over(queue, now_ms)
+                break
         taken = self.leases.acknowledge(queue.number, changes, now_ms)
         if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # as nearly always
             self._be_done(queue, [change[0] for change in changes], {group: numbers for _, group, numbers in taken})
-            self._free(queue, {(0, group) for _, group, _ in taken}, now_ms)
+            self._free(queue, [(0, group) for _, group, _ in taken], now_ms, in_order=False)
             return [_DONE] * len(changes)
+        verdicts, touched = self._settle_each(queue, changes, taken, now_ms)
+        if touched:
+            self._free(queue, touched, now_ms, in_order=any(change.act is not _ACK for change in changes))
+        return verdicts
+
+    def _settle_each(
+        self, queue: QueueInfo, changes: Sequence[Change], taken: Sequence[tuple[int, str, set[int]]], now_ms: int
+    ) -> tuple[list[Verdict], Touched]:
+        """Settle one after the other; of what was taken out of its lease only the messages are left."""
         leased: dict[tuple[int, int | None], str] = {
             (number, token): group for token, group, numbers in taken for number in numbers
         }
         known = self._holds(changes)
         verdicts: list[Verdict] = []
-        touched: Touched = set()
+        touched: Touched = []
         acknowledged: list[tuple[int, str | None]] = []  # to be removed together
         for change in changes:
             number = change.sequence_number
@@ -361,14 +417,20 @@ class Deliveries(Statements):
                 self._leave(queue, acknowledged)
                 self._change(queue, change, hold, group, now_ms, known)
             if change.token is None:  # what is leased is not on the list
-                self._do("not_ready", number)
+                self.line.leave(queue, [number])
             if group is not None:
-                touched.add((0, group))
+                touched.append((0, group))
             elif not is_ack:
-                touched.add((number, None))
+                touched.append((number, None))
         self._leave(queue, acknowledged)
-        self._free(queue, touched, now_ms)
-        return verdicts
+        return verdicts, touched
+
+    def _see_over(self, queue: QueueInfo, now_ms: int) -> None:
+        """What was over before something is given back by hand is before that in the line."""
+        if not queue.settings.retry_delay_s:
+            touched = [key for key, *_ in self._over(queue, now_ms)]
+            if touched:
+                self._refresh(queue, touched, now_ms)
 
     def _judged(
         self, change: Change, known: dict[int, tuple[Hold | None, str | None]], now_ms: int
@@ -383,10 +445,10 @@ class Deliveries(Statements):
             group = message[3]
         return delivery.verdict(hold, change, now_ms), hold, group
 
-    def _free(self, queue: QueueInfo, touched: Touched, now_ms: int) -> None:
+    def _free(self, queue: QueueInfo, touched: Touched, now_ms: int, *, in_order: bool) -> None:
         """Something of these groups was settled."""
         self.nonempty.difference_update([(queue.number, group) for _, group in touched])
-        self._refresh(queue, touched, now_ms)
+        self._refresh(queue, touched, now_ms, in_order=in_order)
 
     def _holds(self, changes: Sequence[Change]) -> dict[int, tuple[Hold | None, str | None]]:
         """What is known of messages that were received, and their groups, by their numbers."""
@@ -410,7 +472,7 @@ class Deliveries(Statements):
             if self._extends_lock(queue, change, group, now_ms):
                 known.clear()  # all that the session has became other holds
             else:
-                self._do("set_hold", number, queue.number, group, *delivery.extended(hold, change.ms, now_ms))
+                self._do("set_hold", number, queue.number, group, *delivery.extended(hold, change.ms or 0, now_ms))
         elif change.act is Act.NACK:
             self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
         elif change.act is Act.DEFER:
@@ -431,7 +493,7 @@ class Deliveries(Statements):
         gate = self.gates.of(queue.number, group)
         if not session.is_of(gate, change.token, now_ms):
             return False
-        self.gates.renew(queue.number, group, session.renewed(gate, change.ms, now_ms))
+        self.gates.renew(queue.number, group, session.renewed(gate, change.ms or 0, now_ms))
         return True
 
     def _leave(self, queue: QueueInfo, messages: list[tuple[int, str | None]]) -> None:
@@ -467,10 +529,12 @@ class Deliveries(Statements):
         """Put a message into another queue; where it was sent at first, it is in its old place again."""
         origin = entry.origin or entry.sequence_number
         is_back = to.has_given(origin)
+        if not is_back and to.number not in self.incarnations.begun:
+            self.incarnations.begin(to, now_ms)
         number = origin if is_back else to.last + 1
         self._leave(queue, [(entry.sequence_number, entry.group)])
         self.nonempty.discard((queue.number, entry.group))
-        self._do("not_ready", entry.sequence_number)
+        self.line.leave(queue, [entry.sequence_number])
         came = (now_ms, None if number == origin else origin, queue.name, note, to.number)
         self._do("add_moved", number, *entry[1:7], *came)
         if is_back:
@@ -481,7 +545,7 @@ class Deliveries(Statements):
         to.depth += 1
         self.catalog.counted(to)
         if entry.group is not None:
-            self._do("not_ready", self.pending.next(to, entry.group, number) or 0)
+            self.line.leave(to, [self.pending.next(to, entry.group, number) or 0])
         self._refresh(to, [(number if entry.group is None else 0, entry.group)], now_ms)
 
 

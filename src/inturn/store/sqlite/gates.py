@@ -25,12 +25,12 @@ class Gates(Statements):
         for statement in ("keep_holds", "keep_fetched"):
             self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
 
-    def end_locks(self, queue: int, now_ms: int) -> list[str]:
-        """Take away locks that are over; of which groups is returned."""
+    def end_locks(self, queue: int, now_ms: int) -> list[tuple[int, str]]:
+        """Take away locks that are over; their deadlines and groups are returned."""
         rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE)
         for group, *gate in rows:
             self.save(queue, group, session.unlocked(Gate._make(gate)))
-        return [group for group, *_ in rows]
+        return [(until_ms, group) for group, _, until_ms, *_ in rows]
 
     def state(self, queue: int, group: str) -> bytes | None:
         """What a session keeps with the group."""

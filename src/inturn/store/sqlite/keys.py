@@ -3,10 +3,9 @@
 It is a module of its own since keys share nothing with queues but the transaction.
 """
 
-import msgspec
-
 from inturn.core import limits
-from inturn.core.idempotency import Answer, Record, Request, Slot, decide
+from inturn.core.idempotency import Answer, Request, Slot, decide
+from inturn.store.key_records import read_record, written_record
 from inturn.store.sqlite.statements import Statements
 
 
@@ -25,7 +24,7 @@ class Keys(Statements):
         """
         row = self._one("key", space, key)
         (last_token,) = self._one("last_token") or (0,)
-        record = row and msgspec.json.decode(row[0], type=Record)
+        record = row and read_record(row[0], f"the key {key!r} of {space!r}")
         slot, answer = decide(Slot(record, last_token), request, now_ms)
         if slot.last_token != last_token:
             self._do("save_token", slot.last_token)
@@ -34,7 +33,20 @@ class Keys(Statements):
         if slot.record is None:
             self._do("remove_key", space, key)
         else:
-            self._do("save_key", space, key, msgspec.json.encode(slot.record).decode(), slot.record.until_ms)
-        outdated = self._all("outdated_keys", now_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
-        self._do_each("remove_key", outdated)
+            self._do("save_key", space, key, written_record(slot.record), slot.record.until_ms)
+        self._clear(now_ms)
         return answer
+
+    def _clear(self, now_ms: int) -> None:
+        """Clear away a few keys whose lifetime is long over.
+
+        A file has no clock but those of its processes. So that one whose clock is far ahead forgets nothing for the
+        others, the time by which keys are cleared away goes on by no more than the slack with each change, and goes
+        back at once with a change by a clock that is behind it.
+        """
+        (cleared_ms,) = self._one("keys_cleared_ms") or (None,)
+        until_ms = now_ms if cleared_ms is None else min(now_ms, cleared_ms + limits.CLOCK_SLACK_MS)
+        if cleared_ms is None or until_ms < cleared_ms or until_ms > cleared_ms + limits.CLOCK_SLACK_MS // 60:
+            self._do("save_keys_cleared_ms", until_ms)
+        outdated = self._all("outdated_keys", until_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
+        self._do_each("remove_key", outdated)

@@ -5,9 +5,11 @@ from typing import Any, NamedTuple, cast
 
 from inturn.core import limits
 from inturn.core.envelope import Content, QueueInfo, first_number
+from inturn.core.incarnation import ORIGIN
 from inturn.store.base import no_such_queue
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.connection import connect_to_look
+from inturn.store.sqlite.file import Files
 from inturn.store.sqlite.statements import Statements
 
 
@@ -89,7 +91,9 @@ class Log(Statements):
         super().__init__(connect_to_look(path))
         self.connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")  # what is measured is then packed
         self._queue = queue
+        self._has_incarnations = False
         self._catalog = Catalog(self.connection)
+        self._files = Files(path, beside=False)
 
     def info(self) -> QueueInfo:
         """What is known of the queue now; as cheap as can be while nobody writes.
@@ -97,6 +101,7 @@ class Log(Statements):
         Raises:
             NoSuchQueue: if it is not there, or not any more.
         """
+        self._files.check()
         self._catalog.look()
         info = self._catalog.queues.get(self._queue)
         if info is None:
@@ -106,6 +111,16 @@ class Log(Statements):
     def first(self) -> int:
         """The number before the first sequence number of the queue."""
         return first_number(self.info().number)
+
+    def incarnation(self, number: int) -> str:
+        """Return the incarnation in which a number was given."""
+        if not self._has_incarnations:
+            tables = self.connection.execute("select name from sqlite_master where name = 'inturn_incarnation'")
+            self._has_incarnations = tables.fetchone() is not None
+        if not self._has_incarnations:  # no writer of this version has opened the file yet
+            return ORIGIN
+        row = self._one("incarnation", self.info().number, number)
+        return str(row[0]) if row else ORIGIN
 
     def place(self, after: int, up_to: int, count: int) -> int | None:
         """The sequence number of the count-th message after one, if there are so many up to another."""

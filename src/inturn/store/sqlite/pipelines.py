@@ -15,9 +15,11 @@ from inturn.store.kept import (
     Kept,
     Line,
     MadeOutput,
+    Mark,
     Outgoing,
     PipelineInfo,
     RejectedMessage,
+    Spot,
 )
 from inturn.store.sqlite.statements import Statements, as_list
 
@@ -57,7 +59,11 @@ class Pipelines(Statements):
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
         """Those of the groups that are known."""
-        return [Line._make(row) for row in self._all("lines", pipeline, as_list(groups))]
+        wanted = list(groups)
+        rows = self._all("lines", pipeline, as_list(name for name in wanted if "\0" not in name))
+        for name in (name for name in wanted if "\0" in name):
+            rows += self._all("line", pipeline, name)  # of an older version: json_each would cut the name
+        return [Line._make(row) for row in rows]
 
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
         """Groups in the order of their names."""
@@ -79,18 +85,39 @@ class Pipelines(Statements):
         rows += self._all("held_ids", pipeline, group, as_list(ids)) if ids else []
         return [HeldMessage._make(row) for row in sorted(set(rows))]
 
+    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        """What a group holds from a spot on."""
+        return [HeldMessage._make(row) for row in self._all("held_from", pipeline, group, *spot, limit)]
+
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+        """Since when a group holds those messages that wait longest, and where they lie."""
+        rows = self._all("held_longest", pipeline, group, limit)
+        return [(since_us, (epoch, turn, message_id)) for since_us, epoch, turn, message_id in rows]
+
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+        """What is remembered beside a group of messages with these marks."""
+        if not marks:
+            return []
+        size = len(marks[0])
+        places = as_list(range(1, 1 + size * len(marks), size))
+        return [Mark._make(row) for row in self._all("marks", b"".join(marks), places, size, pipeline, group)]
+
     def keep(
         self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Keep what turns have left behind."""
         number = info.number
-        known = dict(self._all("versions", number, as_list(each.line.group for each in kept))) if kept else {}
+        names = [each.line.group for each in kept]
+        known = dict(self._all("versions", number, as_list(names))) if kept else {}
+        if any("\0" in name for name in names):  # of an older version, see lines()
+            known |= {line.group: line.version for line in self.lines(number, names)}
         overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
         if overtaken:
             return overtaken
         self._do_each("save_line", [(number, line.group, line.version + 1, *line[2:]) for line, *_ in kept])
         self._do_each("release_message", [(number, each.line.group, *spot) for each in kept for spot in each.gone])
         self._do_each("hold_message", [(number, each.line.group, *held) for each in kept for held in each.held])
+        self._do_each("add_mark", [(number, each.line.group, *mark) for each in kept for mark in each.marks])
         outputs = [output for each in kept for output in each.outputs]
         numbers = range(info.outputs + 1, info.outputs + 1 + len(outputs))
         self._do_each("add_output", [(number, at, *out[1:]) for at, out in zip(numbers, outputs, strict=True)])

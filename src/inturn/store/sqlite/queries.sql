@@ -4,7 +4,7 @@
 
 -- name: queues
 select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.indexed,
-       q.depth + count(m.sequence_number), coalesce(max(m.sequence_number), q.last)
+       q.depth + count(m.sequence_number), coalesce(max(m.sequence_number), q.last), q.back_place, q.back_turn
 from inturn_queue q
 left join inturn_message m on m.sequence_number > q.last and m.sequence_number <= (q.number + 1) << ?
 group by q.number;
@@ -33,6 +33,9 @@ delete from inturn_message where sequence_number between ? and ?;
 
 -- name: purge_ready
 delete from inturn_ready where sequence_number between ? and ?;
+
+-- name: purge_line
+delete from inturn_line where place between ? and ?;
 
 -- name: purge_holds
 delete from inturn_hold where sequence_number between ? and ?;
@@ -104,6 +107,26 @@ where sequence_number > ? and sequence_number <= ? order by sequence_number limi
 
 -- name: is_ready
 select 1 from inturn_ready where sequence_number = ?;
+
+-- name: next_in_line
+select place, turn, sequence_number, grp from inturn_line
+where place > ? and place <= ? order by place, turn, sequence_number limit ?;
+
+-- name: next_group_in_line
+select place, turn, sequence_number, grp from inturn_line
+where place > ? and place <= ? and grp is not null order by place, turn, sequence_number limit ?;
+
+-- name: is_in_line
+select 1 from inturn_line where sequence_number = ?;
+
+-- name: not_in_line
+delete from inturn_line where sequence_number = ?;
+
+-- name: join_line
+insert into inturn_line (place, turn, sequence_number, grp) values (?, ?, ?, ?);
+
+-- name: keep_back
+update inturn_queue set back_place = ?, back_turn = ? where number = ?;
 
 -- name: head
 select sequence_number from inturn_pending where queue = ? and grp = ? order by sequence_number limit 1;
@@ -262,7 +285,7 @@ delete from inturn_hold where sequence_number in (select value from json_each(?)
 
 -- name: over
 select sequence_number, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_hold
-where queue = ? and until_ms <= ? order by until_ms limit ?;
+where queue = ? and until_ms <= ? order by until_ms, sequence_number limit ?;
 
 -- name: hidden
 select count(*) filter (where token is not null)
@@ -355,6 +378,8 @@ select count(*), min(sequence_number) from inturn_pending where queue = ? and gr
 -- Messages without a group, by what is known of them: they are free, or hidden.
 select sequence_number from inturn_ready where sequence_number > ?2 and sequence_number <= ?3 and grp is null
 union
+select sequence_number from inturn_line where place > ?2 and place <= ?3 and grp is null
+union
 select sequence_number from inturn_hold where queue = ?1 and until_ms is not null and grp is null
 order by sequence_number limit ?4;
 
@@ -426,6 +451,12 @@ select value from inturn_meta where name = 'key_tokens';
 -- name: save_token
 insert or replace into inturn_meta (name, value) values ('key_tokens', ?);
 
+-- name: keys_cleared_ms
+select value from inturn_meta where name = 'keys_cleared_ms';
+
+-- name: save_keys_cleared_ms
+insert or replace into inturn_meta (name, value) values ('keys_cleared_ms', ?);
+
 -- name: pipelines
 select name from inturn_pipeline order by name;
 
@@ -443,6 +474,10 @@ select coalesce(max(number), 0) from inturn_pipeline;
 -- name: lines
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = ? and grp in (select value from json_each(?));
+
+-- name: line
+select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
+where pipeline = ? and grp = ?;
 
 -- name: lines_after
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
@@ -483,6 +518,21 @@ values (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: release_message
 delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = ? and id = ?;
+
+-- name: held_from
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? and (epoch, turn, id) >= (?, ?, ?) order by epoch, turn, id limit ?;
+
+-- name: held_longest
+select since_us, epoch, turn, id from inturn_held
+where pipeline = ? and grp = ? order by since_us, epoch, turn, id limit ?;
+
+-- name: marks
+select mark, digest, turn from inturn_mark
+where mark in (select substr(?1, value, ?3) from json_each(?2)) and pipeline = ?4 and grp = ?5 order by mark;
+
+-- name: add_mark
+insert into inturn_mark (pipeline, grp, mark, digest, turn) values (?, ?, ?, ?, ?);
 
 -- name: reject_message
 insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms) values (?, ?, ?, ?, ?, ?);
@@ -561,3 +611,23 @@ insert or replace into inturn_meta (name, value) values ('written_ms', ?);
 -- name: hidden_groups
 select grp from inturn_hold where queue = ?1 and until_ms > ?2 and grp is not null
 union select grp from inturn_lease where queue = ?1 and until_ms > ?2;
+
+-- name: incarnation
+select id from inturn_incarnation where queue = ? and after < ? order by after desc limit 1;
+
+-- name: newest_incarnation
+select id from inturn_incarnation where queue = ? order by after desc limit 1;
+
+-- name: begin_incarnation
+insert into inturn_incarnation (queue, after, id, made_ms, note) values (?, ?, ?, ?, ?)
+on conflict (queue, after) do update
+set id = excluded.id, made_ms = excluded.made_ms, note = coalesce(excluded.note, note);
+
+-- As trim() in core/incarnation.py.
+-- name: trim_incarnations
+delete from inturn_incarnation where queue = ?1
+and after < (select after from inturn_incarnation where queue = ?1 order by after desc limit 1 offset ?3)
+and after < (select max(after) from inturn_incarnation where queue = ?1 and after < ?2);
+
+-- name: remove_incarnations
+delete from inturn_incarnation where queue = ?;

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inturn.core import delivery, limits, session
 from inturn.core.delivery import Hold, Verdict
-from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want, first_number
+from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want
 from inturn.core.session import Answer, Gate, Request, Verb
 from inturn.store.sqlite.deliveries import Deliveries, Found, entry_of
 
@@ -46,20 +46,18 @@ class Sessions(Deliveries):
         if verb in {Verb.CLOSE, Verb.PARK}:
             self._end(queue, group, request.token, now_ms)
         if session.is_closed(gate) != session.is_closed(before):
-            self._do("not_ready", self.pending.head(queue, group) or 0)
+            self.line.leave(queue, [self.pending.head(queue, group) or 0])
             self._refresh(queue, [(0, group)], now_ms)
         return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
 
     def _next_group(self, queue: QueueInfo, now_ms: int) -> str | None:
         """The oldest group that is free; one is passed by only if a part of it is leased, and that was extended."""
-        at, end = first_number(queue.number), first_number(queue.number + 1)
-        number = 1
-        while rows := self._all("next_group", at, end, number):
-            at = rows[-1][0]
-            for _, group in rows:
-                if not self._is_held(queue, group, now_ms):
-                    return str(group)
-            number = limits.HEADS_AT_ONCE
+        seen, number = 0, 1
+        while len(rows := self.line.next(queue, number, grouped=True)) > seen:
+            for _, group in rows[seen:]:
+                if group is not None and not self._is_held(queue, group, now_ms):
+                    return group
+            seen, number = len(rows), 2 * number + limits.HEADS_AT_ONCE
         return None
 
     def _is_held(self, queue: QueueInfo, group: str, now_ms: int) -> bool:
@@ -74,7 +72,7 @@ class Sessions(Deliveries):
         if token is not None:
             for number, hold in self._holds_of(queue, group):
                 if hold.token == token:
-                    self._give_back(queue, number, group, hold, 0, now_ms)
+                    self._give_back(queue, number, group, hold, None, now_ms)
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
         """Groups that are parked, those first that were parked first."""

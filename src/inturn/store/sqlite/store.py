@@ -19,16 +19,22 @@ from inturn.core.envelope import (
     Sent,
     first_number,
 )
-from inturn.core.errors import StoreError
+from inturn.core.errors import InputError, StoreError
 from inturn.core.idempotency import Answer, Request
 from inturn.faults import reach
+from inturn.store.base import RunAgain
+from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.connection import connect, said
 from inturn.store.sqlite.deliveries import entry_of
+from inturn.store.sqlite.file import OWNER_ONLY, Files, let_go
+from inturn.store.sqlite.identity import identity_of
 from inturn.store.sqlite.keys import Keys
 from inturn.store.sqlite.pipelines import Pipelines
+from inturn.store.sqlite.reserve import Reserve
 from inturn.store.sqlite.servers import Servers
 from inturn.store.sqlite.sessions import Sessions
 
+_NO_ROOM: Final = {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
 _IS_NO_DUPLICATE: Final = False
 _FIRST: Final = (0, "", "")  # a key before all deduplication ids
 _LAST: Final = (2**63 - 1, "", "")  # and one behind them
@@ -41,14 +47,20 @@ class SqliteStore(Sessions):
         path: of the file, which is made if it is not there; ``:memory:`` for none.
         durable: whether a commit waits until the disk has it. If not, the last commits before a power failure may be
             lost, though never a part of one, and none when only the process dies.
+        mode: who may read and write the file, if it is made.
 
     Raises:
         StoreError: if the file cannot be used; the words say why.
     """
 
-    def __init__(self, path: str, *, durable: bool = True) -> None:
-        super().__init__(connect(path, durable=durable))
+    def __init__(self, path: str, *, durable: bool = True, mode: int = OWNER_ONLY) -> None:
+        reserve = Reserve(path)
+        connection, self._files, is_full = _opened(path, reserve, durable=durable, mode=mode)
+        super().__init__(connection)
+        self._reserve = reserve
+        self._empty_log(1 if is_full else 0)
         self._path = path
+        self.identity: Final = identity_of(self.connection, path)
         self._waits = True
         self._swept: tuple[int, str, str] = _FIRST  # up to which deduplication id
         self._to_sweep = 0
@@ -56,6 +68,10 @@ class SqliteStore(Sessions):
         self._transaction = _Transaction(self)
         self.pipelines = Pipelines(self.connection)
         self.servers = Servers(self)
+
+    def is_identity(self, identity: str) -> bool:
+        """Say whether this is the identity of this file, maybe opened by another store."""
+        return identity == self.identity
 
     def transaction(self) -> "_Transaction":
         """Everything inside is kept when the block ends, or nothing."""
@@ -72,6 +88,9 @@ class SqliteStore(Sessions):
             wait: for another process that has the lock; otherwise it is refused.
         """
         try:
+            if self._files.are_lost:
+                self._files.check()
+            self._reserve.began()
             if wait is not self._waits:
                 self.connection.execute(f"pragma busy_timeout = {limits.BUSY_S * 1000 if wait else 0}").fetchone()
                 self._waits = wait
@@ -80,6 +99,8 @@ class SqliteStore(Sessions):
             if self.catalog.look():
                 self.nonempty.clear()
                 self.pending.look()
+                if self.catalog.has_lost:
+                    self.incarnations.renew()
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -90,7 +111,9 @@ class SqliteStore(Sessions):
             self.catalog.save_counts()
             reach("before commit")
             self.connection.execute("commit")
+            self._files.check()  # what was written elsewhere is not said to be kept
             self.pending.commit()
+            self._reserve.committed()
             reach("after commit")
         except BaseException as error:
             self.roll_back(error)
@@ -104,13 +127,25 @@ class SqliteStore(Sessions):
         """
         self.catalog.forget()
         self.pending.roll_back()
+        self.incarnations.begun.clear()
         with suppress(sqlite3.Error):
             if self.connection.in_transaction:  # a full disk has rolled back already
                 self.connection.execute("rollback")
         if isinstance(because, sqlite3.Error):
             told = said(because, self._path)
+            if getattr(because, "sqlite_errorname", "") in _NO_ROOM and self._reserve.release():
+                self._empty_log(1)
+                raise RunAgain(str(told)) from because
             if told is not because:
                 raise told from because
+
+    def _empty_log(self, pages: int) -> None:
+        """Have the log emptied whenever it has so many pages, and now; 0: as usual."""
+        self._is_full = pages > 0
+        with suppress(sqlite3.Error):
+            self.connection.execute(f"pragma wal_autocheckpoint = {pages or limits.WAL_PAGES}").fetchone()
+            if pages:
+                self.connection.execute("pragma wal_checkpoint(passive)").fetchone()
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Make, change or remove a queue."""
@@ -123,7 +158,10 @@ class SqliteStore(Sessions):
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Put messages at the end of a queue."""
+        self._make_room(drafts)
         self.look_at_clock(now_ms)
+        if queue.number not in self.incarnations.begun:
+            self.incarnations.begin(queue, now_ms)
         sent = self._numbers(queue, drafts, now_ms)
         number, delay_ms = queue.number, queue.settings.delay_ms
         messages, plain, known, holds = [], [], [], []
@@ -163,6 +201,12 @@ class SqliteStore(Sessions):
         self.catalog.sent(queue)
         self.pending.sent(queue, before, added)
         return sent
+
+    def _make_room(self, drafts: Sequence[Draft]) -> None:
+        """See that there is room on the disk beside what draining the queues needs."""
+        self._reserve.check(sum([len(draft.body) for draft in drafts]), self.connection)
+        if self._is_full:
+            self._empty_log(0)
 
     def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
         """Of what was sent to each group the first, if it may be the group's head; 0 is one that is delayed."""
@@ -257,6 +301,10 @@ class SqliteStore(Sessions):
             rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
         return [entry_of(row) for row in rows]
 
+    def incarnation(self, queue: QueueInfo, number: int) -> str:
+        """Return the incarnation in which a number was given."""
+        return self.incarnations.of(queue.number, number)
+
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """How much is in a queue."""
         in_flight, delayed = self._one("hidden", queue.number, now_ms)
@@ -304,9 +352,28 @@ class SqliteStore(Sessions):
             raise StoreError(msg)
         return self.connection.execute(sql, parameters)
 
+    def backup(self, target: str) -> None:
+        """Copy the file while it is in use."""
+        if self._path == ":memory:":
+            msg = "a database in memory has no file to be copied"
+            raise InputError(msg)
+        backup(self._path, target)
+
     def close(self) -> None:
         """Let go of the file."""
-        self.connection.close()
+        let_go(self.connection, self._files)
+        if not self._files.are_lost:
+            self._reserve.shrink()
+
+
+def _opened(path: str, reserve: Reserve, *, durable: bool, mode: int) -> tuple[sqlite3.Connection, Files, bool]:
+    """Connect; on a full disk, which is told, the log and the index of the file have room in the reserve."""
+    try:
+        return *connect(path, durable=durable, mode=mode), False
+    except StoreError as error:
+        if not isinstance(error.__cause__, sqlite3.Error) or not reserve.release():
+            raise
+        return *connect(path, durable=durable, mode=mode), True
 
 
 class _Transaction:

@@ -1,0 +1,49 @@
+"""The incarnation that this connection is to each queue, written down before the first number that it gives."""
+
+import uuid
+
+from inturn.core import limits
+from inturn.core.envelope import QueueInfo
+from inturn.core.incarnation import ORIGIN
+from inturn.store.postgres.statements import Statements, Wire
+
+_ALL_READ = 2**63 - 1
+
+
+class Incarnations(Statements):
+    """What is written of incarnations; see :mod:`inturn.core.incarnation`.
+
+    Args:
+        wire: to the database.
+
+    Attributes:
+        begun: the numbers of the queues in which this connection has given a number.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self.begun: set[int] = set()
+        self.renew()
+
+    def renew(self) -> None:
+        """Be another one from now on."""
+        self._id = uuid.uuid4().hex
+        self._trimmed: set[int] = set()
+        self.begun.clear()
+
+    def of(self, queue: int, number: int) -> str:
+        """Return the incarnation in which a number was given."""
+        row = self._one("incarnation", queue, number)
+        return str(row[0]) if row else ORIGIN
+
+    def begin(self, queue: QueueInfo, now_ms: int) -> None:
+        """Write down that it begins, as the function in core says: this connection is about to give a number."""
+        if queue.number in self.begun:
+            return
+        self._do("lock_numbering", queue.number)
+        self._do("begin_incarnation", queue.number, self._id, now_ms)
+        if queue.number not in self._trimmed:
+            read_to = min(queue.readers.values(), default=_ALL_READ)
+            self._do("trim_incarnations", queue.number, read_to, limits.INCARNATIONS - 1)
+        self._trimmed.add(queue.number)
+        self.begun.add(queue.number)

@@ -1,0 +1,17 @@
+-- Which database this is, and in which incarnation each number of a queue was given; see core/incarnation.py.
+
+create table inturn_identity (
+    name  text collate "C" primary key,
+    value text not null
+);
+insert into inturn_identity (name, value)
+values ('identity', md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text || random()::text));
+
+create table inturn_incarnation (
+    queue   bigint not null,
+    after   bigint not null, -- the last sequence number before it
+    id      text   collate "C" not null,
+    made_ms bigint not null,
+    note    text,            -- why a person made it
+    primary key (queue, after)
+);

@@ -1,0 +1,70 @@
+"""The line of ready groups over SQLite: it selects what core/line.py decides about.
+
+The head of a group that was never given back stands in `inturn_ready` by its sequence number alone. Those that were
+given back, and those that became ready behind them, are in `inturn_line`; as long as nothing of a queue was ever given
+back nobody looks there.
+"""
+
+from collections.abc import Sequence
+
+from inturn.core import line
+from inturn.core.envelope import QueueInfo, first_number
+from inturn.core.line import LinePlace
+from inturn.store.sqlite.statements import Statements
+
+
+class Line(Statements):
+    """Reads and writes the line: the heads of the groups that can be received."""
+
+    def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:
+        """Return the first heads, with their groups; only those of groups with a name, if so asked."""
+        every = first_number(queue.number), first_number(queue.number + 1)
+        heads: list[tuple[int, str | None]] = self._all("next_group" if grouped else "next_ready", *every, limit)
+        if not queue.back[1]:
+            return heads
+        behind = self._all("next_group_in_line" if grouped else "next_in_line", *every, limit)
+        if not behind:
+            return heads
+        both = [((at,), at, group) for at, group in heads]
+        both += [(tuple(place), at, group) for *place, at, group in behind]
+        both.sort(key=lambda each: (*each[0], *(0,) * (2 - len(each[0])), each[1]))
+        return [(at, group) for _, at, group in both[:limit]]
+
+    def has(self, queue: QueueInfo, head: int) -> bool:
+        """Return whether a head is in the line."""
+        return self._one("is_ready", head) is not None or (
+            queue.back[1] > 0 and self._one("is_in_line", head) is not None
+        )
+
+    def leave(self, queue: QueueInfo, heads: Sequence[int]) -> None:
+        """Take heads out of the line, if they are in it."""
+        if not heads:
+            return
+        numbers = [(head,) for head in heads]
+        self._do_each("not_ready", numbers)
+        if queue.back[1]:
+            self._do_each("not_in_line", numbers)
+
+    def join(self, queue: QueueInfo, heads: Sequence[tuple[int, str | None, bool]]) -> None:
+        """Put heads into the line that are not in it, in this order.
+
+        Args:
+            queue: where.
+            heads: of each its sequence number, its group, and whether that was given back.
+        """
+        if not heads:
+            return
+        if not queue.back[1] and not [head for head, _, is_back in heads if is_back]:  # as nearly always
+            self._do_each("ready", [(head, group) for head, group, _ in heads])
+            return
+        before = back = LinePlace(*queue.back)
+        for head, group, is_back in heads:
+            if not self.has(queue, head):
+                place, back = line.joined(back, head, queue.last, is_back=is_back)
+                if place.turn:
+                    self._do("join_line", *place, head, group)
+                else:
+                    self._do("ready", head, group)
+        if back != before:
+            queue.back = back
+            self._do("keep_back", *back, queue.number)

@@ -1,0 +1,142 @@
+"""Room on the disk that is kept for a full one: with it messages are received and acknowledged, which makes room.
+
+An acknowledgement too is written to the log first, and a full log can be emptied only if the file can grow by what was
+sent. So beside the file lies another, as large as that may be, with nothing in it. When the disk is full it gives up
+its room; and nothing is sent before it has it again, but for what has room in the file.
+"""
+
+import errno
+import os
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from inturn.core import limits
+from inturn.store.base import NoRoom
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_OVERHEAD: Final = 4_096
+_ZEROS: Final = bytes(64 * 1024)
+
+
+class Reserve:
+    """The reserve of a database.
+
+    Args:
+        path: of the database; ``:memory:`` has none.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        real = os.path.realpath(path)
+        self._log, self._name = f"{real}-wal", f"{real}-reserve"
+        self._is_kept = path not in {"", ":memory:"}
+        self._is_tried = False
+        self._sending = self._allowed = 0
+        self._until = 0.0
+
+    def began(self) -> None:
+        """A transaction has begun: what was sent before is in the log, or nowhere."""
+        self._allowed -= self._sending
+        self._sending = 0
+
+    def check(self, sending: int, connection: sqlite3.Connection) -> None:
+        """See before a send that what is acknowledged will have room.
+
+        Args:
+            sending: how many bytes are sent.
+            connection: to the database.
+
+        Raises:
+            NoRoom: if not.
+        """
+        self._sending += sending + _OVERHEAD
+        now = time.monotonic()
+        if not self._is_kept or (self._sending < self._allowed and now < self._until):
+            return
+        sending = self._sending
+        self._allowed, self._until = 0, now + limits.RESERVE_LOOK_S
+        grows, within = self._asked(connection)
+        needed = max(0, grows) + 2 * sending + limits.RESERVE_BYTES // 2  # so that it is seldom looked at
+        wanted = limits.RESERVE_BYTES * (1 + min(needed, limits.RESERVE_MAX_BYTES) // limits.RESERVE_BYTES)
+        is_whole = _size(self._name) >= wanted or self._grow(wanted)
+        has_room = is_whole and (needed <= limits.RESERVE_MAX_BYTES or self._free() >= needed)
+        if has_room:
+            self._allowed = sending + limits.RESERVE_BYTES // 4
+        elif grows > 0 or within < 2 * sending + limits.RESERVE_BYTES:
+            msg = (
+                f"{self._path}: the disk is full: nothing is sent until there is room again; what was sent before can "
+                "be received and acknowledged"
+            )
+            raise NoRoom(msg)
+
+    def _asked(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """By how much the file grows when the log is emptied, and how much room is within, of what was removed."""
+        asked = ("page_size", "page_count", "freelist_count")
+        size, pages, free = (connection.execute(f"pragma {each}").fetchone()[0] for each in asked)
+        return size * pages - _size(self._path), size * free
+
+    def release(self) -> bool:
+        """The disk is full: give up the room; whether it is worth while to try again, as it is once."""
+        self._allowed = 0
+        self._is_tried = self._is_kept and not self._is_tried
+        if not self._is_tried:
+            return False
+        with suppress(OSError):
+            os.truncate(self._name, 0)
+        return True
+
+    def committed(self) -> None:
+        """A transaction was kept."""
+        self._is_tried = False
+
+    def shrink(self) -> None:
+        """The database was closed: if by the last who had it open, not much needs to be kept."""
+        if self._is_kept and not Path(self._log).exists() and _size(self._name) > limits.RESERVE_CLOSED_BYTES:
+            os.truncate(self._name, limits.RESERVE_CLOSED_BYTES)
+
+    def _free(self) -> int:
+        if not hasattr(os, "statvfs"):  # Windows
+            return 2**62
+        found = os.statvfs(os.path.dirname(self._name))  # noqa: PTH120 - as quick as can be
+        return found.f_bavail * found.f_frsize
+
+    def _grow(self, size: int) -> bool:
+        """Have so much room, if there is as much again: what was just given up is not to be taken back at once."""
+        if self._free() < 2 * size:
+            return False
+        try:
+            file = os.open(self._name, os.O_RDWR | os.O_CREAT, os.stat(self._path).st_mode & 0o777)  # noqa: PTH116
+        except OSError:
+            self._is_kept = False  # it cannot be made here; so be it
+            return True
+        before = os.fstat(file).st_size
+        try:
+            _fill(file, before, size)
+        except OSError as error:
+            os.ftruncate(file, before)
+            self._is_kept = error.errno in _FULL
+            return not self._is_kept
+        finally:
+            os.close(file)
+        if not before:
+            Path(self._name).chmod(os.stat(self._path).st_mode & 0o777)  # noqa: PTH116 - the same as the database's
+        return True
+
+
+def _fill(file: int, begin: int, end: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, begin, end - begin)
+        return
+    os.lseek(file, begin, os.SEEK_SET)
+    while begin < end:
+        begin += os.write(file, _ZEROS[: end - begin])
+
+
+def _size(name: str) -> int:
+    try:
+        return os.stat(name).st_size  # noqa: PTH116 - a Path costs as much again
+    except OSError:
+        return 0
