@@ -7,17 +7,22 @@ with the task that gets its slot and ends when there is none. So nothing is left
 import asyncio
 import contextlib
 import contextvars
-import math
 from collections.abc import Awaitable, Callable, Hashable
 from time import monotonic
-from typing import Any, Self, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
+from inturn.broker.arguments import checked_bound, seconds_to_wait
 from inturn.broker.deadlines import Deadlines
+from inturn.broker.stuck import StuckCheck
 from inturn.broker.task import HeldTask, Place, Posted, Task, Waiter
 from inturn.broker.turn import Turn
+from inturn.broker.worker import Worker
 from inturn.core import limits
 from inturn.core.errors import BrokerStopped, TurnTimeout
 from inturn.core.turns import Turns
+
+if TYPE_CHECKING:
+    import weakref
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -39,18 +44,20 @@ class QueueBroker:
         max_queued: how many wait for a slot before others are refused with ``QueueFull``.
 
     Raises:
-        ValueError: One of them is less than 1.
+        InputError: One of them is no whole number, or less than 1.
     """
 
     def __init__(self, *, max_active: int = limits.BROKER_ACTIVE, max_queued: int = limits.BROKER_QUEUED) -> None:
-        if max_active < 1 or max_queued < 1:
-            raise ValueError(f"max_active={max_active} and max_queued={max_queued} must be at least 1")
+        checked_bound("max_active", max_active)
+        checked_bound("max_queued", max_queued)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self._turns: Turns[Place | Posted] = Turns(max_active, max_queued)
         self._deadlines: Deadlines[Waiter[Any]] = Deadlines(self._refuse)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
         self._latest: asyncio.Task[None] | None = None  # the worker that ran last
+        self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # who entered each turn, by the turn's id
+        self._stuck = StuckCheck(self._workers, self._turn_tasks, self._turns)
         self._drainers: set[asyncio.Future[None]] = set()
 
     @property
@@ -73,8 +80,11 @@ class QueueBroker:
         Returns:
             What must be entered or awaited. That raises ``QueueFull`` at once, and ``TurnTimeout`` or
             ``BrokerStopped`` while it waits.
+
+        Raises:
+            InputError: ``timeout_s`` is no number of seconds.
         """
-        return Turn(self, group, timeout_s)
+        return Turn(self, group, seconds_to_wait(timeout_s))
 
     def submit(
         self,
@@ -101,7 +111,9 @@ class QueueBroker:
         Raises:
             QueueFull: It would have to wait, and ``max_queued`` wait already.
             BrokerStopped: The broker was stopped.
+            InputError: ``timeout_s`` is no number of seconds.
         """
+        timeout_s = seconds_to_wait(timeout_s)
         task = self._task(function, args, group, hold=hold)
         if self._turns.take(group):
             self._grant([group, task, None])
@@ -146,7 +158,9 @@ class QueueBroker:
 
         Raises:
             BrokerStopped: The broker was stopped before.
+            InputError: ``timeout_s`` is no number of seconds.
         """
+        timeout_s = seconds_to_wait(timeout_s)
         task = self._task(function, args, group, hold=hold)
         if self._turns.take(group):
             self._grant([group, task, None])
@@ -164,7 +178,7 @@ class QueueBroker:
         """Wait until nothing is queued, running or unacknowledged, with what comes in meanwhile.
 
         Raises:
-            RuntimeError: Called in a task of this broker, which would wait for its own end.
+            RuntimeError: Called in a task or a turn of this broker, which would wait for its own end.
         """
         self._refuse_within("drain")
         while self._turns.active:  # as long as anything waits, something is active
@@ -182,7 +196,7 @@ class QueueBroker:
             cancel: cancel running tasks. Turns are their callers' own: they are waited for.
 
         Raises:
-            RuntimeError: Called in a task of this broker, which would wait for its own end.
+            RuntimeError: Called in a task or a turn of this broker, which would wait for its own end.
         """
         self._refuse_within("stop")
         self._stopped = True
@@ -191,6 +205,7 @@ class QueueBroker:
                 waiter.place = None
                 waiter._fail(BrokerStopped(STOPPED))
         self._deadlines.close()
+        self._stuck.close()
         if cancel:
             for worker in list(self._workers):
                 worker.cancel()
@@ -228,13 +243,14 @@ class QueueBroker:
         return task
 
     def _refuse_within(self, name: str) -> None:
-        if asyncio.current_task() in self._workers:
-            raise RuntimeError(f"{name}() in a task of this broker would wait for its own end")
+        caller = asyncio.current_task()
+        if caller in self._workers:
+            raise RuntimeError(f"{name}() in a task of this broker would wait for its own end: call it outside")
+        if any(task() is caller for task in self._turn_tasks.values()):
+            raise RuntimeError(f"{name}() in a turn of this broker would wait for its own end: leave the turn first")
 
     def _wait(self, waiter: Waiter[Any], timeout_s: float | None, let_in: Callable[[], object] | None = None) -> bool:
         """Let it wait; whether it is outside, to be let in."""
-        if timeout_s is not None and math.isnan(timeout_s):
-            raise ValueError("timeout_s is not a number")
         place: Place = [waiter.group, waiter, None]
         outside = self._turns.wait(place, let_in)
         waiter.place = place
@@ -242,6 +258,8 @@ class QueueBroker:
             loop = waiter.get_loop()
             waiter.deadline = loop.time() + timeout_s
             self._deadlines.add(loop, waiter, waiter.deadline)
+        else:
+            self._stuck.look_later(waiter.get_loop())
         return outside
 
     def _withdraw(self, waiter: Waiter[Any]) -> None:
@@ -294,14 +312,14 @@ class QueueBroker:
             return
         nobodys = contextvars.Context()  # else it would keep the context of its first task for as long as it lasts
         # Not by create_task: a task factory could begin it here and now.
-        worker = asyncio.Task(self._work(), loop=self._loop, context=nobodys)
+        worker = Worker(self._work(), loop=self._loop, context=nobodys)
         self._workers[worker] = one
         worker.add_done_callback(self._worker_ended, context=nobodys)
 
     async def _work(self) -> None:
         """Run the task that this worker was made for, and then whichever gets its slot."""
         worker = asyncio.current_task()
-        if worker is None:
+        if not isinstance(worker, Worker):
             return
         turns, one, run, args = self._turns, self._workers[worker], None, None
         self._workers[worker] = None  # it keeps nothing that it has done with
@@ -312,14 +330,14 @@ class QueueBroker:
                 if args is not None:
                     try:
                         await run(*args)
-                    except Exception as error:  # noqa: BLE001 - it is told
+                    except BaseException as error:  # noqa: BLE001 - it is told, or raised again
                         _complain(worker.get_loop(), error)
                     one = turns.next(group)
                 else:
                     if not run.done() and (rest := run._begin(worker)) is not None:  # done: cancelled meanwhile
                         await rest
                     one = None if run._holds else turns.next(group)
-                if one is None or one[2] is None or worker.cancelling():
+                if one is None or one[2] is None or worker.was_cancelled:
                     one = self._hand_on(worker, one)
                 if self._latest is not worker:  # others ran meanwhile, so the loop has gone round
                     self._latest, until = worker, 0.0
@@ -332,11 +350,11 @@ class QueueBroker:
             self._workers[worker] = one
             del one, run, args  # who keeps an error keeps this frame, and is not to keep others' tasks with it
 
-    def _hand_on(self, worker: asyncio.Task[None], one: Place | Posted | None) -> Place | Posted | None:
+    def _hand_on(self, worker: Worker, one: Place | Posted | None) -> Place | Posted | None:
         """What the worker itself is to run of that which has its slot now."""
         one = self._look_at(one)
         # A cancellation is its task's own: what of it is still pending must not reach another task.
-        if one is not None and (worker.cancelling() or not _to_be_run(one)):
+        if one is not None and (worker.was_cancelled or not _to_be_run(one)):
             self._grant(one)
             return None
         return one
@@ -359,6 +377,9 @@ def _to_be_run(one: Place | Posted) -> bool:
 
 
 def _complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
+    """Tell the loop; raise what ends the worker, or the loop itself, which is told by that."""
+    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
+        raise error
     loop.call_exception_handler({"message": "what was posted to a broker raised", "exception": error})
 
 

@@ -22,6 +22,9 @@ Place: TypeAlias = list[Any]
 class Slots(Protocol):
     """What tasks and turns need of their broker."""
 
+    @property
+    def _turns(self) -> object: ...
+
     def _withdraw(self, waiter: "Waiter[Any]") -> None: ...
 
     def _release(self, group: Hashable) -> None: ...

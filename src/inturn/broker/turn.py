@@ -1,5 +1,7 @@
 """A turn for a caller itself, which its broker does not run."""
 
+import asyncio
+import weakref
 from collections.abc import Generator, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,6 +49,9 @@ class Turn:
                     broker._release(self._group)  # it came, but to a caller that was cancelled at the same time
                 raise
         self._holds = True
+        task = asyncio.current_task()
+        if task is not None:
+            broker._turn_tasks[id(self)] = weakref.ref(task)  # weak: the task may be what keeps this turn alive
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -58,9 +63,11 @@ class Turn:
         """Free the slot; again does nothing."""
         if self._holds:
             self._holds = False
+            self._broker._turn_tasks.pop(id(self), None)
             self._broker._release(self._group)
 
     def __del__(self) -> None:
         if self._holds:
             self._holds = False
+            self._broker._turn_tasks.pop(id(self), None)
             self._broker._release_later(self._group)

@@ -23,6 +23,8 @@ from inturn.core.envelope import checked_name
 from inturn.core.errors import InputError, KeyConflict, LockLost
 from inturn.core.idempotency import Accept, Answer, Extend, Lock, Release, Request, Verdict
 from inturn.core.message import digest
+from inturn.core.texts import checked
+from inturn.core.values import check_json
 from inturn.queue.operation import Runner, operation
 from inturn.store.commands import Command, Decide, Transaction
 
@@ -117,7 +119,7 @@ class IdempotencyKeys:
         """Take the key, if it is free. Nothing is waited for.
 
         Args:
-            key: what is to be run once, 1 to 1,000 characters.
+            key: what is to be run once, 1 to 1,000 characters without NUL.
             timeout_s: how many seconds it is in progress, unless it is settled before; then it is free again.
             payload: what the request consists of; None: it is not compared. Its digest is kept, not the payload.
             tx: a transaction of the caller's.
@@ -181,9 +183,7 @@ class IdempotencyKeys:
         return self._command(lock.key, request, lambda answer: _check_not_lost(lock, answer), tx)
 
     def _command(self, key: str, request: Request, answer: Callable[[Answer], T], tx: Transaction | None) -> Command[T]:
-        if not isinstance(key, str) or not 0 < len(key) <= limits.ID_LENGTH or not _is_unicode(key):
-            msg = f"{key!r} is no key: it is text of 1 to {limits.ID_LENGTH} characters"
-            raise InputError(msg)
+        checked("the key", key)
         if tx is not None and not self.joins_transactions:
             msg = f"tx= is for keys of a database, from db.idempotency_keys; {type(self).__name__} join no transaction"
             raise InputError(msg)
@@ -202,20 +202,17 @@ def encoded(result: Any) -> str:
     Raises:
         InputError: if it cannot be, or is too long.
     """
+    if not isinstance(result, msgspec.Raw):  # which was encoded before
+        check_json(result, "result")
     try:
-        text = msgspec.json.encode(result).decode()
-    except (TypeError, ValueError, RecursionError) as error:  # ValueError: text that is no Unicode, numbers too large
+        data = msgspec.json.encode(result)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:  # text that is no Unicode, large numbers
         msg = f"a result of type {type(result).__name__} cannot be kept, since JSON cannot hold it: {error}"
         raise InputError(msg) from error
-    if len(text) > limits.BODY_BYTES:
-        msg = f"a result of {len(text):,} characters of JSON cannot be kept: {limits.BODY_BYTES:,} is the most"
+    if len(data) > limits.BODY_BYTES:
+        msg = f"a result of {len(data):,} bytes of JSON cannot be kept: {limits.BODY_BYTES:,} is the most"
         raise InputError(msg)
-    return text
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether it has no half of a surrogate pair, which no store can hold."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    return data.decode()
 
 
 def _milliseconds(what: str, seconds: float, most_s: int) -> int:

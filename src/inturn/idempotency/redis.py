@@ -5,21 +5,24 @@ meanwhile, nothing is written and it is all done again. The time is Redis's own,
 """
 
 import asyncio
+import contextlib
+import threading
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import InputError, SetupError, StoreError
-from inturn.core.idempotency import Answer, Record, Request, Slot, decide
+from inturn.core.idempotency import Answer, Request, Slot, decide
 from inturn.idempotency.keys import IdempotencyKeys
 from inturn.store.commands import Command
+from inturn.store.key_records import no_record, read_record, written_record
 
 if TYPE_CHECKING:
     import redis
 
 T = TypeVar("T")
+_DIGITS = 18  # of the longest counter: a time in microseconds has 16
 
 
 class RedisKeys(IdempotencyKeys):
@@ -64,7 +67,16 @@ class _Server:
 
     async def arun(self, command: Command[T]) -> T:
         """Do a command for a task."""
-        return await asyncio.to_thread(self.run, command)
+        call = _Call(self, command)
+        try:
+            # No task, which the end of the event loop would cancel while its thread goes on.
+            answer = await asyncio.get_running_loop().run_in_executor(None, call)
+        except asyncio.CancelledError:
+            undo = call.abandon()
+            if undo is not None:
+                asyncio.get_running_loop().run_in_executor(None, undo)
+            raise
+        return command.answer(answer)
 
     def decide(self, space: str, key: str, request: Request, _now_ms: int) -> Answer:
         """Read, decide and write, again and again until nobody came between."""
@@ -75,6 +87,8 @@ class _Server:
                     return self._decide(f"{counter}:{key}", counter, request)
                 except self._changed:
                     continue
+        except UnicodeDecodeError as error:  # of a client that decodes
+            raise no_record(f"Redis's {counter + ':' + key!r}", error.object, str(error)) from error
         except self._error as error:
             msg = f"Redis cannot be used: {error}"
             raise StoreError(msg) from error
@@ -87,9 +101,13 @@ class _Server:
             pipe.watch(key, counter)
             text, token = pipe.mget(key, counter)
             now_us = self._now_us(pipe)
-            record = msgspec.json.decode(text, type=Record) if text else None
-            # A server that has lost its counters begins at its time, so that no token of before comes again.
-            last_token = int(token) if token else now_us
+            record = None if text is None else read_record(text, f"Redis's {key!r}")
+            last_token = _count(token, counter)
+            # MGET does not tell what is no string from what is not there.
+            if token is None and (kind := _text(pipe.type(counter))) not in ("none", "string"):
+                raise no_record(f"Redis's {counter!r}", kind, "a counter is a number")
+            # Not before its time: after a restart from an older copy no token of before comes again.
+            last_token = max(last_token, now_us, 0 if record is None else record.token)
             slot, answer = decide(Slot(record, last_token), request, now_us // 1000)
             if slot.record == record:
                 return answer
@@ -99,13 +117,66 @@ class _Server:
             else:
                 until_ms = slot.record.until_ms
                 lifetime_ms = None if until_ms is None else until_ms - now_us // 1000
-                pipe.set(key, msgspec.json.encode(slot.record), px=lifetime_ms)
+                # NX: nor is it told here what is no string.
+                pipe.set(key, written_record(slot.record), px=lifetime_ms, nx=text is None)
             if slot.last_token != last_token:
                 pipe.set(counter, slot.last_token)
-            pipe.execute()
+            if not pipe.execute()[0]:
+                raise no_record(f"Redis's {key!r}", _text(self._client.type(key)), "a record is a string")
             return answer
 
     def _now_us(self, pipe: Any) -> int:
         """Redis's time in microseconds since 1970."""
         seconds, microseconds = pipe.time()
         return int(seconds) * 1_000_000 + int(microseconds)
+
+
+class _Call:
+    """A command in a thread, for a task that may be cancelled before it has the answer: what it took is given back."""
+
+    def __init__(self, server: _Server, command: Command[Any]) -> None:
+        self._server: Any = server  # of keys, which is all that their commands ask
+        self._command = command
+        self._mutex = threading.Lock()
+        self._is_gone = False
+        self._found: Answer | None = None
+
+    def __call__(self) -> Answer:
+        """Do it."""
+        found: Answer = self._command.run(self._server, 0)
+        with self._mutex:
+            self._found, is_gone = found, self._is_gone
+        if is_gone:
+            self._undo()
+        return found
+
+    def abandon(self) -> Callable[[], None] | None:
+        """Nobody waits for the answer any more; what is to be called if it has come already."""
+        with self._mutex:
+            self._is_gone = True
+            return None if self._found is None else self._undo
+
+    def _undo(self) -> None:
+        undoing = None if self._found is None else self._command.undoing(self._found)
+        if undoing is not None:
+            with contextlib.suppress(StoreError):  # its lock ends by itself
+                undoing.run(self._server, 0)
+
+
+def _text(answer: Any) -> str:
+    """An answer of a client that decodes, or that does not."""
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
+
+
+def _count(token: Any, counter: str) -> int:
+    """The last token that a counter has given; 0: there is no counter.
+
+    Raises:
+        StoreError: It is no counter: somebody else has written it, or it is damaged.
+    """
+    if token is None:
+        return 0
+    text = _text(token)
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise no_record(f"Redis's {counter!r}", text, "a counter is a number")
+    return int(text)

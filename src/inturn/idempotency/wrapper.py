@@ -175,10 +175,10 @@ class _Once:
         except BaseException as error:
             if not isinstance(error, self.hold_on):
                 with _beside(error):
-                    await self.store.release.aio(attempt)
+                    await self.store.release.aio_to_the_end(attempt)
             raise
         kept, result, wrong = self._kept(result)
-        await self.store.accept.aio(attempt, kept, keep_s=self.keep_s)
+        await self.store.accept.aio_to_the_end(attempt, kept, keep_s=self.keep_s)
         if wrong is not None:
             raise wrong
         return result

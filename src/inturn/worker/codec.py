@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from inturn.core import versions
 from inturn.core.errors import HandlerError, StateError
 from inturn.core.grades import timeline
 from inturn.core.pipeline import Pipeline
@@ -16,14 +17,20 @@ from inturn.store.kept import Line
 
 
 class Place(msgspec.Struct, array_like=True):
-    """A group's place in its order; see :class:`inturn.core.timeline.Timeline`."""
+    """A group's place in its order; see :class:`inturn.core.timeline.Timeline`.
+
+    ``memory`` is a pair where more is remembered beside the group: the memory and how much. A worker of a version that
+    does not know of this stops there, and does not apply a message again.
+    """
 
     epoch: int | None
     reached: int | None
-    memory: bytes
+    memory: bytes | tuple[bytes, int]
     skipped: list[tuple[int, int]]
     parked: str | None
     error: str | None
+    version: int = 1
+    """Of the pipeline that kept the state."""
 
 
 _PLACES = msgspec.msgpack.Decoder(Place)
@@ -31,9 +38,10 @@ _ENCODER = msgspec.msgpack.Encoder()
 _OUTPUTS = msgspec.json.Encoder(order="deterministic")  # a set has an order of its own in every process
 
 
-def place_of(line: Timeline) -> bytes:
-    """A timeline without what it holds, as bytes."""
-    return _ENCODER.encode(Place(line.epoch, line.reached, line.memory, line.skipped, line.parked, line.error))
+def place_of(line: Timeline, version: int = 1) -> bytes:
+    """A timeline without what it holds, as bytes, and the version of the pipeline."""
+    memory = (bytes(line.memory), line.beside) if line.beside else bytes(line.memory)
+    return _ENCODER.encode(Place(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version))
 
 
 def place(line: Line) -> Place:
@@ -47,14 +55,16 @@ def timeline_of(pipeline: Pipeline, line: Line | None) -> Timeline:
         return timeline(pipeline.order)
     at = place(line)
     parked = None if at.parked is None else Status(at.parked)
+    memory, beside = at.memory if isinstance(at.memory, tuple) else (at.memory, 0)
     return timeline(
         pipeline.order,
         epoch=at.epoch,
         reached=at.reached,
-        memory=at.memory,
+        memory=memory,
         skipped=at.skipped,
         parked=parked,
         error=at.error,
+        beside=beside,
     )
 
 
@@ -62,7 +72,7 @@ class StateCodec:
     """Keeps the states of a pipeline as MessagePack."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._name = pipeline.name
+        self._name, self._pipeline = pipeline.name, pipeline
         self._type: Any = pipeline.state if isinstance(pipeline.state, type) else Any
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._type)
 
@@ -82,6 +92,19 @@ class StateCodec:
             msg = f"pipeline {self._name!r}: the state {state!r} would come back as {again!r}; say its types: state=…"
             raise StateError(msg)
         return data
+
+    def read(self, line: Line) -> Any:
+        """The state of a group, whichever version has kept it.
+
+        Raises:
+            StateError: if it cannot be read.
+        """
+        version = place(line).version
+        if version == self._pipeline.version:
+            return self.decode(line.state)
+        versions.check(self._pipeline, version, None)
+        old = msgspec.to_builtins(msgspec.msgpack.decode(line.state), str_keys=True)
+        return versions.upgraded(self._pipeline, old, version)
 
     def decode(self, data: bytes) -> Any:
         """A state that was kept.

@@ -4,24 +4,26 @@ What was done is kept with its acknowledgements; leases are prolonged; new messa
 come with the groups they are about. So many groups share one commit, and a turn itself holds no lock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 
-from inturn.core import limits
+from inturn.core import limits, versions
 from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Delivery, Want
 from inturn.core.errors import StoreMismatch
 from inturn.core.fold import Counts
 from inturn.core.pipeline import Pipeline
-from inturn.store.base import PipelineKeeper, Store
+from inturn.store.base import PipelineKeeper, PipelineStore, Store
 from inturn.store.commands import Ask, queue_of
-from inturn.store.kept import Claim, Decided, HeldMessage, Line, PipelineInfo
+from inturn.store.kept import Claim, Decided, HeldMessage, Line, Mark, PipelineInfo, Spot
 from inturn.store.writer import Writer
 from inturn.worker.reading import Reader
 from inturn.worker.turn import Turn
+
+T = TypeVar("T")
 
 
 class LeaseLost(Exception):
@@ -150,10 +152,24 @@ class Desk:
 
     def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
         """What a group holds."""
+        return self._look(lambda kept, number: kept.held(number, group, turns, ids))
 
-        def look(store: Store, _now_ms: int) -> list[HeldMessage]:
+    def held_from(self, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        """What a group holds from a spot on, in order."""
+        return self._look(lambda kept, number: kept.held_from(number, group, spot, limit))
+
+    def held_longest(self, group: str, limit: int) -> list[tuple[int, Spot]]:
+        """Since when a group holds those messages that wait longest, and where they lie."""
+        return self._look(lambda kept, number: kept.held_longest(number, group, limit))
+
+    def marks(self, group: str, marks: Sequence[bytes]) -> list[Mark]:
+        """What is remembered beside a group of messages with these marks."""
+        return self._look(lambda kept, number: kept.marks(number, group, marks))
+
+    def _look(self, function: Callable[[PipelineStore, int], T]) -> T:
+        def look(store: Store, _now_ms: int) -> T:
             keeper = _keeper(store)
-            return keeper.pipelines.held(self._info(keeper).number, group, turns, ids)
+            return function(keeper.pipelines, self._info(keeper).number)
 
         return self._writer.run(Ask("", look))
 
@@ -170,6 +186,8 @@ class Desk:
             if info.number and info.about[name] != mine[name]:
                 msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
                 raise StoreMismatch(msg + "give this one another name")
+        if info.number:
+            versions.check(self._pipeline, int(info.about.get("version", 1)), info.about.get("state"))
         if info.about != mine:
             info.about = mine
             pipelines.save(info)
@@ -258,6 +276,8 @@ def about(pipeline: Pipeline) -> dict[str, object]:
         "id": pipeline.id,
         "policy": pipeline.gap_policy.then,
         "wait_us": pipeline.gap_timeout_us,
+        "version": pipeline.version,
+        "state": pipeline.shape,
     }
 
 

@@ -13,7 +13,9 @@ from inturn.core.decision import Decision
 from inturn.core.errors import InputError, StoreError
 from inturn.core.fold import Counts
 from inturn.core.pipeline import Pipeline
-from inturn.core.standing import Look, Standing, Waiting, counted, time_of, when
+from inturn.core.standing import Look, Refused, Standing, Waiting, counted, time_of, when
+from inturn.core.texts import checked_text
+from inturn.core.timeline import Status
 from inturn.database import Database
 from inturn.database import open as open_database
 from inturn.store.base import PipelineKeeper, PipelineStore
@@ -74,6 +76,7 @@ class PipelineLook(Look):
 
     def parked(self) -> Iterator[Standing]:
         """The groups that are parked, given up or waiting."""
+        yield from (each for each in map(_standing, self._nameless()) if each.status != Status.OPEN)
         after = ""
         while lines := self._lines(after):
             yield from map(_standing, lines)
@@ -85,6 +88,7 @@ class PipelineLook(Look):
 
     def lines(self) -> Iterator[Line]:
         """All groups as they are kept."""
+        yield from self._nameless()
         after = ""
         while lines := self._lines(after, parked=False):
             yield from lines
@@ -104,6 +108,11 @@ class PipelineLook(Look):
             yield from (each for _, each in found)
             after = found[-1][0]
 
+    def refused(self, name: str) -> Refused | None:
+        """The messages of a group that were rejected."""
+        rows = ((each.group, each.reason, each.detail, time_of(each.at_ms * 1000)) for each in self.rejected())
+        return Refused.of(name, rows)
+
     def _outputs(self, after: int) -> list[MadeOutput]:
         return self._ask(lambda kept, info: kept.outputs(info.number, after, limits.READ_MESSAGES))
 
@@ -113,8 +122,13 @@ class PipelineLook(Look):
     def _lines(self, after: str, *, parked: bool = True) -> list[Line]:
         return self._ask(lambda kept, info: kept.listed(info.number, after, limits.READ_MESSAGES, parked=parked))
 
+    def _nameless(self) -> list[Line]:
+        """The group without a name, which an older version took in: it is after no other, so no page has it."""
+        return self._ask(lambda kept, info: kept.lines(info.number, [""]))
+
     def group(self, name: str) -> Standing:
         """Where one group stands."""
+        checked_text("group", name)
         lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
         if not lines:
             msg = f"pipeline {self._name!r} has no group {name!r}"
@@ -178,7 +192,7 @@ def settle(pipeline: Pipeline, at: Look) -> None:
     """
     assert isinstance(at, PipelineLook)  # noqa: S101 - that is how it is called
     desk = Desk(pipeline, None, at.db.writer, Reader(pipeline))
-    turner = Turner(pipeline, desk.held, time.sleep)
+    turner = Turner(pipeline, desk, time.sleep)
     while True:
         found = desk.run(Errand())
         turns: dict[str, Turn] = {}

@@ -1,18 +1,20 @@
 """From what a queue delivers to what a timeline takes: the body's fields, filled up from the envelope."""
 
 import dataclasses
-import datetime as dt
 from typing import Any, NamedTuple
 
 import msgspec
 
+from inturn.core.absent import filled, lacking
 from inturn.core.envelope import Content
 from inturn.core.envelope import Entry as Envelope
 from inturn.core.errors import InputError, InvalidMessage, StateError
 from inturn.core.message import Entry, group_text
-from inturn.core.order import Gapless, Monotone, Timestamp
+from inturn.core.order import Gapless, Monotone
+from inturn.core.path import put, value_at
 from inturn.core.pipeline import Pipeline
-from inturn.core.replay import read, remake
+from inturn.core.replay import read, remake, with_time
+from inturn.core.texts import kept_name, name_fault, storable
 from inturn.store.kept import HeldMessage
 
 
@@ -46,16 +48,17 @@ class Reader:
         self._names = _encoded_names(pipeline)
         self._defaults = _class_defaults(pipeline.message)
         self._turn = pipeline.turn if isinstance(pipeline.order, Gapless | Monotone) else None
-        self._time = pipeline.order.column if isinstance(pipeline.order, Timestamp) else None
 
     def group_of(self, envelope: Envelope) -> str | None:
         """Whose a message is; None if that cannot be told."""
         if envelope.group is not None:
-            return envelope.group
+            # A group that is none, from a time when it was taken in: its messages are rejected, each for itself.
+            return None if name_fault("group", envelope.group) else envelope.group
         try:
-            return self.read(envelope).group
+            reading = self.read(envelope)
         except InvalidMessage:  # it is told when its turn comes
             return None
+        return None if reading.entry is None else reading.group
 
     def read(self, envelope: Envelope) -> Reading:
         """What a delivered message is.
@@ -66,14 +69,14 @@ class Reader:
         group = envelope.group
         try:
             content = self._filled(envelope)
-            group = group if group is not None else _text(content.get(self._pipeline.group))
+            group = group if group is not None else _text(value_at(content, self._pipeline.group))
             entry = self._entry(content)
             entry.ref = envelope
         except (Misfit, InputError) as error:
             if self._pipeline.on_invalid == "fail":
                 msg = f"{error}: message {envelope.sequence_number}, {envelope.body!r:.200}"
                 raise InvalidMessage(msg) from error
-            return Reading(group, None, str(error))
+            return Reading(group and kept_name(group), None, storable(str(error)))
         return Reading(group, entry)
 
     def text(self, entry: Entry) -> str:
@@ -130,15 +133,15 @@ class Reader:
         for name, value in given:
             if name is None or value is None:
                 continue
-            own = body.get(name)
+            own = value_at(body, name)
             if own is None:
-                body[name] = value
+                body = put(body, name, value)
             elif own != value and _text(own) != str(value):
                 msg = f"{name} is {own!r} in the body and {value!r} in the envelope"
                 raise Misfit(msg)
-        if pipeline.arrival is not None and body.get(pipeline.arrival) is None:
-            body[pipeline.arrival] = envelope.sequence_number
-        return body
+        if pipeline.arrival is not None and value_at(body, pipeline.arrival) is None:
+            body = put(body, pipeline.arrival, envelope.sequence_number)
+        return body  # type: ignore[no-any-return]
 
     def _entry(self, content: dict[str, Any]) -> Entry:
         offers, invalid = read(self._pipeline, [self.message(content)])
@@ -152,12 +155,14 @@ class Reader:
         Raises:
             Misfit: if they are no message of the pipeline.
         """
-        if self._time is not None and isinstance(content.get(self._time), str):
-            content = {**content, self._time: _time(self._time, content[self._time])}
         kind = self._pipeline.message
         if kind is None:
-            return content
-        values = {self._names[name]: value for name, value in content.items() if name in self._names}
+            return with_time(self._pipeline, content)
+        fields = filled(kind, content)
+        why = lacking(kind, fields)
+        if why is not None:
+            raise Misfit(why)
+        values = {self._names[name]: value for name, value in fields.items() if name in self._names}
         try:
             made: Any = msgspec.convert(values, kind, strict=False)
         except Exception as error:  # the type's own checks may raise anything
@@ -188,12 +193,3 @@ def _text(value: Any) -> str | None:
         return None if value is None else group_text(value)
     except InputError:
         return None
-
-
-def _time(name: str, text: str) -> dt.datetime:
-    """A time: JSON has none, so it is text."""
-    try:
-        return msgspec.convert(text, dt.datetime)
-    except msgspec.ValidationError as error:
-        msg = f"{name} is {text!r}: {error}"
-        raise Misfit(msg) from error

@@ -24,7 +24,9 @@ from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.store.commands import Receive
 from inturn.worker.desk import Desk, Errand, Found, LeaseLost, Overtaken, Sending
+from inturn.worker.pace import Pace, receives
 from inturn.worker.pool import Pool, Stopped
+from inturn.worker.reading import Reader
 from inturn.worker.sender import Deliver, Sender
 from inturn.worker.turn import Turn, Turner
 
@@ -101,8 +103,8 @@ class Worker:
         self.counts = Counts()
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._pool: Pool[Turn] = Pool(concurrency, self._make, "inturn-worker")
-        self._turner = Turner(pipeline, self._fetch, self._pool.sleep)
-        self._desk = Desk(pipeline, queue.name, queue.writer, self._turner.reader)
+        self._desk = Desk(pipeline, queue.name, queue.writer, Reader(pipeline))
+        self._turner = Turner(pipeline, self._desk, self._pool.sleep)
         self._sender = None if deliver is None else Sender(deliver, retry, concurrency, self._over)
         self._turns: set[Turn] = set()  # with messages that are leased, or in the pool
         self._busy: dict[str, Turn] = {}  # groups that are in the pool
@@ -114,7 +116,7 @@ class Worker:
         self._drained = threading.Event()  # all turns have begun
         self._stopping = threading.Event()
         self._adopted: list[Delivery] = []
-        self._pace = _Pace()
+        self._pace = Pace()
         self._was_full = False
         self._drains: deque[threading.Event] = deque()
         self._error: BaseException | None = None
@@ -202,9 +204,6 @@ class Worker:
         if not self._pool.backlog:
             self._drained.set()
 
-    def _fetch(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> Any:
-        return self._desk.held(group, turns, ids)
-
     def _over(self, sending: Sending) -> None:
         self._sent.append(sending)
         self._news.set()
@@ -236,6 +235,7 @@ class Worker:
         done, given_up = self._collect()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         now_ms = self._queue.writer.clock()
+        is_taking = is_taking and not self._stopping.is_set()  # a turn may have ended the worker: take nothing up again
         while True:
             over = {turn.group for turn in done}
             busy = frozenset(group for group in self._busy if group not in over)
@@ -284,7 +284,8 @@ class Worker:
         for sending in errand.renew:
             sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
         self._adopted = []
-        self._was_full = bool(errand.wants) and len(found.deliveries) >= errand.wants[0].limit
+        wanted = sum(want.limit for want in errand.wants)
+        self._was_full = 0 < wanted <= len(found.deliveries)
         return found
 
     def _collect(self) -> tuple[list[Turn], list[Turn]]:
@@ -313,13 +314,11 @@ class Worker:
         """What to receive: a little for each place that is free or, where turns are short, for some time ahead."""
         if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
             return []
-        free = self._concurrency - (len(self._busy) - over - self._pool.asleep)
-        ahead = self._pace.ahead
+        busy = len(self._busy) - self._pool.asleep
+        free, ahead = self._concurrency - (busy - over), self._pace.ahead
         if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []
-        if ahead <= self._concurrency:
-            return [Want(1, self._desk.lease_ms)] * free
-        return [Want(ahead // self._concurrency, self._desk.lease_ms)] * self._concurrency
+        return [Want(most, self._desk.lease_ms) for most in receives(ahead, self._concurrency, busy, free)]
 
     def _take_up(self, found: Found) -> None:
         """Give what was found to the threads."""
@@ -410,29 +409,6 @@ class Worker:
             self._do(is_taking=False)
         if self._sender:
             self._sender.close()
-
-
-class _Pace:
-    """How many messages a worker gets done, and so how many it takes ahead.
-
-    Attributes:
-        ahead: about as many as are done in ``limits.WORKER_AHEAD_S``.
-    """
-
-    def __init__(self) -> None:
-        self.ahead = 0
-        self._done = 0
-        self._since = time.monotonic()
-
-    def done(self, messages: int) -> None:
-        """So many more are done: it is quick to take more, and slower to take less."""
-        self._done += messages
-        gone_s = time.monotonic() - self._since
-        if gone_s < limits.WORKER_AHEAD_S / 10:
-            return
-        now = round(self._done / gone_s * limits.WORKER_AHEAD_S)
-        self.ahead = min(now if now > self.ahead else (now + self.ahead) // 2, limits.RECEIVE_MESSAGES)
-        self._done, self._since = 0, time.monotonic()
 
 
 def _as_it_is(deliveries: list[Delivery]) -> list[Delivery]:

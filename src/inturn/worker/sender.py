@@ -11,6 +11,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.order import Retry
+from inturn.core.texts import kept_error
 from inturn.faults import reach
 from inturn.worker.desk import Sending
 from inturn.worker.pool import Pool
@@ -31,7 +32,8 @@ class Sender:
 
     def __init__(self, deliver: Deliver, retry: Retry, concurrency: int, over: Callable[[Sending], None]) -> None:
         self._deliver = deliver
-        self._pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
+        pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
+        self._pauses_s = [max(pause_s, limits.DELIVER_PAUSE_S) for pause_s in pauses_s]
         self._over = over
         self._pool: Pool[Sending] = Pool(concurrency, self._send, "inturn-deliver")
         self._stopping = threading.Event()
@@ -62,7 +64,7 @@ class Sender:
                 reach("delivered")
                 sending.count += 1
         except BaseException as error:  # noqa: BLE001 - whatever it raises, it is tried again
-            sending.error = "".join(traceback.format_exception(error))[-limits.ERROR_LENGTH :]
+            sending.error = kept_error("".join(traceback.format_exception(error)))
             attempts = 0 if sending.count else sending.claim.attempts
             sending.pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
         self._over(sending)

@@ -12,17 +12,15 @@ import msgspec
 from inturn.core.decision import Decision
 from inturn.core.envelope import Delivery
 from inturn.core.fold import Fold, Group, Journal
-from inturn.core.grades import GaplessTimeline, MonotoneTimeline
+from inturn.core.grades import ArrivalTimeline
 from inturn.core.message import Entry, effect_id
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import place_of
-from inturn.core.timeline import STOPPED, Status, Timeline
-from inturn.store.kept import Decided, HeldMessage, Kept, Line, MadeOutput, RejectedMessage
+from inturn.core.timeline import Status, Timeline
+from inturn.store.kept import Decided, HeldMessage, Kept, Line, MadeOutput, Mark, RejectedMessage, Spot
 from inturn.worker import codec
 from inturn.worker.reading import Reader
-
-Fetch = Callable[[str, Sequence[int] | None, Sequence[str] | None], list[HeldMessage]]
-"""Gives what a group holds: all of it (None and None), or what has one of these turns or ids."""
+from inturn.worker.recall import Source, recall
 
 
 @dataclass(eq=False, slots=True)
@@ -79,15 +77,15 @@ class Turner:
 
     Args:
         pipeline: whose.
-        fetch: reads what a group holds.
+        source: reads what is kept of a group.
         sleep: waits before a handler is tried again.
     """
 
-    def __init__(self, pipeline: Pipeline, fetch: Fetch, sleep: Callable[[float], None]) -> None:
+    def __init__(self, pipeline: Pipeline, source: Source, sleep: Callable[[float], None]) -> None:
         self.reader = Reader(pipeline)
         self._pipeline = pipeline
         self._states = codec.StateCodec(pipeline)
-        self._fetch = fetch
+        self._source = source
         self._sleep = sleep
 
     def run(self, turn: Turn) -> Result:
@@ -120,7 +118,10 @@ class Turner:
         now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
         held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
         gone = [_spot(stored[key][0]) for key in stored.keys() - now.keys()]
-        kept = Kept(self._line(turn, group, is_whole=is_whole), held, gone, self._outputs(turn.group, journal))
+        marks = [Mark._make(each) for each in line.part()] if isinstance(line, ArrivalTimeline) else []
+        oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
+        made = self._outputs(turn.group, journal)
+        kept = Kept(self._line(turn, group, oldest_us), held, gone, made, marks)
         return Result(kept, journal, rejected, verdicts)
 
     def _entries(self, turn: Turn, journal: Journal, rejected: list[RejectedMessage]) -> list[Entry]:
@@ -140,54 +141,43 @@ class Turner:
         return entries
 
     def _restore(self, turn: Turn, line: Timeline, entries: Sequence[Entry]) -> bool:
-        """Put back what the group holds, as far as this turn can ask for it; whether that is all."""
-        if turn.group is None or turn.line is None or not turn.line.held:
+        """Put back what the group holds and remembers, as far as this turn can ask for it; whether that is all."""
+        if turn.line is None:
             return True
-        is_whole = self._asks_for_all(turn, turn.line, line, entries)
-        if is_whole:
-            found = self._fetch(turn.group, None, None)
-        elif isinstance(line, GaplessTimeline | MonotoneTimeline):
-            found = self._fetch(turn.group, [entry.turn for entry in entries], None)
-        else:
-            found = self._fetch(turn.group, None, [entry.id or "" for entry in entries])
-        for held in found:
-            line.restore(self.reader.again(held))
-        return is_whole
-
-    @staticmethod
-    def _asks_for_all(turn: Turn, stored: Line, line: Timeline, entries: Sequence[Entry]) -> bool:
-        """Whether anything that is held may move: else only copies of what comes are looked up, however much it is."""
-        if turn.decisions or (stored.due_us is not None and stored.due_us <= turn.now_us):
-            return True
-        if line.parked in STOPPED:
-            return False
-        if not isinstance(line, GaplessTimeline):
-            return True
-        due = line.next()
-        return any(entry.turn == due or entry.epoch != (line.epoch or 0) for entry in entries)
+        due_us = turn.line.due_us
+        needs_all = bool(turn.decisions) or (due_us is not None and due_us <= turn.now_us)
+        return recall(self._source, self.reader, line, turn.line, entries, needs_all=needs_all)
 
     def _fold(self, line: Line | None) -> Fold:
         def restore() -> object:
-            return self._pipeline.state() if line is None else self._states.decode(line.state)
+            return self._pipeline.first_state() if line is None else self._states.read(line)
 
         return Fold(self._pipeline, restore, self._sleep, partial(codec.texts, self._pipeline.name))
 
-    def _line(self, turn: Turn, group: Group, *, is_whole: bool) -> Line:
+    def _oldest_us(self, turn: Turn, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
+        """Return since when the message waits that waits longest, read or not."""
+        since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
+        if not is_whole and turn.line is not None:
+            if not gone:
+                since += [turn.line.oldest_us] if turn.line.oldest_us is not None else []
+            else:
+                left = set(gone)
+                longest = self._source.held_longest(turn.line.group, len(left) + 1)
+                since += [since_us for since_us, spot in longest if spot not in left]
+        return min(since, default=None)
+
+    def _line(self, turn: Turn, group: Group, oldest_us: int | None) -> Line:
         """The group as it is now."""
         line, before = group.timeline, turn.line
         added = len(line.held) - len(group.held_before)
         held = (before.held if before else 0) + added
-        since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
-        if not is_whole and before is not None and before.oldest_us is not None:
-            since.append(before.oldest_us)
-        oldest_us = min(since, default=None)
         wait_us = self._pipeline.gap_timeout_us
         is_waiting = wait_us is not None and oldest_us is not None and line.parked is None
         return Line(
             group.name,
             before.version if before else 0,
             line.parked or (Status.WAITING if held else Status.OPEN),
-            codec.place_of(line),
+            codec.place_of(line, self._pipeline.version),
             self._states.encode(group.fold.state),
             held,
             oldest_us,
