@@ -3,6 +3,7 @@
 ``batch`` takes a DataFrame as one step, ``stream`` takes a step for each micro-batch, ``read`` shows the tables;
 ``audit`` says of any log what is wrong with its order, before there is a pipeline. The log of a queue is read with
 ``spark.read`` and ``spark.readStream``, ``format("inturn")``; ``messages`` makes a pipeline's columns of it.
+``ensure_java`` finds a Java for a session that you start in a process of your own.
 """
 
 try:
@@ -12,15 +13,31 @@ try:
 except ImportError as error:
     from inturn.core.errors import SetupError
 
-    msg = f"inturn.spark needs {error.name}; install it with: pip install 'inturn[spark]'"
+    if error.name is None:  # it is there, and does not fit what else is
+        msg = f"inturn.spark needs numpy, pyarrow and pyspark that fit each other: {error}"
+    else:
+        msg = f"inturn.spark needs {error.name}; install it with: pip install 'inturn[spark]'"
     raise SetupError(msg) from error
 
 from inturn.spark.audit.run import audit
+from inturn.spark.local.java import ensure_java
 from inturn.spark.read import read
 from inturn.spark.source.fields import messages
-from inturn.spark.source.source import register
+from inturn.spark.source.registration import register
 from inturn.spark.step import Report, batch, settle
 from inturn.spark.stream import stream
 from inturn.spark.tables.vacuum import sweep, vacuum
 
-__all__ = ["Report", "audit", "batch", "messages", "read", "register", "settle", "stream", "sweep", "vacuum"]
+__all__ = [
+    "Report",
+    "audit",
+    "batch",
+    "ensure_java",
+    "messages",
+    "read",
+    "register",
+    "settle",
+    "stream",
+    "sweep",
+    "vacuum",
+]

@@ -13,6 +13,7 @@ from inturn.core.message import Entry
 from inturn.core.order import Arrival, Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.spark.columns.codec import MessageCodec, values
+from inturn.spark.placed import OWN, column_of, turn_of
 
 HASH = "__inturn_hash"
 GROUP = "__inturn_group"
@@ -34,9 +35,16 @@ def by_revision(pipeline: Pipeline) -> bool:
 
 def sort_keys(pipeline: Pipeline) -> list[str]:
     """The columns by which a group's rows are sorted: the order in which the pure timeline is fed."""
-    own = [pipeline.epoch, pipeline.turn, pipeline.id if isinstance(pipeline.order, Timestamp | Arrival) else None]
-    keys = [*own, pipeline.arrival] if by_revision(pipeline) else [pipeline.arrival, *own]
+    ident = pipeline.id if isinstance(pipeline.order, Timestamp | Arrival) else None
+    epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
+    own = [epoch, turn_of(pipeline), ident]
+    keys = [*own, arrival] if by_revision(pipeline) else [arrival, *own]
     return [key for key in keys if key is not None]
+
+
+def message_columns(table: pa.Table) -> pa.Table:
+    """Return the columns of the messages alone."""
+    return table.drop_columns([name for name in table.column_names if name.startswith(OWN) or name == CORRUPT])
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
@@ -88,20 +96,20 @@ class Chunk:
         groups = table[group].combine_chunks()
         change = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).to_numpy(zero_copy_only=False)
         starts = np.concatenate([[0], np.flatnonzero(change) + 1])
-        firsts = groups.take(pa.array(starts))
+        firsts, turn = groups.take(pa.array(starts)), turn_of(pipeline)
         return cls(
             pipeline=pipeline,
             codec=codec,
-            content=table.drop_columns([name for name in (HASH, GROUP, CORRUPT) if name in table.column_names]),
+            content=message_columns(table),
             columns=columns,
             messages=codec.build(columns),
             hashes=hashes,
             groups=firsts,
             names=firsts.to_pylist(),
             starts=np.append(starts, len(table)),
-            turns=numbers(table[pipeline.turn]) if pipeline.turn else np.zeros(len(table), np.int64),
-            epochs=numbers(table[pipeline.epoch]) if pipeline.epoch else None,
-            ids=_texts(table[pipeline.id]) if pipeline.id else None,
+            turns=np.zeros(len(table), np.int64) if turn is None else numbers(table[turn]),
+            epochs=numbers(table[column_of(pipeline.epoch)]) if pipeline.epoch else None,
+            ids=_texts(table[column_of(pipeline.id)]) if pipeline.id else None,
             digest=[None] * len(table),
         )
 

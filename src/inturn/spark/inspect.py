@@ -3,16 +3,19 @@
 For the command line and for people; pipelines read whole tables with :func:`inturn.spark.read`.
 """
 
+import datetime as dt
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from inturn.core.decision import Decision
 from inturn.core.errors import InputError, StoreError
-from inturn.core.standing import Look, Standing, Waiting, time_of
+from inturn.core.standing import Look, Refused, Standing, Waiting, time_of
+from inturn.core.texts import checked_text
 from inturn.core.timeline import Status
 from inturn.spark.decisions import group_hash
 from inturn.spark.tables.levels import ranges_of
@@ -68,6 +71,7 @@ class Inspector(Look):
         Raises:
             InputError: if the store does not know it.
         """
+        checked_text("group", name)
         row = self._row(name)
         if row is None:
             msg = f"{self.store.location} has no group {name!r}"
@@ -97,6 +101,18 @@ class Inspector(Look):
         ]
         return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
 
+    def refused(self, name: str) -> Refused | None:
+        """The messages of a group that were rejected, whenever that was."""
+        return Refused.of(name, self._rejected())
+
+    def _rejected(self) -> Iterator[tuple[str | None, str, str, dt.datetime]]:
+        for manifest in map(self.store.manifest, self.store.steps()):
+            for file in manifest.rejected:
+                data = pa.BufferReader(self.store.files.read(file.path) or b"")
+                table = pq.read_table(data, columns=["group", "reason", "detail"])
+                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                    yield (*row, time_of(manifest.now_us))
+
     def _row(self, name: str) -> dict[str, Any] | None:
         wanted = np.array([group_hash(name)], dtype=np.int64)
         for level in reversed(self.last.levels):
@@ -108,11 +124,19 @@ class Inspector(Look):
 
     def undecided(self, name: str) -> list[Decision]:
         """What was decided about a group and is not taken yet."""
-        return [each for each in self.store.decisions(self.last).values() if each.group == name]
+        return [each for each in self.store.undecided(self.last).values() if each.group == name]
 
     def decide(self, decision: Decision) -> str:
         """Append a decision; returns its name."""
-        return self.store.decide(decision)
+        return self.store.decisions.append(decision)
+
+    def strays(self) -> list[tuple[str, str]]:
+        """Return the files among the decisions that are none, and why each is not."""
+        return [(each.path, each.why) for each in self.store.decisions.strays()]
+
+    def move_strays(self) -> list[tuple[str, str]]:
+        """Move them to ``decisions/aside``; return them."""
+        return [(each.path, each.why) for each in self.store.decisions.move_strays()]
 
     def verdict(self, name: str) -> str | None:
         """What has come of a decision that was made after the last step that is seen here."""

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InputError
 from inturn.core.order import Timestamp
+from inturn.core.path import joined, parts
 from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT, GROUP, HASH
 from inturn.spark.columns.codec import record_fields
-from inturn.spark.dataframe import INTEGERS, is_hashable, quoted
+from inturn.spark.dataframe import INTEGERS, is_hashable, quoted, sql_of, type_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TIMES = ("timestamp", "timestamp_ntz")
+_SINCE_1970 = ("string", *INTEGERS, "float", "double", "decimal")
 _GROUPS = ("string", "date", *INTEGERS)
 _FITS: dict[Any, tuple[str, ...]] = {
     bool: ("boolean",),
@@ -51,12 +53,9 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
         msg = f"the input has more than one column {twice[0]!r}; rename or drop one of them"
         raise InputError(msg)
     needed = [*pipeline.key_fields, *(name for name in (pipeline.id, pipeline.arrival) if name)]
-    for name in needed:
-        if name not in names:
-            msg = f"the input has no column {name!r}, which pipeline {pipeline.name!r} needs; it has {', '.join(names)}"
-            raise InputError(msg)
+    places = {name: _kind_at(pipeline, df, name) for name in needed}
     kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
-    _check_places(pipeline, kinds)
+    _check_places(pipeline, places)
     if pipeline.message is None:
         return [name for name in names if name != CORRUPT]
     wanted = []
@@ -64,22 +63,37 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
         if field.name in names:
             _check_type(pipeline, field.name, field.type, kinds[field.name])
             wanted.append(field.name)
-        elif field.default is None:
+        elif field.default is None and not field.optional:
             msg = f"the input has no column {field.name!r}, and {pipeline.message.__name__} has no default for it"
             raise InputError(msg)
-    return wanted + [name for name in [pipeline.arrival] if name and name not in wanted]
+    arrival = parts(pipeline.arrival)[0] if pipeline.arrival else None
+    return wanted + [name for name in [arrival] if name and name not in wanted]
+
+
+def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
+    """Return the type of the column that a path leads to."""
+    kind = type_at(df.schema, parts(path))
+    if kind is None:
+        there = ", ".join(df.columns)
+        msg = f"the input has no column {path!r}, which pipeline {pipeline.name!r} needs; it has {there}"
+        if path in df.columns:
+            msg += f"; write {joined([path])!r} for the column with a dot in its name"
+        raise InputError(msg)
+    return kind.simpleString()
 
 
 def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
     checks: list[tuple[str | None, str, tuple[str, ...]]] = [
         (pipeline.group, "group", _GROUPS),
         (pipeline.epoch, "revision", INTEGERS),
-        (pipeline.turn, *(("time", _TIMES) if isinstance(pipeline.order, Timestamp) else ("revision", INTEGERS))),
+        (pipeline.turn, "time", (*_TIMES, *_SINCE_1970))
+        if isinstance(pipeline.order, Timestamp)
+        else (pipeline.turn, "revision", INTEGERS),
         (pipeline.arrival, "revision", (*INTEGERS, *_TIMES)),
         (pipeline.id, "group", _GROUPS),
     ]
     for name, what, allowed in checks:
-        if name is not None and kinds[name] not in allowed:
+        if name is not None and kinds[name].partition("(")[0] not in allowed:
             msg = f"the column {name!r} is {kinds[name]}; expected {', '.join(allowed)}: {_MENDS[what]}"
             raise InputError(msg)
 
@@ -120,9 +134,10 @@ class Intake:
             InputError: see :func:`columns_of`.
         """
         columns = columns_of(pipeline, df, streaming=streaming)
-        is_text = df.schema[pipeline.group].dataType.simpleString() == "string"
-        group = quoted(pipeline.group) if is_text else f"CAST({quoted(pipeline.group)} AS string)"
-        others = [quoted(name) for name in columns if name != pipeline.group and is_hashable(df, name)]
+        first, *rest = parts(pipeline.group)
+        is_text = not rest and df.schema[first].dataType.simpleString() == "string"
+        group = quoted(first) if is_text else f"CAST({sql_of(pipeline.group)} AS string)"
+        others = [quoted(name) for name in columns if name != first and is_hashable(df, name)]
         alone = f"xxhash64({', '.join(others)})" if others else "0L"
         read = {name: quoted(name) for name in columns}
         if CORRUPT in df.columns:
@@ -130,7 +145,7 @@ class Intake:
         if not is_text:
             read[GROUP] = group
         read[HASH] = f"CASE WHEN {group} IS NULL THEN {alone} ELSE xxhash64({group}) END"
-        return cls(columns, pipeline.group if is_text else GROUP, read)
+        return cls(columns, first if is_text else GROUP, read)
 
     def numbered(self, df: "DataFrame") -> "DataFrame":
         """The columns that a task gets. They have only numbers: mapInArrow takes a dot in a name for a path."""
@@ -141,4 +156,31 @@ class Intake:
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         high = f"(shiftright(c{len(self.read) - 1}, 32) + {1 << 31}L)"
-        return numbered.repartitionById(buckets, F.expr(f"CAST(shiftright({high} * {buckets}, 32) AS int)"))
+        bucket = f"CAST(shiftright({high} * {buckets}, 32) AS int)"
+        if hasattr(numbered, "repartitionById"):  # from Spark 4.1 on
+            return numbered.repartitionById(buckets, F.expr(bucket))
+        keys = ", ".join(map(str, map(key_of_partition, range(buckets))))
+        return numbered.repartition(buckets, F.expr(f"element_at(array({keys}), {bucket} + 1)"))
+
+
+def key_of_partition(partition: int) -> int:
+    """The key that ``repartition`` brings to a partition, however many there are.
+
+    Spark sends a row to the remainder of its key's hash, which is Murmur3 with the seed 42. Of one int that can be
+    undone step by step, so there is a key of which the hash is the number of the partition itself.
+    """
+    word = (1 << 32) - 1
+    h = partition
+    h ^= h >> 16
+    h = h * pow(0xC2B2AE35, -1, 1 << 32) & word
+    h ^= h >> 13 ^ h >> 26
+    h = h * pow(0x85EBCA6B, -1, 1 << 32) & word
+    h ^= h >> 16
+    h ^= 4  # bytes that were hashed
+    h = (h - 0xE6546B64) * pow(5, -1, 1 << 32) & word
+    h = (h >> 13 | h << 19) & word
+    k = h ^ 42
+    k = k * pow(0x1B873593, -1, 1 << 32) & word
+    k = (k >> 15 | k << 17) & word
+    k = k * pow(0xCC9E2D51, -1, 1 << 32) & word
+    return k - (k >> 31 << 32)  # as Spark's int has a sign

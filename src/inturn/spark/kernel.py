@@ -19,12 +19,15 @@ from inturn.core.errors import InvalidMessage
 from inturn.core.fold import Fold, Group, Journal
 from inturn.core.grades import MonotoneTimeline, timeline
 from inturn.core.message import Entry
-from inturn.core.order import Gapless, Monotone
+from inturn.core.order import Gapless, Monotone, Timestamp
 from inturn.core.pipeline import Pipeline
+from inturn.core.replay import no_next
 from inturn.core.timeline import MARK_BYTES, Status, Timeline, Verdict
 from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec
+from inturn.spark.columns.texts import mended, name_faults
 from inturn.spark.decisions import Decisions, remade
+from inturn.spark.placed import OWN, TURN, column_of, within
 from inturn.spark.runs import Runs
 from inturn.spark.straight import Straight
 from inturn.spark.tables.levels import ALL_US, Found, Levels, Record
@@ -137,20 +140,23 @@ class Kernel:
     def _split(self, table: pa.Table) -> tuple[pa.Table, dict[str, list[object]]]:
         """Reject what cannot be placed; the rest, and its columns as Python values."""
         pipeline = self._pipeline
+        table, broken = mended(table)
         columns, bad = self._codec.read(table)
-        for name in reversed([n for n in (self._group, *pipeline.key_fields[1:], pipeline.arrival) if n]):
-            if table[name].null_count:
-                shown = pipeline.group if name == GROUP else name
-                nulls = np.flatnonzero(table[name].is_null().to_numpy())
-                bad.update(dict.fromkeys(nulls.tolist(), f"{shown} is null"))
+        self._note_unplaced(table, bad)
         if CORRUPT in table.column_names:
             lines = np.flatnonzero(table[CORRUPT].is_valid().to_numpy())
             bad.update(dict.fromkeys(lines.tolist(), "the line cannot be read as the message type says"))
         if isinstance(pipeline.order, Gapless):
-            turn, start = table[pipeline.order.column], pipeline.order.start
+            turn, start = within(table, pipeline.order.column), pipeline.order.start
             below = pc.fill_null(pc.less(turn, start), False).to_numpy()  # noqa: FBT003
             for row in np.flatnonzero(below).tolist():
                 bad.setdefault(row, f"{pipeline.order.column} {turn[row]} is below start {start}")
+            last = pc.fill_null(pc.equal(turn, limits.REVISION), False).to_numpy()  # noqa: FBT003
+            for row in np.flatnonzero(last).tolist():
+                bad.setdefault(row, no_next(pipeline.order.column))
+        bad = broken | name_faults(pipeline.group, table[self._group]) | bad
+        if pipeline.id is not None:
+            bad = name_faults(pipeline.id, table[column_of(pipeline.id)]) | bad
         if not bad:
             return table, columns
         for row, why in sorted(bad.items()):
@@ -163,8 +169,21 @@ class Kernel:
         kept = {name: [column[row] for row in keep] for name, column in columns.items()}
         return table.take(pa.array(keep)).combine_chunks(), kept
 
+    def _note_unplaced(self, table: pa.Table, bad: dict[int, str]) -> None:
+        """Note the rows of which a field that places them is null or, if it is a time, is none."""
+        pipeline = self._pipeline
+        if isinstance(pipeline.order, Timestamp):
+            given, nulls = within(table, pipeline.order.column), np.flatnonzero(table[TURN].is_null().to_numpy())
+            for row in nulls.tolist():
+                bad[row] = f"{pipeline.order.column} is {given[row].as_py()!r:.100}, which is no time"
+        for path in reversed([n for n in (pipeline.group, *pipeline.key_fields[1:], pipeline.arrival) if n]):
+            column = table[self._group] if path == pipeline.group else within(table, path)
+            if column.null_count:
+                nulls = np.flatnonzero(column.is_null().to_numpy())
+                bad.update(dict.fromkeys(nulls.tolist(), f"{path} is null"))
+
     def _content(self, table: pa.Table) -> pa.Table:
-        return table.drop_columns([name for name in (HASH, GROUP) if name in table.column_names])
+        return table.drop_columns([name for name in table.column_names if name.startswith(OWN)])
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -177,7 +196,7 @@ class Kernel:
 
     def _reopen(self, name: str, hash_: int, record: Record | None) -> Open:
         line = timeline(self._pipeline.order) if record is None else record.line
-        restore = self._pipeline.state if record is None else record.restore
+        restore = self._pipeline.first_state if record is None else record.restore
         fold = Fold(self._pipeline, restore, time.sleep, self._writer.encode)
         opened = Open(hash_, record, name, line, fold, self)
         for named, decision in self._decisions.about(name) if record is not None else ():
@@ -282,7 +301,9 @@ class Kernel:
         hashes = chunk.hashes[chunk.starts[:-1]]
         rows = found.rows_of(hashes, chunk.groups)
         # A group that is new to the store has the row -1, and with it what is appended here.
-        due = np.append(found.numbers("reached", None, before), before)[rows] + 1
+        # A store of before may have come to the last revision of 64 bits, behind which nothing is due.
+        reached = np.minimum(found.numbers("reached", None, before), limits.REVISION - 1)
+        due = np.append(reached, before)[rows] + 1
         is_open = np.append(found.status(Status.OPEN), True)[rows]
         holds_on = np.append(found.status(Status.WAITING), False)[rows]
         holds_on &= np.append(found.numbers("waiting_us", None, ALL_US), ALL_US)[rows] > self._levels.since_us
@@ -301,7 +322,7 @@ class Kernel:
             each = opened[at] = self._begin(chunk.names[at], hashes.item(at), records, first=at == 0)
             line = each.timeline
             plain[at] = not (line.held or line.parked)
-            due[at] = (before if line.reached is None else line.reached) + 1
+            due[at] = (before if line.reached is None else min(line.reached, limits.REVISION - 1)) + 1
 
         runs = Runs(chunk, due, plain)
         chunk.need(runs.digests_needed())

@@ -87,7 +87,15 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
 def _files(spark: "SparkSession", source: Store, files: list[File], ddl: str) -> "DataFrame":
     if not files:
         return spark.createDataFrame([], ddl)
-    return spark.read.schema(ddl).parquet(*(source.files.where(file.path) for file in files))
+    try:
+        return spark.read.schema(ddl).parquet(*(source.files.where(file.path) for file in files))
+    except Exception as error:
+        missing = [file.path for file in files if not source.files.exists(file.path)]
+        if not missing:
+            raise
+        more = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
+        msg = f"{source.location} lacks {missing[0]}{more}, which a committed step names; restore it from a backup"
+        raise StoreError(msg) from error
 
 
 def _steps(spark: "SparkSession", manifests: list[Manifest]) -> "DataFrame":

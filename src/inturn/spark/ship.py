@@ -76,6 +76,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type(msgspec.Struct)) and cloudpickle.cloudpickle._should_pickle_by_reference(obj) is False:
             return _reduce_struct(obj)
+        if isinstance(obj, dataclasses._FIELD_BASE):  # type: ignore[attr-defined]
+            return getattr, (dataclasses, obj.name)  # known by identity, which Spark 3.5's cloudpickle does not keep
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE and reduced[_STATE]:
             reduced[_STATE][0].pop(_CACHE, None)

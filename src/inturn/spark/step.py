@@ -6,24 +6,27 @@ import hashlib
 import inspect
 import logging
 import os
+import re
+import sys
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from inturn.core import errors
+from inturn.core import errors, versions
 from inturn.core.errors import InputError, InturnError, SetupError
 from inturn.core.fold import Counts
+from inturn.core.instant import instant_us
 from inturn.core.order import Timestamp
 from inturn.core.pipeline import Pipeline
-from inturn.core.replay import instant_us
 from inturn.faults import reach
 from inturn.spark import ship
 from inturn.spark.chunk import GROUP
 from inturn.spark.columns.codec import StateCodec
+from inturn.spark.columns.shape import Older
 from inturn.spark.intake import Intake
 from inturn.spark.tables.manifest import File, Level, Manifest, Store, Taken, about
 from inturn.spark.tables.merge import levels_to_merge
@@ -33,6 +36,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("inturn")
+
+_MISSING = r"No module named '(inturn|msgspec|numpy|pandas|pyarrow|pyspark|xxhash)\b|inturn\.spark needs (\w+);"
+"""What a worker says whose Python lacks inturn, or what it needs."""
+
+
+class MicroBatch(NamedTuple):
+    """A micro-batch of a stream.
+
+    Attributes:
+        run: the stream's id.
+        number: as Spark counts them.
+        plan: the digest of what the checkpoint says that it takes; empty if that is not known.
+    """
+
+    run: str
+    number: int
+    plan: str
 
 
 @dataclass(frozen=True)
@@ -158,20 +178,29 @@ class Stepper:
             raise InputError(msg)
         self.pipeline = pipeline
         self._states = StateCodec(pipeline)
-        self._states.pack([pipeline.state()])
+        self._states.pack([pipeline.first_state()])
         self.shipped = b"" if alone else ship.dumps(pipeline)
         self.store = Store(store)
         self._buckets = self.store.open(about(pipeline, buckets), buckets=buckets).buckets
         self.last = self.store.latest()
-        if self.last is not None:
-            self._states.check(self.last.state)
+        self._check()
         self._delta = outputs_format == "delta"
         self._publish()
 
     def refresh(self) -> Manifest | None:
         """The last step that anybody committed."""
-        self.last = self.store.latest(self.last)
+        known, self.last = self.last, self.store.latest(self.last)
+        if known is not self.last:
+            self._check()
         return self.last
+
+    def _check(self) -> None:
+        """See that the states of the last step can be gone on with."""
+        last = self.last
+        if last is not None:
+            if last.shape is None and last.version == self.pipeline.version:
+                self._states.check(last.state)
+            versions.check(self.pipeline, last.version, last.shape)
 
     def _publish(self) -> None:
         """Bring the Delta table up to the committed steps; what a crash left out is published by the next step."""
@@ -187,7 +216,7 @@ class Stepper:
         *,
         now: dt.datetime | None = None,
         final: bool = False,
-        micro_batch: tuple[str, int] | None = None,
+        micro_batch: MicroBatch | None = None,
         tasks: int | None = None,
     ) -> Report:
         """Take the messages of a DataFrame, or none, as the next step.
@@ -197,7 +226,7 @@ class Stepper:
             intake: how they come to the tasks.
             now: the time of the step; default is the clock, but not before the step before.
             final: see :func:`batch`.
-            micro_batch: the run of the stream and the number of the micro-batch that this is.
+            micro_batch: that this is.
             tasks: work with fewer tasks than there are buckets; every task costs something.
         """
         began = time.monotonic()
@@ -206,10 +235,9 @@ class Stepper:
         if tasks is not None:
             plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
         reach("before files")
-        if df is None or intake is None:
+        results = [] if df is None or intake is None else _run(self.pipeline, df, intake, plan, self.shipped)
+        if not results:
             results = self._alone(plan)
-        else:
-            results = _run(self.pipeline, df, intake, plan, self.shipped)
         counts = _total(results)
         manifest = self._manifest(plan, results, counts, micro_batch, time.monotonic() - began)
         reach("before commit")
@@ -227,6 +255,7 @@ class Stepper:
         now_us = instant_us(now or dt.datetime.now(dt.UTC))
         if now is None and last is not None:
             now_us = max(now_us, last.now_us)  # a clock that goes backwards must not make waits longer
+        older = self._older()
         return Plan(
             location=self.store.location,
             step=last.step + 1 if last else 1,
@@ -236,10 +265,26 @@ class Stepper:
             attempt=uuid.uuid4().hex[:12],
             columns=intake.columns if intake else list(self.pipeline.fields or self.pipeline.key_fields),
             levels=last.levels if last else [],
-            merge=levels_to_merge(last.levels) if last and intake else 0,
-            decisions=self.store.decisions(last),
+            merge=self._levels_to_merge(older, intake),
+            decisions=self.store.undecided(last),
             group=intake.group if intake else GROUP,
+            older=older,
         )
+
+    def _older(self) -> Older | None:
+        """What is known of the states of the last step, if an older version of the pipeline wrote them."""
+        last = self.last
+        if last is None or last.version == self.pipeline.version:
+            return None
+        known = isinstance(last.shape, dict)
+        return Older(last.version, last.state, "record" in last.shape if known else list(last.state) != ["state"])
+
+    def _levels_to_merge(self, older: Older | None, intake: Intake | None) -> int:
+        """How many levels the step merges: all, if their states are of an older version, so that none is left."""
+        levels = self.last.levels if self.last else []
+        if older is not None:
+            return len(levels)
+        return levels_to_merge(levels) if intake else 0
 
     def _alone(self, plan: Plan) -> list[Result]:
         return [run(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
@@ -249,7 +294,7 @@ class Stepper:
         plan: Plan,
         results: list[Result],
         counts: Counts,
-        micro_batch: tuple[str, int] | None,
+        micro_batch: MicroBatch | None,
         seconds: float,
     ) -> Manifest:
         def files(table: str) -> list[File]:
@@ -278,10 +323,16 @@ class Stepper:
             parked=(last.parked if last else 0) + sum(result.parked for result in results),
             oldest_us=min((each.oldest_us for each in results if each.oldest_us is not None), default=None),
             waiting_us=min((each.waiting_us for each in results if each.waiting_us is not None), default=None),
-            batches={**(last.batches if last else {}), **dict([micro_batch] if micro_batch else [])},
+            batches={
+                **(last.batches if last else {}),
+                **({micro_batch.run: micro_batch.number} if micro_batch else {}),
+            },
+            plans={**(last.plans if last else {}), **({micro_batch.run: micro_batch.plan} if micro_batch else {})},
             decisions=[Taken(name, verdicts.get(name, "there is no such group")) for name in plan.decisions],
             policy=self.pipeline.gap_policy.then if self.pipeline.gap_timeout_us is not None else "",
             wait_us=self.pipeline.gap_timeout_us,
+            version=self.pipeline.version,
+            shape=self.pipeline.shape,
         )
 
 
@@ -301,23 +352,30 @@ def _described(spark: "SparkSession", text: str) -> Iterator[None]:
 
 
 def _run(pipeline: Pipeline, df: "DataFrame", intake: Intake, plan: Plan, shipped: bytes) -> list[Result]:
+    """The results of the tasks; none if there are no rows and Spark, as before 4.1, makes no task of that."""
     rows = intake.divided(df, plan.buckets).mapInArrow(Task(plan, shipped, list(intake.read)), RESULT)
     try:
         with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
             results = [msgspec.json.decode(row.result, type=Result) for row in rows.collect()]
     except Exception as error:
-        if "No module named 'inturn'" in str(error) or "No module named 'msgspec'" in str(error):
+        missing = re.search(_MISSING, str(error))
+        if missing or "PYTHON_VERSION_MISMATCH" in str(error):
+            context = getattr(df.sparkSession, "sparkContext", None)
+            python = f"the workers' Python, {context.pythonExec}," if context else "the workers' Python"
+            what = f"cannot import {missing[1] or missing[2]}" if missing else "is of another version than the driver's"
             msg = (
-                "the workers cannot import inturn; install inturn[spark] in their Python (PYSPARK_PYTHON), or send it "
+                f"{python} {what}; set PYSPARK_PYTHON to a Python that has inturn[spark] before the session starts, "
+                f"here PYSPARK_PYTHON={sys.executable}; on a cluster install inturn[spark] for its workers, or send it "
+                "with spark.addArtifacts or --py-files"
             )
-            raise SetupError(msg + "with spark.addArtifacts or --py-files") from error
+            raise SetupError(msg) from error
         raise
     for result in results:
         if result.error is not None:
             name, text = result.error
             kind = getattr(errors, name, InturnError)
             raise kind(text)
-    if len(results) != plan.buckets:
+    if len(results) != plan.buckets and (results or not df.isEmpty()):
         msg = f"{len(results)} tasks answered for {plan.buckets} buckets; this engine does not keep to repartitionById"
         raise InturnError(msg)
     return results

@@ -19,6 +19,7 @@ from inturn.core.grades import timeline
 from inturn.core.message import Entry
 from inturn.core.pipeline import Pipeline
 from inturn.core.timeline import MARK_BYTES, Status, Verdict
+from inturn.core.values import check_outputs
 from inturn.spark.chunk import Chunk, Flags, Ints
 from inturn.spark.runs import Runs
 from inturn.spark.tables.levels import Found, ranges_of
@@ -92,20 +93,27 @@ class Straight:
         handler, chunk, runs = pipeline.handler, self._chunk, self._runs
         messages, rows, starts = chunk.messages, runs.rows, runs.run_starts
         state_type = pipeline.state if isinstance(pipeline.state, type) else object
+        normal, is_normal = pipeline.normal, pipeline.normal.is_normal
         done = Applied()
         for at, before in zip(groups.tolist(), self._found.states(self._rows[groups]), strict=True):
             state, known = before, len(done.outputs)
             try:
                 for row in rows[starts[at] : starts[at + 1]]:
                     state, outputs = handler(state, messages[row])
+                    if not is_normal(state):
+                        if not isinstance(state, state_type):
+                            state = _UNUSUAL
+                            break
+                        state = normal(state)
                     if outputs.__class__ is not list:
                         state = _UNUSUAL
                         break
                     if outputs:
+                        check_outputs(outputs)
                         done.outputs.append((chunk.names[at], chunk.applied(row), encode(outputs)))
             except Exception:  # noqa: BLE001 - whatever it is, the long way tells it
                 state = _UNUSUAL
-            if state is _UNUSUAL or not isinstance(state, state_type):
+            if state is _UNUSUAL:
                 done.left.append(at)
                 del done.outputs[known:]
             else:

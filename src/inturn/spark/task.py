@@ -11,13 +11,17 @@ from inturn.core import errors
 from inturn.core.decision import Decision
 from inturn.core.fold import Counts
 from inturn.core.pipeline import Pipeline
+from inturn.core.texts import storable
 from inturn.faults import reach
 from inturn.spark import ship
 from inturn.spark.chunk import GROUP, HASH, sort_keys
 from inturn.spark.columns.codec import MessageCodec, StateCodec
+from inturn.spark.columns.shape import Older
 from inturn.spark.columns.sort import assert_sorted, sorted_chunks
+from inturn.spark.columns.zones import in_utc
 from inturn.spark.decisions import Decisions, group_hash
 from inturn.spark.kernel import Kernel
+from inturn.spark.placed import placed
 from inturn.spark.tables.levels import ALL_US, NONE_US, Levels, waits
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.merge import merge
@@ -43,6 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
         merge: how many of the newest levels to merge into one.
         decisions: what people decided about groups, by name.
         group: the column with the group's text.
+        older: what is known of the states in the levels, if an older version wrote them; all levels are merged then.
     """
 
     location: str
@@ -56,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True):
     merge: int = 0
     decisions: dict[str, Decision] = {}
     group: str = GROUP
+    older: Older | None = None
 
 
 class Result(msgspec.Struct):
@@ -113,7 +119,7 @@ class Task:
         except errors.InturnError as error:
             for _ in batches:  # the rest of the input, so that Spark's writer does not see a broken pipe
                 pass
-            result = Result(Counts(), {}, error=(type(error).__name__, str(error)))
+            result = Result(Counts(), {}, error=(type(error).__name__, storable(str(error))))
         finally:
             gc.set_threshold(*thresholds)
         _spare_modules()
@@ -134,7 +140,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     """Take the messages of one bucket to their places and write the files."""
     files = storage(plan.location)
     low, high = slice_bounds(bucket, plan.buckets)
-    states = StateCodec(pipeline)
+    states = StateCodec(pipeline, plan.older)
     name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
     writer = Writer(files, name, plan.step, pipeline, states)
     wait_us = pipeline.gap_timeout_us
@@ -155,7 +161,8 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     )
     keys = sort_keys(pipeline)
     last = None
-    for chunk in sorted_chunks(batches, hash=HASH, group=plan.group, keys=keys):
+    rows = (placed(pipeline, in_utc(batch)) for batch in batches)
+    for chunk in sorted_chunks(rows, hash=HASH, group=plan.group, keys=keys):
         last = assert_sorted(chunk, last, hash=HASH, group=plan.group, keys=keys)
         _check_slice(chunk, low, high)
         kernel.feed(chunk)

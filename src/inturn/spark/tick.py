@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from inturn.core.replay import instant_us
+from inturn.core.instant import instant_us
+from inturn.spark.source.calling import LimitedReader, ReadAllAvailable, ReadLimit, as_called
 from inturn.spark.tables.manifest import Manifest, Store
 
 if TYPE_CHECKING:
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 1.0
 
 
-def ticking(df: "DataFrame", store: str, wait_us: int | None) -> "DataFrame":
+def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0) -> "DataFrame":
     """The same stream, which also has a micro-batch, without rows, when the store at a place has something to do.
 
     Args:
         df: the messages.
         store: where the store is.
         wait_us: how long a gap is waited for; None for ever.
+        start_us: the last tick of the checkpoint, which Spark 4.0 and 4.1 tell only after they ask for the next.
     """
     spark = df.sparkSession
     spark.dataSource.register(Ticks)
@@ -36,6 +37,7 @@ def ticking(df: "DataFrame", store: str, wait_us: int | None) -> "DataFrame":
         .schema(df.schema)
         .option("store", store)
         .option("wait_us", str(wait_us or ""))
+        .option("start_us", str(start_us))
         .load()
     )
     return df.union(ticks)
@@ -51,12 +53,13 @@ class Ticks(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
         """The reader."""
-        return _Reader(self.options["store"], int(self.options["wait_us"] or 0) or None)
+        wait_us, start_us = (int(self.options[name] or 0) for name in ("wait_us", "start_us"))
+        return as_called(_Reader(self.options["store"], wait_us or None, start_us))
 
 
-class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, store: str, wait_us: int | None) -> None:
-        self._store, self._wait_us = Store(store), wait_us
+class _Reader(LimitedReader):
+    def __init__(self, store: str, wait_us: int | None, start_us: int) -> None:
+        self._store, self._wait_us, self._start_us = Store(store), wait_us, start_us
         self._last: Manifest | None = None
         self._looked_s = float("-inf")
         self._once = self._ticked = False
@@ -68,7 +71,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._once = True
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        return {"us": 0}
+        return {"us": self._start_us}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
         """The time, if there is something to do; else where it was. What is there now is done with one tick."""
@@ -88,7 +91,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             over_us = last.waiting_us + self._wait_us
             if over_us <= instant_us(dt.datetime.now(dt.UTC)):
                 return True
-        return bool(self._store.decisions(last))
+        return bool(self._store.undecided(last))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: ARG002
         return []

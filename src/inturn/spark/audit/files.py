@@ -12,11 +12,11 @@ from urllib.parse import unquote
 from inturn.core.errors import InputError, SetupError
 from inturn.spark.audit.told import told
 from inturn.spark.chunk import CORRUPT
-from inturn.spark.dataframe import quoted
+from inturn.spark.local.csv import Dialect, read_csv
 from inturn.spark.local.files import form_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FORMS = ("parquet", "json", "csv", "delta")
 
@@ -34,13 +34,14 @@ class Source:
     files: list[str] | None = None
 
 
-def read_log(spark: "SparkSession", source: str, form: str | None = None) -> Source:
+def read_log(spark: "SparkSession", source: str, form: str | None = None, dialect: Dialect | None = None) -> Source:
     """Read a log: Parquet, JSON lines, CSV with a header, or a Delta table.
 
     Args:
         spark: the session that reads.
         source: a file, a folder or a URI.
         form: one of :data:`FORMS`; None goes by the names of the files, and by ``_delta_log`` in a folder.
+        dialect: how CSV files are written.
 
     Raises:
         InputError: if there is nothing there, it is of no known form, or it cannot be read.
@@ -51,7 +52,7 @@ def read_log(spark: "SparkSession", source: str, form: str | None = None) -> Sou
         msg = f"--format {form!r} is not known; expected one of {', '.join(FORMS)}"
         raise InputError(msg)
     with told(f"cannot read {source} as {form}"):
-        read = _delta(spark, source) if form == "delta" else Source(_plain(spark.read, source, form))
+        read = _delta(spark, source) if form == "delta" else Source(_plain(spark, source, form, dialect))
         columns = [name for name in read.df.columns if name != CORRUPT]
     if not columns:
         what = "no line of it can be read" if CORRUPT in read.df.columns else "there is nothing in it"
@@ -61,16 +62,13 @@ def read_log(spark: "SparkSession", source: str, form: str | None = None) -> Sou
     return read
 
 
-def _plain(reader: "DataFrameReader", source: str, form: str) -> "DataFrame":
+def _plain(spark: "SparkSession", source: str, form: str, dialect: Dialect | None) -> "DataFrame":
+    if form == "csv":
+        return read_csv(spark, source, dialect)
     if form == "parquet":
-        return reader.option("mergeSchema", "true").parquet(source)  # a column that came later is content too
-    reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-    if form == "json":
-        return reader.option("primitivesAsString", "true").json(source)
-    reader = reader.option("header", "true").option("enforceSchema", "false")
-    names = reader.csv(source).columns
-    schema = ", ".join(f"{quoted(name)} string" for name in names)
-    return reader.schema(f"{schema}, {CORRUPT} string").csv(source) if names else reader.csv(source)
+        return spark.read.option("mergeSchema", "true").parquet(source)  # a column that came later is content too
+    reader = spark.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+    return reader.option("primitivesAsString", "true").json(source)
 
 
 def _delta(spark: "SparkSession", source: str) -> Source:

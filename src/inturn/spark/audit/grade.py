@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,6 +20,52 @@ _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), (
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """How many messages are alike in what a pipeline decides by.
+
+    Attributes:
+        messages: how many.
+        bad: they cannot be read, or have no group or place.
+        below: their revision is below the first.
+        first: they were the first of their place.
+        same: they have the content of the first of their place.
+        overtaken: the first of their place came behind a greater one.
+        again: an earlier message is the same.
+        other: an earlier message has their id and other content.
+        no_id: they have no id.
+    """
+
+    messages: int
+    bad: bool = False
+    below: bool = False
+    first: bool = False
+    same: bool = False
+    overtaken: bool = False
+    again: bool = False
+    other: bool = False
+    no_id: bool = False
+
+    def verdict(self, order: str, *, has_ids: bool) -> str:
+        """Return what a pipeline with such an order makes of them.
+
+        Args:
+            order: the grade.
+            has_ids: whether the ids of the messages were looked at.
+        """
+        if self.bad:
+            return "invalid"
+        if order in ("Timestamp", "Arrival"):
+            if has_ids and (self.no_id or self.other):
+                return "invalid" if self.no_id else "conflict"
+            return "duplicate" if self.again else "applied"
+        if order == "Gapless" and self.below:
+            return "invalid"
+        if order == "Monotone" and self.overtaken:
+            return "duplicate"
+        return "applied" if self.first else "duplicate" if self.same else "conflict"
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What a grade is decided by.
 
@@ -31,7 +78,10 @@ class Evidence:
         late: by how much late messages are late.
         differ: in what contradicting messages differ.
         unique: a column that could be the id, if none was given.
-        nested: columns that were named by their path within another.
+        unit: in what the times of the order count, where they are numbers.
+        outcomes: what a pipeline decides by, of all messages with a fault or beside one; empty where it is not known.
+        unplaced: messages that have no place.
+        casts: what has to be converted for a pipeline to read it, a sentence each.
     """
 
     keys: Keys
@@ -42,7 +92,10 @@ class Evidence:
     late: Late | None
     differ: list[Differ] = field(default_factory=list)
     unique: str | None = None
-    nested: tuple[str, ...] = ()
+    unit: str = "us"
+    outcomes: Sequence[Outcome] = ()
+    unplaced: int = 0
+    casts: tuple[str, ...] = ()
 
     def count(self, kind: Kind) -> int:
         """Messages of a kind."""
@@ -63,9 +116,8 @@ class Choice:
 def decide(seen: Evidence) -> Choice:
     """The strongest grade that the data carry."""
     choice = _decided(seen)
-    if seen.nested:
-        inside = f"A pipeline takes fields of the message itself: bring {', '.join(seen.nested)} to the top first."
-        choice = replace(choice, needs=[*choice.needs, inside])
+    if seen.casts:
+        choice = replace(choice, needs=[*choice.needs, *seen.casts])
     alone = next((each for each in seen.differ if len(each.columns) == 1 and each.part >= _MOSTLY), None)
     if alone is None:
         return choice
@@ -83,6 +135,21 @@ def _decided(seen: Evidence) -> Choice:
     if seen.is_time:
         return _timed(seen, seen.keys.order_by)
     return _rising(seen, seen.keys.order_by, [])
+
+
+def gives(seen: Evidence, choice: Choice) -> dict[str, int]:
+    """Return what the pipeline makes of this log, fed as it came; nothing where that cannot be said.
+
+    What is held because a message before it is missing counts as applied, what is stale as a duplicate.
+    """
+    no_ids = choice.name in ("Timestamp", "Arrival") and seen.keys.id is None and seen.unique is None
+    if no_ids or Kind.RESET in seen.found or not seen.outcomes:
+        return {}
+    counts = dict.fromkeys(("applied", "duplicate", "conflict", "invalid"), 0)
+    for each in seen.outcomes:
+        counts[each.verdict(choice.name, has_ids=seen.keys.id is not None)] += each.messages
+    counts["applied"] += seen.messages + seen.unplaced - sum(each.messages for each in seen.outcomes)
+    return counts
 
 
 def line(seen: Evidence, choice: Choice, name: str) -> str:
@@ -165,15 +232,24 @@ def _rising(seen: Evidence, column: str, says: list[str]) -> Choice:
     """Monotone, with its price if messages come behind a greater number."""
     late = seen.count(Kind.LATE)
     ties = seen.count(Kind.TIE) + seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
+    if seen.outcomes:  # what shares a place with a message that came late is stale as well, and no conflict
+        placed = [each for each in seen.outcomes if not each.bad]
+        late = sum(each.messages for each in placed if each.overtaken and (each.first or not each.same))
+        ties = sum(each.messages for each in placed if each.verdict("Monotone", has_ids=False) == "conflict")
     if ties:
         share = "message shares its" if ties == 1 else "messages share their"
         says = [*says, f"{ties:,} {share} place with an earlier one: Monotone calls all but the first conflicts."]
     order = ", ".join([_text(column), *([f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch else [])])
     if not late:
-        says = [*says, f"Within its group, {column} never falls: newer and older are told apart, no gap is."]
+        says = [*says, f"{_never_falls(seen, column)}: newer and older are told apart, no gap is."]
         return Choice("Monotone", f"Monotone({order})", says, [])
     price = f"{many(late, 'message')} came after a greater {column}: Monotone calls such stale and does not apply them."
     return Choice("Monotone", f"Monotone({order})", [*says, price], [_sort_first(column)])
+
+
+def _never_falls(seen: Evidence, column: str) -> str:
+    copies = ", copies apart," if Kind.DUPLICATE in seen.found else ","
+    return f"Within its group{copies} {column} never falls"
 
 
 def _sort_first(column: str) -> str:
@@ -183,7 +259,7 @@ def _sort_first(column: str) -> str:
 def _timed(seen: Evidence, column: str) -> Choice:
     says, late = [], seen.late
     if late is None:
-        says.append(f"Within its group, {column} never falls.")
+        says.append(f"{_never_falls(seen, column)}.")
         lateness = "0 seconds"
     else:
         lateness = _rounded(late.behind.most)
@@ -196,7 +272,8 @@ def _timed(seen: Evidence, column: str) -> Choice:
         tied = many(seen.count(Kind.TIE), "message")
         says.append(f"{tied} came with the time of an earlier one of the group: their ids decide which is first.")
     says.append("A time does not count, so nothing tells whether a message is missing.")
-    return Choice("Timestamp", f'Timestamp({_text(column)}, lateness="{lateness}")', says, _id_needed(seen))
+    unit = "" if seen.unit == "us" else f', unit="{seen.unit}"'
+    return Choice("Timestamp", f'Timestamp({_text(column)}, lateness="{lateness}"{unit})', says, _id_needed(seen))
 
 
 def _id_needed(seen: Evidence) -> list[str]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote, urlparse
 
 from inturn.core.errors import InputError
+from inturn.core.instant import MICROSECONDS
+from inturn.core.path import parts
 from inturn.spark.audit.report import Keys
-from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, what, whole
+from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, resolved, what, whole
 from inturn.spark.chunk import CORRUPT
 from inturn.spark.dataframe import quoted
 
@@ -50,7 +52,8 @@ class Log:
         keys: the columns to go by.
         arrived: how the order of arrival is known, in words.
         is_time: whether the order is a time.
-        known: what the columns hold that could be ordered by: ``number`` or ``time``.
+        known: what the columns hold that could be ordered by, see
+            :func:`inturn.spark.audit.values.numbers_and_times`.
         files: the files that the rows are read from, in the order in which they came; none if they are not.
     """
 
@@ -79,13 +82,12 @@ class Log:
         if keys.order and keys.order_by:
             msg = f"order={keys.order!r} and order_by={keys.order_by!r}: give one; order counts, order_by only sorts"
             raise InputError(msg)
-        for name in (*keys.named, *keys.ignore):
-            column(df, name)
+        keys = keys.renamed(lambda name: resolved(df, name))
         if keys.order is not None and kind_of(df, keys.order) in TIMES:
             msg = f"the column {keys.order!r} is a time, which does not count; use --order-by (order_by=) for it"
             raise InputError(msg)
         known = numbers_and_times(df)
-        is_time = keys.order_by is not None and what(df, keys.order_by, known) == "time"
+        is_time = keys.order_by is not None and what(df, keys.order_by, known) not in (None, "number")
         if keys.time is None:
             keys = replace(keys, time=keys.order_by if is_time else _clock(keys, known))
         came = _files(df, files)
@@ -107,10 +109,28 @@ class Log:
         return self.counts and self.keys.epoch is None
 
     @property
+    def unit(self) -> str:
+        """In what the times of the order count, where they are numbers since 1970."""
+        kind = None if self.keys.order_by is None else self.known.get(self.keys.order_by)
+        return kind if kind in MICROSECONDS else "us"
+
+    @property
+    def arrives(self) -> tuple[str, ...]:
+        """The columns of a row by which a group's messages are put as they arrived.
+
+        Messages that a column says came at once are taken in their own order, as a pipeline takes them.
+        """
+        return ("f", "e", "o", "m") if self.keys.arrival is not None and self.keys.place is not None else ("f", "m")
+
+    @property
     def content_names(self) -> list[str]:
         """The columns that are what a message says: all but those that tell of its delivery."""
-        left_out = {self.keys.arrival, *self.keys.ignore, CORRUPT}
-        return [name for name in self.df.columns if name not in left_out]
+        left_out = {(CORRUPT,), *map(parts, self._outside)}
+        return [name for name in self.df.columns if (name,) not in left_out]
+
+    @property
+    def _outside(self) -> list[str]:
+        return [*self.keys.ignore, *([self.keys.arrival] if self.keys.arrival else [])]
 
     def rows(self, *more: "Column") -> "DataFrame":
         """A row for each message, with :data:`COLUMNS` and whatever more of it is asked for."""
@@ -124,6 +144,8 @@ class Log:
         epoch = self._epoch()
         unreadable = column(df, CORRUPT).isNotNull() if CORRUPT in df.columns else F.lit(False)  # noqa: FBT003
         lost = place.isNull() | epoch.isNull()
+        if self.keys.arrival is not None:
+            lost |= column(df, self.keys.arrival).isNull()
         bad = F.when(unreadable, UNREADABLE).when(group.isNull(), NO_GROUP).when(lost, NO_ORDER).otherwise(GOOD)
         mine = F.monotonically_increasing_id()
         base = df.select(
@@ -163,6 +185,8 @@ class Log:
         """Some values that should say a message's place and do not."""
         names = [name for name in (self.keys.place, self.keys.epoch) if name is not None]
         bad = self._place().isNull() | self._epoch().isNull()
+        if self.keys.arrival is not None:
+            names, bad = [*names, self.keys.arrival], bad | column(self.df, self.keys.arrival).isNull()
         texts = [column(self.df, name).cast("string").alias(f"v{at}") for at, name in enumerate(names)]
         group = column(self.df, self.keys.group).cast("string").alias("g")
         rows = self.df.where(bad).select(group, *texts).where("g is not null").distinct().orderBy("g", "v0").limit(3)
@@ -191,15 +215,18 @@ class Log:
         """
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-        parts: list[Column] = []
+        hashed: list[Column] = []
         for name in self.content_names:
             field = self.df.schema[name]
             own = F.col(quoted(field.name))
+            for first, *rest in map(parts, self._outside):
+                if first == name and rest:
+                    own = own.dropFields(".".join(map(quoted, rest)))
             nested = field.dataType.simpleString().startswith(("struct", "map", "array", "variant"))
-            parts.append(F.to_json(F.struct(own)) if nested else own)
+            hashed.append(F.to_json(F.struct(own)) if nested else own)
             if field.nullable and not nested:
-                parts.append(own.isNull())
-        return F.xxhash64(*parts) if parts else F.lit(0).cast("bigint")
+                hashed.append(own.isNull())
+        return F.xxhash64(*hashed) if hashed else F.lit(0).cast("bigint")
 
     def _with_arrival(self, *more: "Column") -> "tuple[DataFrame, Column]":
         """The messages, more columns of them, and coarsely when each came: Spark's numbers decide among equals."""
@@ -207,7 +234,7 @@ class Log:
 
         df = self.df.select("*", *more)
         if self.keys.arrival is not None:
-            is_time = what(self.df, self.keys.arrival, self.known) == "time"
+            is_time = kind_of(self.df, self.keys.arrival) in TIMES or self.known.get(self.keys.arrival) == "time"
             value = micros(self.df, self.keys.arrival, self.known) if is_time else whole(self.df, self.keys.arrival)
             return df, F.coalesce(value, F.lit(2**63 - 1))
         if not self.files:
@@ -228,9 +255,9 @@ class Log:
 def _clock(keys: Keys, known: dict[str, str]) -> str | None:
     """The column of times that most likely tells when messages came, by its name."""
     taken = {keys.group, keys.order, keys.id, keys.epoch, *keys.ignore}
-    times = [name for name, kind in known.items() if kind == "time" and name not in taken]
+    times = [name for name, kind in known.items() if kind != "number" and name not in taken]
     likely = {name: at for at, name in enumerate(_CLOCKS)}
-    return min(times, key=lambda name: likely.get(name.lower(), len(likely)), default=None)
+    return min(times, key=lambda name: likely.get(parts(name)[-1].lower(), len(likely)), default=None)
 
 
 def _arrived(keys: Keys, files: Sequence[str], *, by_name: bool) -> str:

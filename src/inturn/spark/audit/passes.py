@@ -5,12 +5,16 @@ values, so a row knows what came before it without anybody looking back, and the
 left are the messages with a fault, or beside one, and the last row of each group, which knows the group's totals.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from inturn.spark.audit.log import GOOD, Key, Log
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
+
+
+FIRST: Final = 1
+"""The first revision of a group where neither the user nor the log says otherwise."""
 
 
 def timelines(key: Key, *more: str) -> "WindowSpec":
@@ -58,6 +62,7 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
         * ``above``, ``below``: the place of the next row up and down; the same where several messages have one.
         * ``again``: whether an earlier message has its place and its content.
         * ``p_over``, ``k_over``: when the first message of its place or a higher one had arrived, of the rows so far.
+        * ``p_higher``, ``k_higher``: the same of the rows before. In the first row of a place, those of higher places.
         * ``n``: rows so far; ``k_last``: the clock so far. In a group's last row, whose ``below`` is null, they are
           the group's; its ``k_over`` is the group's first, and its place the lowest.
     """
@@ -66,7 +71,7 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
     with_time = log.keys.time is not None
     nothing = F.lit(None).cast("bigint")
     rows = rows.repartition("h")
-    arrivals = timelines(key).orderBy("f", "m")
+    arrivals = timelines(key).orderBy(*log.arrives)
     arrived = rows.select(
         "*",
         F.bitwise_not("o").alias("down"),  # unlike -o, it has a value for every number
@@ -84,6 +89,8 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
         F.row_number().over(falling).alias("n"),
         F.min("p").over(so_far(falling)).alias("p_over"),
         (F.min("k").over(so_far(falling)) if with_time else nothing).alias("k_over"),
+        F.min("p").over(before(falling)).alias("p_higher"),
+        (F.min("k").over(before(falling)) if with_time else nothing).alias("k_higher"),
         (F.max("k").over(so_far(falling)) if with_time else nothing).alias("k_last"),
     )
     shared = (F.col("above") == place) | (F.col("below") == place)
@@ -92,6 +99,7 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
         tells |= place < F.col("top")
     if log.counts:
         tells |= follows_gap(place, F.col("below"))
+        tells |= place < (FIRST if log.keys.start is None else log.keys.start)
     if log.keys.id:
         tells |= F.col("i").isNull()
     again = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003

@@ -5,24 +5,24 @@ how often by one, how far it falls back, and how many of the values between its 
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from inturn.spark.audit.log import GOOD, Log
 from inturn.spark.audit.passes import before, timelines
-from inturn.spark.audit.report import Column, Keys
-from inturn.spark.audit.values import micros, whole
-from inturn.spark.chunk import CORRUPT
-from inturn.spark.dataframe import INTEGERS, is_hashable, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from inturn.spark.audit.report import Column
+from inturn.spark.audit.values import column as column_at
+from inturn.spark.audit.values import leaves, micros, whole
+from inturn.spark.audit.words import percent
+from inturn.spark.dataframe import INTEGERS
 
 FULL: Final = (0.9, 1.5)
 """A column counts if for each value between a group's least and greatest there are so many messages."""
 RISES: Final = 0.8
 """A column rises if at least this part of the messages is not below its group's greatest so far."""
 _ALIKE: Final = 0.97
-"""A column is an id if it has at least this part of as many values as there are different messages."""
+"""A column may be an id if it has at least this part of as many values as there are different messages."""
+_TRIED: Final = 4
+"""How many of them are looked at."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,9 @@ class _Seen:
     """What the pass saw of one column; the counts are of messages."""
 
     messages: int
+    there: int
     filled: int
+    constant: int
     followed: int
     in_order: int
     by_one: int
@@ -42,7 +44,7 @@ class _Seen:
 
 def rated(log: Log) -> list[Column]:
     """The columns that could carry an order, the best first, and those that could not."""
-    taken = (log.keys.group, log.keys.id, log.keys.epoch, *log.keys.ignore)
+    taken = (log.keys.group, log.keys.id, log.keys.epoch, log.keys.arrival, *log.keys.ignore)
     kinds = {name: kind for name, kind in log.known.items() if name not in taken}
     if not kinds:
         return []
@@ -50,44 +52,56 @@ def rated(log: Log) -> list[Column]:
     return sorted(found, key=_rank)
 
 
-def unique(df: "DataFrame", keys: Keys) -> str | None:
-    """The column that could be the id: it has about as many values as there are different messages."""
+def unique(log: Log) -> str | None:
+    """The column that can be the id: every message has one, and no group has one for two different messages.
+
+    Those that may be are found by about how many values they have, and then looked at one by one.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    keys = log.keys
+    taken = (keys.group, keys.place, keys.arrival, keys.epoch, keys.time, *keys.ignore)
     names = [
-        field.name
-        for field in df.schema.fields
-        if field.dataType.simpleString() in ("string", *INTEGERS)
-        and field.name not in (keys.group, keys.place, keys.arrival, keys.epoch, keys.time, CORRUPT, *keys.ignore)
+        name
+        for name, kind in leaves(log.df).items()
+        if kind in ("string", *INTEGERS) and name not in taken and log.known.get(name) in (None, "number")
     ]
     if not names:
         return None
-    content = F.xxhash64(
-        *(F.col(quoted(name)) for name in df.columns if is_hashable(df, name) and name != keys.arrival)
-    )
-    counts = df.agg(
-        F.approx_count_distinct(content, 0.01), *(F.approx_count_distinct(F.col(quoted(name)), 0.01) for name in names)
-    ).collect()[0]
-    best: int = max(range(len(names)), key=lambda at: counts[at + 1])
-    return names[best] if counts[0] and counts[best + 1] >= _ALIKE * counts[0] else None
+    values = [F.xxhash64(column_at(log.df, name)).alias(f"v{at}") for at, name in enumerate(names)]
+    lacks = [column_at(log.df, name).isNull().alias(f"lacks{at}") for at, name in enumerate(names)]
+    rows = log.rows(*values, *lacks).where(F.col("bad") == GOOD)
+    counted = [F.approx_count_distinct(f"v{at}", 0.01) for at in range(len(names))]
+    lacked = [F.bool_or(f"lacks{at}") for at in range(len(names))]
+    counts, *more = rows.agg(F.approx_count_distinct("c", 0.01), *counted, *lacked).collect()[0]
+    likely = [at for at in range(len(names)) if more[at] >= _ALIKE * counts and more[len(names) + at] is False]
+    texts = {name for name, kind in leaves(log.df).items() if kind == "string"}  # before numbers, which may be amounts
+    for at in sorted(likely, key=lambda each: (names[each] not in texts, -more[each]))[:_TRIED]:
+        contents = rows.groupBy("h", "g", f"v{at}").agg((F.min("c") < F.max("c")).alias("two"))
+        if not contents.agg(F.bool_or("two")).collect()[0][0]:
+            return names[at]
+    return None
 
 
 def _seen(log: Log, kinds: dict[str, str]) -> list[_Seen]:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     values = [
-        (micros(log.df, name, log.known) if kind == "time" else whole(log.df, name)).alias(f"v{at}")
+        (whole(log.df, name) if kind == "number" else micros(log.df, name, log.known)).alias(f"v{at}")
         for at, (name, kind) in enumerate(kinds.items())
     ]
+    values += [column_at(log.df, name).isNotNull().alias(f"there{at}") for at, name in enumerate(kinds)]
     rows = log.rows(*values).where(F.col("bad") == GOOD)
-    arrivals = timelines(log.key).orderBy("f", "m")
+    arrivals = timelines(log.key).orderBy(*log.arrives)
     tops = [F.max(f"v{at}").over(before(arrivals)).alias(f"top{at}") for at in range(len(kinds))]
     followed = rows.repartition("h").select("*", *tops)
     sums: list[Any] = [F.count("*").alias("messages")]
     for at in range(len(kinds)):
         value, top = F.col(f"v{at}"), F.col(f"top{at}")
         sums += [
+            F.count_if(f"there{at}").alias(f"there{at}"),
             F.count(value).alias(f"filled{at}"),
+            F.when(F.min(value) == F.max(value), 1).alias(f"constant{at}"),
             F.count(F.when(value.isNotNull() & top.isNotNull(), 1)).alias(f"followed{at}"),
             F.count(F.when(value >= top, 1)).alias(f"in_order{at}"),
             F.count(F.when(value - 1 == top, 1)).alias(f"by_one{at}"),
@@ -98,19 +112,20 @@ def _seen(log: Log, kinds: dict[str, str]) -> list[_Seen]:
     per_group = followed.groupBy(*log.key).agg(*sums)
     totals: list[Any] = [F.sum("messages").alias("messages")]
     for at in range(len(kinds)):
-        names = [f"{what}{at}" for what in ("filled", "followed", "in_order", "by_one", "repeated", "range")]
+        sums_of = ("there", "filled", "constant", "followed", "in_order", "by_one", "repeated", "range")
+        names = [f"{what}{at}" for what in sums_of]
         totals += [F.sum(name).alias(name) for name in names]
         totals += [F.count(f"range{at}").alias(f"groups{at}"), F.max(f"behind{at}").alias(f"behind{at}")]
     row = per_group.agg(*totals).collect()[0]
-    fields = ("filled", "followed", "in_order", "by_one", "repeated", "groups", "range", "behind")
+    fields = (*sums_of, "groups", "behind")
     return [_Seen(row.messages or 0, **{name: row[f"{name}{at}"] or 0 for name in fields}) for at in range(len(kinds))]
 
 
 def _judge(name: str, kind: str, seen: _Seen) -> Column:
     followed = max(1, seen.followed)
     in_order, by_one, repeated = seen.in_order / followed, seen.by_one / followed, seen.repeated / followed
-    if kind == "time":
-        cover = 0.0
+    if kind != "number":
+        kind, cover = "time", 0.0
         lateness_s = max(0.0, seen.behind / 1e6)
     else:
         cover, lateness_s = seen.filled / seen.range if seen.range else 0.0, None
@@ -124,14 +139,15 @@ def _judge(name: str, kind: str, seen: _Seen) -> Column:
 def _verdict(column: Column, seen: _Seen) -> tuple[str | None, str]:
     """The grade that a column could carry, and why."""
     never = column.in_order == 1
-    falls = "it never falls back" if never else f"it falls back in {1 - column.in_order:.1%} of the messages"
+    falls = "it never falls back" if never else f"it falls back in {percent(1 - column.in_order)} of the messages"
     settled = column.in_order >= 0.6 or column.repeated <= 0.05
     useless = _useless(column, seen)
     if useless is not None:
         return None, useless
     if column.kind == "number" and FULL[0] <= column.cover <= FULL[1] and settled:
-        share = "every value is there" if column.cover == 1 else f"{column.cover:.2f} messages for each value"
-        return "Gapless", f"it counts: {share}, {column.by_one:.1%} come one after the other"
+        every = never and column.cover == 1 and not column.repeated
+        share = "every value is there" if every else f"{column.cover:.2f} messages for each value"
+        return "Gapless", f"it counts: {share}, {percent(column.by_one)} come one after the other"
     if column.in_order < RISES:
         return None, f"no order: {falls}"
     if column.kind == "time":
@@ -142,10 +158,18 @@ def _verdict(column: Column, seen: _Seen) -> tuple[str | None, str]:
 def _useless(column: Column, seen: _Seen) -> str | None:
     """Why a column cannot even be judged; None if it can."""
     if column.filled < 0.5:
-        return f"no order: {1 - column.filled:.0%} of the messages lack it"
+        what = "time" if column.kind == "time" else "number"
+        lack, other = (part / max(1, seen.messages) for part in (seen.messages - seen.there, seen.there - seen.filled))
+        said = [f"{percent(lack)} of the messages lack it"] if lack else []
+        said += [f"{percent(other)} {'have' if lack else 'of the messages have'} no {what} in it"] if other else []
+        return f"no order: {', '.join(said)}"
     if not seen.followed:
         return "cannot be told: no group has two messages"
-    return "no order: it says the same in every message of a group" if column.repeated > 0.9 else None
+    if column.repeated <= 0.9:
+        return None
+    if seen.constant == seen.groups and seen.filled == seen.messages:
+        return "no order: it says the same in every message of a group"
+    return f"no order: {percent(column.repeated)} of the messages repeat the greatest value before them"
 
 
 def _rank(column: Column) -> tuple[Any, ...]:

@@ -1,12 +1,13 @@
 """What an audit found, as plain values: every face (terminal, page, JSON) shows these and nothing else."""
 
 import datetime as dt
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from inturn.core.errors import InputError
+from inturn.spark.audit.words import outcome, plain
 
 Json = dict[str, Any]
 
@@ -238,12 +239,20 @@ class Grade:
         evidence: why, a sentence each.
         line: the pipeline that fits; only its handler is left to write.
         needs: what is missing for the line to work, a sentence each.
+        gives: how many messages the line applies (or holds), knows as duplicate (or stale), and rejects as conflict or
+            invalid, if it is fed this log as it came; empty where that cannot be said.
     """
 
     name: str
     evidence: list[str]
     line: str
     needs: list[str]
+    gives: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """What the line makes of this log, in a sentence."""
+        return outcome(self.gives)
 
 
 @dataclass(frozen=True)
@@ -301,11 +310,11 @@ class Keys:
     start: int | None = None
     ignore: tuple[str, ...] = ()
 
-    @property
-    def named(self) -> list[str]:
-        """All columns that it names but those that are no content."""
-        names = (self.group, self.order, self.order_by, self.id, self.epoch, self.arrival, self.time)
-        return [name for name in names if name is not None]
+    def renamed(self, path: Callable[[str], str]) -> "Keys":
+        """Return the same with the paths of the columns."""
+        given = {name: getattr(self, name) for name in ("group", "order", "order_by", "id", "epoch", "arrival", "time")}
+        found: dict[str, Any] = {name: path(value) for name, value in given.items() if value is not None}
+        return replace(self, **found, ignore=tuple(map(path, self.ignore)))
 
     @property
     def place(self) -> str | None:
@@ -370,7 +379,7 @@ class Report:
 
     def to_dict(self) -> Json:
         """The report as JSON values; times are ISO 8601."""
-        document: Json = _plain(asdict(self))
+        document: Json = plain(asdict(self))
         return document
 
 
@@ -387,11 +396,3 @@ def allowed(names: Iterable[str]) -> set[Kind]:
             raise InputError(msg)
         kinds.add(Kind(name))
     return kinds
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value.isoformat() if isinstance(value, dt.datetime) else value

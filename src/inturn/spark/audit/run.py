@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from inturn.core.order import Duration, duration_us
 from inturn.spark.audit import grade, ids, rating, restarts, rivals, totals, worst
+from inturn.spark.audit.casts import casts
 from inturn.spark.audit.folder import Folder
 from inturn.spark.audit.log import EPOCH, Log
 from inturn.spark.audit.passes import telling
 from inturn.spark.audit.report import Column, Found, Grade, Keys, Kind, Report
 from inturn.spark.audit.told import told
-from inturn.spark.audit.verdicts import gaps, judged
+from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.audit.words import instant
+from inturn.spark.local.csv import unique_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,6 +79,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
     folder = None if out is None else Folder(out)
     with told(f"cannot audit {source}"):
+        df = _named_once(df)
         log = Log.of(df, keys, files)
         columns = [] if keys.place else rating.rated(log)
         if columns and columns[0].grade is not None:
@@ -95,23 +98,26 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
         per_group = keep(totals.by_group(rows))
         seen = totals.overview(per_group)
         found = totals.faults(rows, seen)
+        unplaced = sum(found[kind].messages for kind in _UNPLACED if kind in found)
         keys, found_late, found_gaps, holes = log.keys, None, None, None
-        if Kind.LATE in found:
-            found_late = totals.late(rows, log)
         if log.counts:
             keys = replace(keys, start=seen.start(keys.start))
+            rows, found = _begun(rows, keys, seen, found)
+            found_late = totals.late(rows, log) if Kind.LATE in found else None
             holes, patience = totals.dated(gaps(rows, keys.start), found_late, seen.ended_us, patience_us)
             found_gaps, in_groups = totals.gaps(holes, patience, seen)
             if found_gaps.lost:
                 found[Kind.GAP] = Found(found_gaps.lost_revisions, in_groups)
+        elif Kind.LATE in found:
+            found_late = totals.late(rows, log)
         samples = totals.samples(rows, log, blanks=Kind.PLACEHOLDER in found) if found else {}
         if Kind.NO_ORDER in found:
-            samples[Kind.NO_ORDER] = log.misfits()
+            samples[Kind.NO_ORDER] = [*log.misfits(), *samples.get(Kind.NO_ORDER, [])][: totals.SAMPLES]
         report = Report(
             source=source,
             keys=keys,
             arrived=log.arrived,
-            messages=seen.messages + sum(found[kind].messages for kind in _UNPLACED if kind in found),
+            messages=seen.messages + unplaced,
             groups=seen.groups,
             began=None if seen.began_us is None else instant(seen.began_us),
             ended=None if seen.ended_us is None else instant(seen.ended_us),
@@ -125,13 +131,33 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
             columns=columns,
             grade=None,
         )
-        report = replace(report, grade=_grade(report, log, seen.messages))
+        outcomes = [] if report.epochs else totals.outcomes(rows, log, keys.start)
+        report = replace(report, grade=_grade(report, log, seen.messages, outcomes))
         if folder is not None:
             folder.messages(rows, log)
             if holes is not None:
                 folder.gaps(holes)
             report = replace(report, worst=worst.timelines(rows, holes, log))
     return report
+
+
+def _named_once(df: "DataFrame") -> "DataFrame":
+    """The messages, of whose columns none has the name of another: later ones get a number."""
+    names = unique_names(df.columns)
+    exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    if names == df.columns or (exact and len(set(df.columns)) == len(df.columns)):
+        return df
+    return df.toDF(*names)
+
+
+def _begun(
+    rows: "DataFrame", keys: Keys, seen: totals.Overview, found: dict[Kind, Found]
+) -> "tuple[DataFrame, dict[Kind, Found]]":
+    """The rows and the faults once it is known where groups begin."""
+    if keys.start is None or seen.lowest is None or seen.lowest >= keys.start:
+        return rows, found
+    rows = begun(rows, keys.start)
+    return rows, totals.faults(rows, seen)
 
 
 def _judged(log: Log, keep: "Keep") -> "DataFrame":
@@ -161,7 +187,7 @@ def _at_hand() -> "Iterator[Keep]":
         yield keep
 
 
-def _grade(report: Report, log: Log, placed: int) -> Grade | None:
+def _grade(report: Report, log: Log, placed: int, outcomes: list[grade.Outcome]) -> Grade | None:
     if not placed:
         return None
     no_id = report.keys.id is None and not log.counts
@@ -173,11 +199,15 @@ def _grade(report: Report, log: Log, placed: int) -> Grade | None:
         report.gaps,
         report.late,
         report.differ,
-        rating.unique(log.df, report.keys) if no_id else None,
-        tuple(name for name in log.keys.named if name not in log.df.columns),
+        rating.unique(log) if no_id else None,
+        log.unit,
+        outcomes,
+        report.messages - placed,
+        casts(log),
     )
     choice = grade.decide(seen)
-    return Grade(choice.name, choice.evidence, grade.line(seen, choice, _name(report.source)), choice.needs)
+    line = grade.line(seen, choice, _name(report.source))
+    return Grade(choice.name, choice.evidence, line, choice.needs, grade.gives(seen, choice))
 
 
 def _name(source: str) -> str:

@@ -4,7 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from inturn.spark.audit.grade import Outcome
+from inturn.spark.audit.least import least
 from inturn.spark.audit.log import GOOD, Log
+from inturn.spark.audit.passes import FIRST
 from inturn.spark.audit.report import Bar, Consumers, Found, Gap, Gaps, Kind, Late, Sizes, Spread
 from inturn.spark.audit.verdicts import groups, is_placeholder
 from inturn.spark.audit.words import duration, many, moment
@@ -41,6 +44,7 @@ class Overview:
         blank_groups: those groups.
         began_us: the first time, in microseconds since 1970; None where there is none.
         ended_us: the last.
+        lowest: the lowest place of all.
         at_one: timelines that begin at 1.
         at_zero: timelines that begin at 0.
         median: messages of the group in the middle.
@@ -54,6 +58,7 @@ class Overview:
     blank_groups: int
     began_us: int | None
     ended_us: int | None
+    lowest: int | None
     at_one: int
     at_zero: int
     median: float | None
@@ -80,6 +85,7 @@ def overview(per_group: "DataFrame") -> Overview:
         F.count(blank).alias("blank_groups"),
         F.min("began_us").alias("began_us"),
         F.max("ended_us").alias("ended_us"),
+        F.min("lowest").alias("lowest"),
         F.coalesce(F.sum("at_one"), F.lit(0)).alias("at_one"),
         F.coalesce(F.sum("at_zero"), F.lit(0)).alias("at_zero"),
         F.percentile_approx("n", 0.5, _EXACT).alias("median"),
@@ -99,6 +105,7 @@ def by_group(rows: "DataFrame") -> "DataFrame":
             F.count("*").alias("timelines"),
             F.min("k_first").alias("began_us"),
             F.max("k_last").alias("ended_us"),
+            F.min("o").alias("lowest"),
             F.count(F.when(F.col("o") == 1, 1)).alias("at_one"),
             F.count(F.when(F.col("o") == 0, 1)).alias("at_zero"),
         )
@@ -118,6 +125,21 @@ def faults(rows: "DataFrame", seen: Overview) -> dict[Kind, Found]:
     if seen.blank_groups:
         found[Kind.PLACEHOLDER] = Found(seen.blank_messages, seen.blank_groups)
     return found
+
+
+def outcomes(rows: "DataFrame", log: Log, start: int | None) -> list[Outcome]:
+    """How many of the telling rows are alike in what a pipeline decides by."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    least = FIRST if start is None else start
+    seen = rows.select(
+        *("first", "same", "overtaken", "again", "other", "no_id"),
+        (F.col("bad") != GOOD).alias("bad"),
+        (F.lit(log.counts) & (F.col("bad") == GOOD) & (F.col("o") < least)).alias("below"),
+    )
+    names = seen.columns
+    counted = seen.groupBy(*names).count().collect()
+    return [Outcome(row["count"], **{name: bool(row[name]) for name in names}) for row in counted]
 
 
 def late(rows: "DataFrame", log: Log) -> Late | None:
@@ -172,11 +194,14 @@ def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
     by_time = seen.began_us is not None and seen.ended_us is not None
     step, edges = _over_time(seen.began_us or 0, seen.ended_us or 0) if by_time else _over_life()
     largest_first = F.struct((-F.col("missing")).alias("most"), "g", "e", "first")
-    sums = holes.groupBy(step.alias("step"), "open").agg(
+    stepped, largest = least(
+        holes.withColumn("step", step), ("step", "open"), F.struct(*holes.columns), largest_first, LARGEST
+    )
+    sums = stepped.groupBy("step", "open").agg(
         F.count("*").alias("n"),
         F.sum("missing").alias("missing"),
         F.max("age_us").alias("oldest"),
-        F.min_by(F.struct(*holes.columns), largest_first, LARGEST).alias("largest"),
+        largest.alias("largest"),
     )
     found = sums.collect()
     lost, still = ([row for row in found if row.open == is_open] for is_open in (False, True))
@@ -258,11 +283,13 @@ def sizes(per_group: "DataFrame", seen: Overview) -> Sizes | None:
 
     if seen.median is None:
         return None
-    slices = F.pmod("h", F.lit(max(CONSUMERS))).alias("slice")
-    sums = per_group.groupBy(_step(F.col("n")).alias("step"), slices).agg(
+    stepped = per_group.withColumns({"step": _step(F.col("n")), "slice": F.pmod("h", F.lit(max(CONSUMERS)))})
+    largest_first = F.struct((-F.col("n")).alias("most"), "g")
+    stepped, most = least(stepped, ("step", "slice"), F.struct("g", "n"), largest_first, LARGEST)
+    sums = stepped.groupBy("step", "slice").agg(
         F.count("*").alias("k"),
         F.sum("n").alias("n"),
-        F.min_by(F.struct("g", "n"), F.struct((-F.col("n")).alias("most"), "g"), LARGEST).alias("largest"),
+        most.alias("largest"),
     )
     counts, load = Counter[int](), Counter[int]()
     largest: list[tuple[str, int]] = []
@@ -292,8 +319,11 @@ def samples(rows: "DataFrame", log: Log, *, blanks: bool) -> dict[Kind, list[str
 
     faults = rows.where(F.col("bad") == GOOD).select("*", F.explode("kinds").alias("kind"))
     example = F.struct("g", "e", "p", "o", "positions", "waited")
-    few = faults.groupBy("kind").agg(F.min_by(example, F.struct("g", "e", "p"), SAMPLES).alias("few"))
-    told = {Kind(row.kind): [_told(row.kind, each, log) for each in row.few] for row in few.collect()}
+    ranked, few = least(faults, ("kind",), example, F.struct("g", "e", "p"), SAMPLES)
+    told = {
+        Kind(row.kind): [_told(row.kind, each, log) for each in row.few]
+        for row in ranked.groupBy("kind").agg(few.alias("few")).collect()
+    }
     if blanks:
         blank = groups(rows).where(is_placeholder(F.col("g"))).select("g").distinct().orderBy("g").limit(SAMPLES)
         told[Kind.PLACEHOLDER] = [repr(row.g) for row in blank.collect()]

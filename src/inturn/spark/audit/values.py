@@ -1,86 +1,150 @@
 """A column of anything as whole numbers, or as times: what a log's writers gave as text is read as what it says."""
 
+import re
 from typing import TYPE_CHECKING
 
 from inturn.core.errors import InputError
+from inturn.core.instant import MICROSECONDS, TEXT
+from inturn.core.path import joined, parts
 from inturn.spark.chunk import CORRUPT
-from inturn.spark.dataframe import INTEGERS, quoted
+from inturn.spark.dataframe import INTEGERS, sql_of, try_cast, type_at
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 TIMES = ("timestamp", "timestamp_ntz", "date")
 _BROKEN = ("decimal", "float", "double")
 _SAMPLE_ROWS = 1_000
 _EPOCH_UNITS_US = ((10**17, 1e-3), (10**14, 1), (10**11, 1_000), (0, 1_000_000))
 """A number that is a time since 1970: from so large on, it counts so many microseconds (nanoseconds … seconds)."""
+_SINCE_2000_S, _TO_2100_S = 946_684_800, 4_102_444_800
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_MOSTLY = 0.95
+"""A column of numbers is a clock if at least this part of them are times from 2000 to 2100 in one unit."""
+_OF_PYTHON_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+"""The first and the last microsecond that Python has a datetime for."""
+_CLOCK_WORDS = re.compile(
+    r"(?:^|_)(?:at|on|t|ts|tm|time|times|timestamp|stamp|date|datetime|day|when|clock|epoch|utc|unix|since|moment|"
+    r"created|updated|modified|occurred|happened|received|arrived|sent|ingested|recorded|logged|observed|"
+    r"s|sec|secs|seconds|ms|msec|millis|milliseconds|us|usec|micros|microseconds|ns|nsec|nanos|nanoseconds)(?:_|$)"
+    r"|time|stamp|date"
+)
+"""What a clock is called; seconds look like counts, and nanoseconds like the ids of some databases."""
 
 
-def column(df: "DataFrame", name: str) -> "Column":
-    """A column by its name, or by its path within another: ``payload.account_id``.
+def resolved(df: "DataFrame", name: str) -> str:
+    """Return the path of a column that somebody named; one with a dot in its name need not be quoted.
+
+    Raises:
+        InputError: if it is not there.
+    """
+    if type_at(df.schema, parts(name)) is not None:
+        return joined(parts(name))
+    if name in df.columns:
+        return joined([name])
+    msg = f"there is no column {name!r}; there are {', '.join(each for each in df.columns if each != CORRUPT)}"
+    raise InputError(msg)
+
+
+def column(df: "DataFrame", path: str) -> "Column":
+    """A column by its path: ``payload.account_id``.
 
     Raises:
         InputError: if it is not there.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    return F.col(sql_of(resolved(df, path)))
+
+
+def kind_of(df: "DataFrame", path: str) -> str:
+    """The type of a column, as Spark writes it."""
+    kind = type_at(df.schema, parts(resolved(df, path)))
+    return "" if kind is None else kind.simpleString()
+
+
+def leaves(df: "DataFrame") -> dict[str, str]:
+    """The types of all columns by their paths, those within structs too, but not the structs themselves."""
     from pyspark.sql.types import StructType
 
-    if name in df.columns:
-        return F.col(quoted(name))
-    parts, inside = name.split("."), df.schema
-    for at, part in enumerate(parts):
-        if part not in inside.names:
-            break
-        found = inside[part].dataType
-        if at == len(parts) - 1:
-            return F.col(".".join(map(quoted, parts)))
-        if not isinstance(found, StructType):
-            break
-        inside = found
-    msg = f"there is no column {name!r}; there are {', '.join(each for each in df.columns if each != CORRUPT)}"
-    raise InputError(msg)
+    def within(schema: "StructType", names: tuple[str, ...]) -> "Iterator[tuple[str, str]]":
+        for field in schema.fields:
+            way = (*names, field.name)
+            if isinstance(field.dataType, StructType):
+                yield from within(field.dataType, way)
+            elif way != (CORRUPT,):
+                yield joined(way), field.dataType.simpleString()
 
-
-def kind_of(df: "DataFrame", name: str) -> str:
-    """The type of a column, as Spark writes it."""
-    return df.select(column(df, name)).schema[0].dataType.simpleString()
+    return dict(within(df.schema, ()))
 
 
 def numbers_and_times(df: "DataFrame") -> dict[str, str]:
-    """Which columns hold whole numbers or times, ``number`` or ``time`` by name; of texts, a sample tells."""
+    """Which columns hold whole numbers or times, by their paths; of texts and of numbers a sample tells.
+
+    ``number``, ``time``, or in what a number since 1970 counts: ``s``, ``ms``, ``us``, ``ns``.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields if field.name != CORRUPT}
-    found = {name: "time" if kind in TIMES else "number" for name, kind in kinds.items() if kind in (*TIMES, *INTEGERS)}
-    texts = [name for name, kind in kinds.items() if kind == "string"]
-    tries = []
-    for name in texts:
-        value = F.col(quoted(name))
-        tries += [F.count(value), F.count(value.try_cast("decimal(38,0)")), F.count(value.try_cast("timestamp"))]
+    kinds = leaves(df)
+    found = {path: "time" if kind in TIMES else "number" for path, kind in kinds.items() if kind in (*TIMES, *INTEGERS)}
+    asked = [path for path, kind in kinds.items() if kind in ("string", *INTEGERS)]
+    tries: list[Column] = []
+    for path in asked:
+        own = sql_of(path)
+        number = F.expr(own) if kinds[path] != "string" else try_cast(own, "decimal(38,0)")
+        time = text_micros(own) if kinds[path] == "string" else F.lit(None)
+        inside = [number.between(_SINCE_2000_S * per, _TO_2100_S * per) for per in _PER_SECOND.values()]
+        tries += [F.count(F.expr(own)), F.count(number), F.count(time), *(F.count_if(each) for each in inside)]
     counts: tuple[int, ...] = tuple(df.limit(_SAMPLE_ROWS).agg(*tries).collect()[0]) if tries else ()
-    for at, name in enumerate(texts):
-        seen, numbers, times = counts[3 * at : 3 * at + 3]
+    width = 3 + len(_PER_SECOND)
+    for at, path in enumerate(asked):
+        seen, numbers, times, *in_unit = counts[width * at : width * (at + 1)]
         if seen and max(numbers, times) * 2 > seen:
-            found[name] = "number" if numbers * 2 > seen else "time"
-    return {name: found[name] for name in kinds if name in found}
+            is_number = numbers * 2 > seen
+            found[path] = _unit(path, numbers, in_unit) or "number" if is_number else "time"
+    return {path: found[path] for path in kinds if path in found}
 
 
-def what(df: "DataFrame", name: str, known: dict[str, str]) -> str | None:
-    """What one column holds, which may be within another, or a broken number: ``number``, ``time`` or None.
+def _unit(path: str, numbers: int, inside: "Sequence[int]") -> str | None:
+    """In what numbers count the time since 1970; None if they are no times."""
+    words = re.sub(r"([a-z])([A-Z])", r"\1_\2", parts(path)[-1]).lower().replace("-", "_").replace(" ", "_")
+    is_called_so = _CLOCK_WORDS.search(words) is not None
+    for unit, count in zip(_PER_SECOND, inside, strict=True):
+        if count >= _MOSTLY * numbers and (is_called_so or unit in ("ms", "us")):
+            return unit
+    return None
+
+
+def what(df: "DataFrame", path: str, known: dict[str, str]) -> str | None:
+    """What one column holds, which may be a broken number: as :func:`numbers_and_times` says, or None.
 
     Args:
         df: the messages.
-        name: the column.
-        known: what :func:`numbers_and_times` says of them, so that no text is sampled again.
+        path: the column.
+        known: what :func:`numbers_and_times` says of them.
 
     Raises:
         InputError: if the column is not there.
     """
-    if kind_of(df, name).startswith(_BROKEN):
-        return "number"
-    if name in df.columns:
-        return known.get(name)
-    return numbers_and_times(df.select(column(df, name).alias("value"))).get("value")
+    return "number" if kind_of(df, path).startswith(_BROKEN) else known.get(resolved(df, path))
+
+
+def text_micros(own: str) -> "Column":
+    """Texts as microseconds since 1970, null where one is no time: as :func:`inturn.core.instant.parsed` reads them.
+
+    Args:
+        own: the text, as SQL.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    text = f"regexp_replace(upper(translate({own}, '/,', '-.')), ' (Z|[+-][0-9:]+)$', '$1')"
+    zoned = f"if({text} rlike '[T ][0-9]+:[^Z+-]+$', concat({text}, 'Z'), {text})"
+    whole = f"regexp_replace({zoned}, '([T ][0-9]+:[0-9]{{2}})(Z|[+-])', '$1:00$2')"
+    found = F.expr(f"if({own} rlike r'^(?!0000)(?:{TEXT})$', unix_micros(try_cast({whole} AS timestamp)), NULL)")
+    return F.when(found.between(*_OF_PYTHON_US), found)
 
 
 def whole(df: "DataFrame", name: str) -> "Column":
@@ -91,14 +155,15 @@ def whole(df: "DataFrame", name: str) -> "Column":
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    kind, own = kind_of(df, name), column(df, name)
+    kind, own, path = kind_of(df, name), column(df, name), sql_of(resolved(df, name))
     if kind in INTEGERS:
         return own.cast("bigint")
     if kind == "string":
-        decimal = own.try_cast("decimal(38,6)")  # a count that some writer gave as 7.0
-        return F.coalesce(own.try_cast("bigint"), F.when(decimal == F.floor(decimal), decimal.try_cast("bigint")))
+        decimal = try_cast(path, "decimal(38,6)")  # a count that some writer gave as 7.0
+        of_decimal = try_cast(f"try_cast({path} AS decimal(38,6))", "bigint")
+        return F.coalesce(try_cast(path, "bigint"), F.when(decimal == F.floor(decimal), of_decimal))
     if kind.startswith(_BROKEN):
-        number = own.try_cast("bigint")
+        number = try_cast(path, "bigint")
         return F.when(number == own, number)
     msg = f"the column {name!r} is {kind}; expected whole numbers: {', '.join(INTEGERS)}, or text of digits"
     raise InputError(msg)
@@ -107,24 +172,33 @@ def whole(df: "DataFrame", name: str) -> "Column":
 def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
     """A column of times as microseconds since 1970; null where a value is no time.
 
-    Numbers are taken for a time since 1970 in the unit that their size tells: seconds, milli-, micro- or nanoseconds.
+    Numbers count in the unit that is known of the column; else in that which the size of each tells.
 
     Raises:
         InputError: if the column's type has no times.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    kind, own = kind_of(df, name), column(df, name)
-    if kind in TIMES:
-        return F.unix_micros(own.cast("timestamp"))
-    if kind == "string" and what(df, name, known) != "number":
-        return F.unix_micros(own.try_cast("timestamp"))
+    kind, path, holds = kind_of(df, name), sql_of(resolved(df, name)), what(df, name, known)
+    if kind == "timestamp":
+        return F.unix_micros(F.expr(path))
+    if kind == "timestamp_ntz":  # in UTC, as a pipeline takes it, whatever the zone of the session
+        return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {path})")
+    if kind == "date":
+        return F.expr(f"unix_date({path}) * 86400000000L")
+    if holds in MICROSECONDS:
+        times, over = MICROSECONDS[holds]
+        number = f"try_cast({path} AS decimal(38,0))"
+        scaled = number if over == 1 else f"floor({number} / {over})"
+        return try_cast(f"{scaled} * {times}", "bigint")
+    if kind == "string" and holds != "number":
+        return text_micros(path)
     if kind in INTEGERS or kind.startswith(_BROKEN) or kind == "string":
-        number = own.try_cast("double")
+        value = try_cast(path, "double")
         found: Column | None = None
         for least, unit in _EPOCH_UNITS_US:
-            inside, scaled = F.abs(number) >= least, (number * unit).cast("bigint")
-            found = F.when(inside, scaled) if found is None else found.when(inside, scaled)
-        return own.cast("bigint") if found is None else found
+            inside, scaled_to = F.abs(value) >= least, (value * unit).cast("bigint")
+            found = F.when(inside, scaled_to) if found is None else found.when(inside, scaled_to)
+        return column(df, name).cast("bigint") if found is None else found
     msg = f"the column {name!r} is {kind}; expected a time: {', '.join(TIMES)}, ISO 8601 text, or seconds since 1970"
     raise InputError(msg)

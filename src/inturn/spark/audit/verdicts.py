@@ -35,6 +35,9 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         * ``waited``: of a late one, the same in microseconds; null where there is no time.
         * ``behind``: of a late one, how far its place is behind the greatest so far.
         * ``size``: the messages of its group.
+        * ``first``, ``same``, ``overtaken``, ``again``, ``other``, ``no_id``: what a pipeline decides by: whether it is
+          the first of its place, has the content of the first, the first came behind a greater place; whether an
+          earlier message is the same, has its id and other content; whether it has no id.
         * ``suspect``: whether its group's numbers may start again here, see :mod:`inturn.spark.audit.restarts`.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -45,10 +48,17 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         "*",
         F.min("p").over(shared).alias("p_first"),
         F.min_by("c", "p").over(shared).alias("c_first"),
+        F.min_by(place < top, "p").over(shared).alias("overtaken"),
+        # Rows of a place share what lies above it: the first of them has seen nothing else.
+        F.max("p_higher").over(shared).alias("p_ahead"),
+        F.max("k_higher").over(shared).alias("k_ahead"),
     )
-    first = F.col("p") == F.col("p_first")
-    rival = good & ~first & ~F.col("again") & (F.col("c") != F.col("c_first"))
-    late = good & first & (place < top) if log.keys.place else F.lit(False)  # noqa: FBT003
+    first, same, other = F.col("p") == F.col("p_first"), F.col("c") == F.col("c_first"), F.col("other")
+    copy = F.col("again") & ~other if by_id(log) else ~first & same
+    rival = good & ~first & ~copy & ~same
+    late = F.lit(False)  # noqa: FBT003
+    if log.keys.place:
+        late = good & (place < top) & (first if log.counts else ~copy)
     suspect, gap = F.lit(False), F.lit(False)  # noqa: FBT003
     rival_kind: Column = F.lit(str(Kind.TIE))
     rows = rows.select(
@@ -65,7 +75,7 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
     misplaced = F.when(F.col("bad") == UNREADABLE, Kind.UNREADABLE).when(F.col("bad") == NO_GROUP, Kind.NO_GROUP)
     faults: list[tuple[Column, Column]] = [
         (~good, misplaced.otherwise(Kind.NO_ORDER)),
-        (good & F.col("again"), F.lit(str(Kind.DUPLICATE))),
+        (good & copy, F.lit(str(Kind.DUPLICATE))),
         (rival, rival_kind),
         (late, F.lit(str(Kind.LATE))),
         (good & F.col("other"), F.lit(str(Kind.ID_CONFLICT))),
@@ -81,11 +91,31 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         F.when(gap, F.col("below")).alias("missing_from"),
         F.when(gap, F.col("p_over")).alias("opened"),
         F.when(gap, F.col("k_over")).alias("opened_us"),
-        F.when(late, F.col("p") - F.col("p_over")).alias("positions"),
-        F.when(late, F.col("k") - F.col("k_over")).alias("waited"),
+        F.when(late, F.col("p") - F.col("p_ahead")).alias("positions"),
+        F.when(late, F.col("k") - F.col("k_ahead")).alias("waited"),
         F.when(late, top.cast("double") - place.cast("double")).alias("behind"),
         F.coalesce(suspect, F.lit(False)).alias("suspect"),  # noqa: FBT003
+        first.alias("first"),
+        same.alias("same"),
+        F.col("overtaken"),
+        F.col("again"),
+        F.coalesce(other, F.lit(False)).alias("other"),  # noqa: FBT003
+        F.col("i").isNull().alias("no_id"),
     )
+
+
+def by_id(log: Log) -> bool:
+    """Whether ids tell copies, not places: as in an order by time, or by arrival."""
+    return log.is_time or log.keys.place is None
+
+
+def begun(rows: "DataFrame", start: int) -> "DataFrame":
+    """The rows, of which those below the first revision have no place, and no other fault."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    below = (F.col("bad") == GOOD) & (F.col("o") < start)
+    kinds = F.when(below, F.array(F.lit(str(Kind.NO_ORDER)))).otherwise(F.col("kinds"))
+    return rows.withColumn("kinds", kinds)
 
 
 def _restart(log: Log) -> "Column":
@@ -118,7 +148,10 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     inside = F.col("missing_from").isNotNull()
-    inner = _hole(F.col("missing_from") + 1, F.col("o") - 1, F.col("opened"), F.col("opened_us"))
+    least = F.col("missing_from") + 1
+    if start is not None:  # below it nothing can be missing
+        least, inside = F.greatest(least, F.lit(start)), inside & (F.col("o") > start)
+    inner = _hole(least, F.col("o") - 1, F.col("opened"), F.col("opened_us"))
     parts, some = [F.when(inside, inner)], inside
     if start is not None:
         lacking = (F.col("bad") == GOOD) & F.col("below").isNull() & (F.col("o") > start)

@@ -19,11 +19,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from inturn.core import versions
+from inturn.core.absent import fill_of
 from inturn.core.errors import InputError, PipelineError, StateError
 from inturn.core.message import digests, field_names
+from inturn.core.order import Timestamp
+from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
+from inturn.core.replay import with_time
 from inturn.spark.columns import contents
-from inturn.spark.columns.shape import shape, still_loads
+from inturn.spark.columns.shape import Older, shape, still_loads
 
 _COLUMNS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
@@ -117,7 +122,11 @@ def _maker(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
 def values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     """The column as Python values; instants in UTC."""
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", tz="UTC" if column.type.tz else None))
+        moments = column.cast(pa.timestamp("us", tz="UTC" if column.type.tz else None)).cast(pa.timestamp("us"))
+        if column.type.tz is None:
+            return typing.cast("list[Any]", moments.to_pylist())
+        # Arrow gives another UTC than the one of the standard library, which is that of all other engines.
+        return [None if each is None else each.replace(tzinfo=dt.UTC) for each in moments.to_pylist()]
     if pa.types.is_integer(column.type) and column.null_count == 0:
         return typing.cast("list[Any]", column.to_numpy().tolist())
     if "map<" in str(column.type):
@@ -134,7 +143,9 @@ class MessageCodec:
     """
 
     def __init__(self, pipeline: Pipeline, columns: Sequence[str]) -> None:
-        self._record = pipeline.message
+        self._record, self._pipeline = pipeline.message, pipeline
+        self._time = parts(pipeline.order.column)[0] if isinstance(pipeline.order, Timestamp) else None
+        self._partly = [each for each in pipeline.left_out if pipeline.in_content(each)]
         self._converted: set[str] = set()
         if pipeline.message is None:
             self.names = list(columns)
@@ -146,7 +157,7 @@ class MessageCodec:
             self._defaults = [field for field in fields if field.name not in columns]
             self.names = [field.name for field in self._fields]
             for field in self._defaults:
-                if field.default is None:
+                if field.default is None and not field.optional:
                     kind = pipeline.message.__name__
                     msg = f"the messages have no {field.name!r}, and {kind} has no default for it; give it one"
                     raise InputError(msg)
@@ -165,6 +176,10 @@ class MessageCodec:
         }
         for field in self._fields:
             columns[field.name] = _fit(field, columns[field.name], table[field.name], bad)
+        if self._record is None and self._time in columns and not pa.types.is_timestamp(table[self._time].type):
+            name = self._time
+            columns[name] = [with_time(self._pipeline, {name: value})[name] for value in columns[name]]
+            self._converted.add(name)
         return columns, bad
 
     def build(self, columns: dict[str, list[Any]]) -> list[Any]:
@@ -182,10 +197,15 @@ class MessageCodec:
         if not whole:
             columns = {name: [columns[name][row] for row in rows] for name in self._content}
         given = [columns[name] for name in self._content]
+        for name in self._partly:
+            if name in self._content:
+                at = self._content.index(name)
+                given[at] = [self._pipeline.content_of(name, value) for value in given[at]]
         if len(rows) < _FEW:
             return digests(names, [*given, *absent])
         chosen = table if whole else table.select(self._content).take(pa.array(rows))
-        arrays = [None if name in self._converted else chosen[name].combine_chunks() for name in self._content]
+        converted = self._converted.union(self._partly)
+        arrays = [None if name in converted else chosen[name].combine_chunks() for name in self._content]
         texts = map(contents.texts, [*arrays, *([None] * len(absent))], [*given, *absent])
         return contents.digests(names, list(texts))
 
@@ -198,7 +218,7 @@ def _direct(field: Field, kind: pa.DataType) -> bool:
 
 def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int, str]) -> list[Any]:
     """Bring a column to its field's type; rows that cannot be are noted in ``bad`` and left as they are."""
-    if source.null_count and not field.optional and field.default is not None:
+    if source.null_count and field.default is not None:
         # A DataFrame cannot tell a field that is absent from one that is null.
         column = [field.default() if value is None else value for value in column]
     elif source.null_count and not field.optional:
@@ -208,6 +228,9 @@ def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int
                 bad.setdefault(row, f"{field.name} is null, expected {expected}")
     if _direct(field, source.type):
         return column
+    fill = fill_of(field.type)
+    if fill is not None:
+        column = [None if value is None else fill(value, False) for value in column]  # noqa: FBT003 - as it is called
     wanted: Any = typing.Optional[field.type]  # noqa: UP045 - built at run time
     try:
         return msgspec.convert(column, list[wanted], strict=False)
@@ -232,11 +255,16 @@ def _grew(stored: str, now: str) -> bool:
 class StateCodec:
     """Stores the states of a pipeline as a struct column, and makes them of it again.
 
+    Args:
+        pipeline: whose.
+        older: what is known of the states that are read, if an older version has stored them.
+
     Raises:
         StateError: if the state type has no fields, or one that ``__init__`` does not take.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, older: Older | None = None) -> None:
+        self.older, self._whole = older, pipeline
         kind = pipeline.state if isinstance(pipeline.state, type) else None
         self._pipeline = pipeline.name
         self.record = kind if kind is not None and field_names(kind) is not None else None
@@ -292,12 +320,22 @@ class StateCodec:
 
     def unpack(self, array: pa.StructArray) -> list[Any]:
         """The states again; fields that were not stored yet take their defaults."""
+        if self.older is not None:
+            return self._upgraded(array, self.older)
         known = {field.name for field in array.type}
         present = [column for column in self.columns if column.name in known]
         columns = [column.unpack(pc.struct_field(array, column.name)) for column in present]
         if self.record is None:
             return columns[0]
         return _maker(self.record, [column.name for column in present])(*columns)
+
+    def _upgraded(self, array: pa.StructArray, older: Older) -> list[Any]:
+        columns = {field.name: values(pc.struct_field(array, field.name)) for field in array.type}
+        for name in (name for name, kind in older.signature.items() if kind.startswith("json") and name in columns):
+            columns[name] = [None if text is None else msgspec.json.decode(text) for text in columns[name]]
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        plain = [msgspec.to_builtins(row if older.is_record else row["state"], str_keys=True) for row in rows]
+        return [versions.upgraded(self._whole, each, older.version) for each in plain]
 
 
 class _Column:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core.message import canonical, column_texts
+from inturn.core.message import canonical, column_texts, told
 
 _SHA256 = hashlib.sha256()
 
@@ -24,7 +24,7 @@ class Texts:
 
     Attributes:
         quote: what still has to be put before and behind each: a quote or nothing.
-        inner: the texts without it.
+        inner: the texts without it; null for null, which is left out.
     """
 
     quote: str
@@ -41,13 +41,13 @@ def texts(column: pa.Array | None, values: Sequence[Any]) -> Texts:
     if column is not None:
         kind = column.type
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            plain = pc.cast(column, pa.string())
-            return Texts("", pc.fill_null(plain, "null") if column.null_count else plain)
+            return Texts("", pc.cast(column, pa.string()))
         if pa.types.is_string(kind) and not _needs_escapes(column):
             if not column.null_count:
                 return Texts('"', column)
-            return Texts("", pc.fill_null(pc.binary_join_element_wise('"', column, '"', ""), "null"))
-    return Texts("", pa.array(column_texts(values), pa.string()))
+            return Texts("", pc.binary_join_element_wise('"', column, '"', ""))
+    known = zip(values, column_texts(values), strict=True)
+    return Texts("", pa.array([None if value is None else told(value, text) for value, text in known], pa.string()))
 
 
 def _needs_escapes(column: pa.StringArray) -> bool:
@@ -66,12 +66,28 @@ def digests(names: Sequence[str], columns: Sequence[Texts]) -> list[bytes]:
         names: the names of the columns, each once; at least one.
         columns: as :func:`texts` made them.
     """
+    if any(column.inner.null_count for column in columns):
+        return _hashes(_without_nulls(names, columns))
     parts: list[Any] = []
     between = "{"
     for name, column in sorted(zip(names, columns, strict=True), key=lambda pair: pair[0]):
         parts += [between + canonical(name) + ":" + column.quote, column.inner]
         between = column.quote + ","
-    rows = pc.binary_join_element_wise(*parts, between[:-1] + "}", "").cast(pa.binary()).to_pylist()
+    return _hashes(pc.binary_join_element_wise(*parts, between[:-1] + "}", ""))
+
+
+def _without_nulls(names: Sequence[str], columns: Sequence[Texts]) -> pa.Array:
+    """The rows without what is null in them."""
+    parts: list[Any] = []
+    for name, column in sorted(zip(names, columns, strict=True), key=lambda pair: pair[0]):
+        before, behind = canonical(name) + ":" + column.quote, column.quote + ","
+        parts.append(pc.fill_null(pc.binary_join_element_wise(before, column.inner, behind, ""), ""))
+    inner = pc.ascii_rtrim(pc.binary_join_element_wise(*parts, ""), ",")
+    return pc.binary_join_element_wise("{", inner, "}", "")
+
+
+def _hashes(texts: pa.Array) -> list[bytes]:
+    rows = texts.cast(pa.binary()).to_pylist()
     found = []
     copy = _SHA256.copy  # a copy of an empty hash is much cheaper than a new one
     for row in rows:

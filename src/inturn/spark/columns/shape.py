@@ -4,12 +4,26 @@ A field that is JSON text has no column whose type could tell, so the store reme
 state itself, a record may gain fields with defaults; nothing else may change.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 _SAID = ("title", "description", "default", "examples")
 """What a schema says beside what it means."""
+
+
+class Older(NamedTuple):
+    """What is known of states that an older version of a pipeline has stored.
+
+    Attributes:
+        version: which.
+        signature: each field and how it is stored.
+        is_record: whether it has fields; else the only one is the state itself.
+    """
+
+    version: int
+    signature: dict[str, str]
+    is_record: bool
 
 
 def shape(kind: Any) -> str:

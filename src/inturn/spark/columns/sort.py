@@ -188,7 +188,12 @@ def _narrow(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]
 
 
 def _plain(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """The column, its times as the integers they are stored as (no copy): numpy and Python compare those exactly."""
+    """The column, its times as the integers they are stored as (no copy): numpy and Python compare those exactly.
+
+    Texts are bytes, which sort alike: some that Spark has are no UTF-8.
+    """
+    if pa.types.is_string(column.type):
+        return column.cast(pa.binary())
     if pa.types.is_temporal(column.type):
         return column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
     return column
@@ -211,7 +216,8 @@ def _with_next(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.bool_], npt.NDAr
 
 def _out_of_order(key: _SortKey, before: RowKey, after: RowKey) -> InturnError:
     def show(row: RowKey) -> str:
-        return ", ".join(f"{name}={value!r}" for name, (_, value) in zip(key.names, row, strict=True))
+        texts = [each.decode(errors="replace") if isinstance(each, bytes) else each for _, each in row]
+        return ", ".join(f"{name}={value!r}" for name, value in zip(key.names, texts, strict=True))
 
     return InturnError(
         f"Rows are out of order: ({show(after)}) came after ({show(before)}). They must come sorted by "

@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InputError
+from inturn.core.message import field_names
+from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT
 from inturn.spark.columns.codec import record_fields
+from inturn.spark.dataframe import quoted, try_cast
+from inturn.spark.local.csv import Dialect, Table, csv_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +44,7 @@ def read_messages(
     *,
     streaming: bool = False,
     files: int | None = None,
+    dialect: Dialect | None = None,
 ) -> "DataFrame":
     """Files of messages as a DataFrame: Parquet, JSON lines, or CSV with a header.
 
@@ -52,6 +57,7 @@ def read_messages(
         form: ``parquet``, ``json`` or ``csv``; None goes by the names of the files.
         streaming: whether to go on with files that come later; what the columns are, those that are there say.
         files: of a stream, the most files in a micro-batch.
+        dialect: how CSV files are written.
 
     Raises:
         InputError: if there is nothing there, or it is of no known form.
@@ -60,20 +66,19 @@ def read_messages(
     if form not in ("parquet", "json", "csv"):
         msg = f"--format {form!r} is not known; expected parquet, json or csv"
         raise InputError(msg)
-    reader = spark.read.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
+    options = {"columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
+    schema: Any = None
     if form == "json" and pipeline.message is not None:
-        reader = reader.schema(
-            ", ".join(f"`{name}` {kind}" for name, kind in column_kinds(pipeline).items()) + f", {CORRUPT} string"
-        )
-    if form == "csv":
-        reader = reader.option("header", "true").option("inferSchema", str(pipeline.message is None).lower())
+        schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in column_kinds(pipeline).items())
+        schema += f", {CORRUPT} string"
     try:
-        df = reader.format(form).load(source)
+        if form == "csv":
+            table = csv_table(spark, source, dialect, streaming=streaming)
+            options, schema = table.options, _csv_schema(spark, pipeline, source, table)
+        reader = spark.read.options(**options).format(form)
+        df = (reader if schema is None else reader.schema(schema)).load(source)
         if streaming:
-            follower = spark.readStream.schema(df.schema).format(form)
-            follower = follower.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
-            if form == "csv":
-                follower = follower.option("header", "true").option("enforceSchema", "false")
+            follower = spark.readStream.schema(df.schema).options(**options).format(form)
             df = (follower.option("maxFilesPerTrigger", files) if files else follower).load(source)
     except Exception as error:
         msg = f"cannot read {source} as {form}: {str(error).splitlines()[0]}"
@@ -81,18 +86,29 @@ def read_messages(
     return _typed(pipeline, df) if form == "csv" and pipeline.message is not None else df
 
 
+def _csv_schema(spark: "SparkSession", pipeline: Pipeline, source: str, table: Table) -> str | None:
+    """Return the columns of CSV files: texts for a message type, else what Spark takes their values for."""
+    if not table.names or pipeline.message is not None:
+        return table.schema() if table.names else None
+    found = spark.read.options(**table.options, inferSchema="true").csv(source).schema
+    return table.schema(field.dataType.simpleString() for field in found.fields)
+
+
 def _typed(pipeline: Pipeline, df: "DataFrame") -> "DataFrame":
     """The columns of a CSV file, which are text, as the message type says, by their names in the header."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    kinds = {name: kind for name, kind in column_kinds(pipeline).items() if name in df.columns and kind != "string"}
-    texts = {name: F.col(f"`{name}`") for name in df.columns}
-    values = {name: texts[name].try_cast(kinds[name]) if name in kinds else texts[name] for name in df.columns}
+    names = [name for name in df.columns if name != CORRUPT]
+    casts = {kind for kind in _DDL.values() if kind != "string"}
+    kinds = {name: kind for name, kind in column_kinds(pipeline).items() if name in names and kind in casts}
+    texts = {name: F.col(quoted(name)) for name in names}
+    values = {name: try_cast(quoted(name), kinds[name]) if name in kinds else texts[name] for name in names}
     misfit = F.lit(False)  # noqa: FBT003
     for name in kinds:
         misfit = misfit | (texts[name].isNotNull() & values[name].isNull())
     line = F.to_json(F.struct(*texts.values()))
-    return df.select(*(value.alias(name) for name, value in values.items()), F.when(misfit, line).alias(CORRUPT))
+    bad = F.coalesce(F.col(CORRUPT), F.when(misfit, line)) if CORRUPT in df.columns else F.when(misfit, line)
+    return df.select(*(value.alias(name) for name, value in values.items()), bad.alias(CORRUPT))
 
 
 def form_of(source: str) -> str:
@@ -121,7 +137,18 @@ def form_of(source: str) -> str:
 
 def column_kinds(pipeline: Pipeline) -> dict[str, str]:
     """The message type's fields as Spark's types; one that has no column of its own is read as text."""
-    kinds = {field.name: _DDL.get(field.type, "string") for field in record_fields(pipeline.message or object)}
-    if pipeline.arrival is not None:
-        kinds.setdefault(pipeline.arrival, "bigint")
+    kinds = {field.name: _ddl(field.type) for field in record_fields(pipeline.message or object)}
+    if pipeline.arrival is not None and len(parts(pipeline.arrival)) == 1:
+        kinds.setdefault(parts(pipeline.arrival)[0], "bigint")
     return kinds
+
+
+def _ddl(kind: Any) -> str:
+    """Return a field's type as Spark's; a record is a struct."""
+    if isinstance(kind, type) and field_names(kind):
+        inside = (f"{quoted(field.name)}: {_ddl(field.type)}" for field in record_fields(kind))
+        return f"struct<{', '.join(inside)}>"
+    try:
+        return _DDL.get(kind, "string")
+    except TypeError:  # a type that cannot be hashed
+        return "string"

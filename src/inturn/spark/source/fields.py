@@ -4,15 +4,16 @@ from typing import TYPE_CHECKING, Final, cast
 
 from inturn.core.errors import InputError
 from inturn.core.order import Timestamp
+from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT
-from inturn.spark.dataframe import INTEGERS, quoted
+from inturn.spark.dataframe import INTEGERS, quoted, sql_of, try_cast, type_at
 from inturn.spark.local.files import column_kinds
 from inturn.spark.source.arrow import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _NEEDED: Final = ("sequence_number", "group", "revision", "dedup_id", "body", "sent_at")
 
@@ -45,18 +46,37 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     raw = F.struct(*(F.col(quoted(name)) for name in COLUMNS if name in df.columns))
     body = F.from_json(F.col("body"), f"{ddl}, {CORRUPT} string", options)
     both = df.select(body.alias("b"), raw.alias("e"))
-    columns, agrees = [], F.lit(True)  # noqa: FBT003
-    sources = _envelope(pipeline, kinds)
-    for name, kind in kinds.items():
-        own = F.col(f"b.{quoted(name)}")
-        if name not in sources:
-            columns.append(own.alias(name))
-            continue
-        given = F.col(f"e.{quoted(sources[name])}")
-        columns.append(F.coalesce(own, given.try_cast(kind)).alias(name))
-        if sources[name] in {"group", "revision", "dedup_id"}:
+    columns = {name: F.col(f"b.{quoted(name)}") for name in kinds}
+    agrees = F.lit(True)  # noqa: FBT003
+    bodies = cast("StructType", both.schema["b"].dataType)
+    for path, source in _envelope(pipeline, kinds).items():
+        first, *rest = parts(path)
+        kind = type_at(bodies, parts(path))
+        if kind is None:
+            msg = f"pipeline {pipeline.name!r} needs {path!r}, and the bodies have no such field; say so in the schema"
+            raise InputError(msg)
+        own, given = F.col(f"b.{sql_of(path)}"), F.col(f"e.{quoted(source)}")
+        filled = F.coalesce(own, try_cast(f"e.{quoted(source)}", kind.simpleString()))
+        columns[first] = _put(columns[first], bodies[first].dataType, rest, filled)
+        if source in {"group", "revision", "dedup_id"}:
             agrees &= F.coalesce(own.cast("string") == given.cast("string"), F.lit(True))  # noqa: FBT003
-    return both.select(*columns, _corrupt(agrees).alias(CORRUPT))
+    named = (column.alias(name) for name, column in columns.items())
+    return both.select(*named, _corrupt(agrees).alias(CORRUPT))
+
+
+def _put(column: "Column", kind: "DataType", names: list[str], value: "Column") -> "Column":
+    """Return a column with another value in a field; a null on the way there becomes a struct, unless for a null."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    if not names:
+        return value
+    inside = []
+    for field in cast("StructType", kind).fields:
+        own = column.getField(field.name)
+        own = _put(own, field.dataType, names[1:], value) if field.name == names[0] else own
+        inside.append(own.alias(field.name))
+    made = F.struct(*inside)
+    return F.when(column.isNotNull() | value.isNotNull(), made)
 
 
 def _corrupt(agrees: "Column") -> "Column":
@@ -83,8 +103,9 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, s
 
     found = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
     kinds = {field.name: field.dataType.simpleString() for field in found.fields}
-    for name, source in _envelope(pipeline, {}).items():
-        kinds.setdefault(name, COLUMNS[source])
+    for path, source in _envelope(pipeline, {}).items():
+        if len(parts(path)) == 1:
+            kinds.setdefault(parts(path)[0], COLUMNS[source])
     return kinds
 
 
@@ -96,6 +117,6 @@ def _envelope(pipeline: Pipeline, kinds: dict[str, str]) -> dict[str, str]:
     if pipeline.id is not None:
         sources.setdefault(pipeline.id, "dedup_id")
     if pipeline.arrival is not None:
-        is_number = kinds.get(pipeline.arrival, "bigint") in INTEGERS
+        is_number = len(parts(pipeline.arrival)) > 1 or kinds.get(pipeline.arrival, "bigint") in INTEGERS
         sources.setdefault(pipeline.arrival, "sequence_number" if is_number else "sent_at")
     return sources

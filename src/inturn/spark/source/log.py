@@ -22,6 +22,10 @@ class Log(Protocol):
         """The number before the first sequence number of the queue."""
         ...
 
+    def incarnation(self, number: int) -> str:
+        """Return the incarnation in which a number was given."""
+        ...
+
     def place(self, after: int, up_to: int, count: int) -> int | None:
         """The sequence number of the count-th message after one, if there are so many up to another."""
         ...

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from inturn.core import limits
-from inturn.core.address import is_address, shown
+from inturn.core.address import checked_target, is_address, shown
 from inturn.core.envelope import checked_name
 from inturn.core.errors import InputError
 
@@ -92,7 +92,7 @@ def place_of(given: Mapping[str, str]) -> Place:
     Raises:
         InputError: if they name none.
     """
-    path, _, queue = given.get("path", "").partition("#")
+    path, _, queue = checked_target(given.get("path", "")).partition("#")
     queue = given.get("queue") or queue
     if not path or not queue:
         msg = f'{shown(given.get("path", ""))!r} names no queue: write load("{shown(path) or "shop.db"}#payments")'

@@ -9,25 +9,27 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from inturn.core.envelope import QueueInfo
 from inturn.core.errors import InputError, StoreMismatch
+from inturn.core.incarnation import Place, is_valid
 from inturn.spark.source.arrow import COLUMNS
+from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, as_called
 from inturn.spark.source.log import Log, open_log
 from inturn.spark.source.options import BatchOptions, StreamOptions, batch_options, place_of, stream_options
 from inturn.spark.source.slices import Slice, batches, cut
+from inturn.spark.versions import has_read_limits, lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from inturn.spark.source.release import Release
 
-Offset = dict[str, int]
+Offset = dict[str, Any]
+"""A sequence number, the incarnation in which it was given, and when its queue was made."""
 
 
 class QueueSource(DataSource):
@@ -49,17 +51,15 @@ class QueueSource(DataSource):
         return _BatchReader(batch_options(self.options), _chosen(schema))
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``."""
-        return _StreamReader(stream_options(self.options), _chosen(schema))
+        """For ``spark.readStream``.
 
-
-def register(spark: "SparkSession") -> None:
-    """Make ``format("inturn")`` known to a session: ``spark.read`` and ``spark.readStream`` of a queue's log.
-
-    Args:
-        spark: the session, classic or Connect; a session that was registered once stays so.
-    """
-    spark.dataSource.register(QueueSource)
+        Raises:
+            SetupError: if this PySpark cannot keep to an option.
+        """
+        options = stream_options(self.options)
+        if "maxRowsPerBatch" in self.options and not has_read_limits():
+            raise lacking("maxRowsPerBatch", "4.2", "without it a micro-batch takes all that is there")
+        return as_called(_StreamReader(options, _chosen(schema)))
 
 
 def _chosen(schema: "StructType") -> list[str]:
@@ -94,7 +94,7 @@ class _BatchReader(DataSourceReader):
         return batches(partition, self._columns) if isinstance(partition, Slice) else iter(())
 
 
-class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _StreamReader(LimitedReader):
     """Lives in a process beside the driver; tasks get copies, which only read."""
 
     def __init__(self, options: StreamOptions, columns: list[str]) -> None:
@@ -113,30 +113,33 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the reader is, which holds all that comes after it from now on; a new one is before the first."""
         position = self._reader().position()
         info = self._open().info()
-        return _offset(info, max(position, self._open().first()))
+        return self._offset(info, max(position, self._open().first()))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         log = self._open()
         info = log.info()
         after = self._checked(start, info)
-        self._reader().commit(after)
+        if has_read_limits():  # else the start may be that of a micro-batch that is to be repeated
+            self._reader().commit(after)
         last = info.last if self._target is None else min(self._target, info.last)
         if last <= after:
             return start
         if isinstance(limit, ReadMaxRows):
             end = log.place(after, last, limit.max_rows)
             if end is not None:
-                return _offset(info, end)
-        return start if log.place(after, last, 1) is None else _offset(info, last)
+                return self._offset(info, end)
+        return start if log.place(after, last, 1) is None else self._offset(info, last)
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """How far the log is, so that Spark's progress shows how far behind the query is."""
         info = self._open().info()
-        return _offset(info, info.last)
+        return self._offset(info, info.last)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         log = self._open()
-        after = self._checked(start, log.info())
+        info = log.info()
+        after = self._checked(start, info)
+        self._check_history(end, info)
         return [*cut(log, self._options.place, self._options.division, after, end["sequence_number"])]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -171,16 +174,11 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The sequence number of an offset, if everything after it is there still.
 
         Raises:
-            StoreMismatch: if the offset is another queue's, or what comes after it may be gone.
+            StoreMismatch: if the offset is another queue's, or of another history, or what comes after it may be gone.
         """
         place, name = self._options.place, self._options.reader
-        after = start["sequence_number"]
-        if start["queue_made_ms"] != info.created_ms or after > info.last:
-            msg = (
-                f"the checkpoint has read {place} up to {after}, but the queue that is there now was made anew or put "
-                "back from an older copy. Put back the one that belongs to the checkpoint, or start with a new one"
-            )
-            raise StoreMismatch(msg)
+        after: int = start["sequence_number"]
+        self._check_history(start, info)
         position = info.readers.get(name)
         if self._options.fail_on_loss and (position is None or position > after):
             found = "is not there any more" if position is None else f"was moved on to {position} by somebody else"
@@ -192,6 +190,24 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise StoreMismatch(msg)
         return after
 
+    def _check_history(self, offset: Offset, info: QueueInfo) -> None:
+        """See that an offset is one of the history of the queue that is there.
 
-def _offset(info: QueueInfo, number: int) -> Offset:
-    return {"queue_made_ms": info.created_ms, "sequence_number": number}
+        Raises:
+            StoreMismatch: if not.
+        """
+        number = offset["sequence_number"]
+        place = Place(number, offset.get("incarnation"))  # older versions did not write it
+        if offset["queue_made_ms"] == info.created_ms and is_valid(place, self._open().incarnation(number), info.last):
+            return
+        msg = (
+            f"the checkpoint has read {self._options.place} up to {number}, but the queue that is there now was made "
+            "anew, or put back from an older copy and has gone on from there: it has given these numbers to other "
+            "messages. Put back the one that belongs to the checkpoint, or start with a new checkpoint, which takes "
+            "what is there: what the store has applied is not applied twice"
+        )
+        raise StoreMismatch(msg)
+
+    def _offset(self, info: QueueInfo, number: int) -> Offset:
+        made = {"queue_made_ms": info.created_ms, "sequence_number": number}
+        return {**made, "incarnation": self._open().incarnation(number)}

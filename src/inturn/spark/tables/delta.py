@@ -26,6 +26,8 @@ ROOT = "data/outputs"
 LOG = f"{ROOT}/_delta_log"
 """What belongs to the Delta table alone. Once deleted, it is made again from the first step by publishing."""
 
+_STEP, _WRITER = "inturn.step", "inturn.writer"
+"""What a commit says of the step that it publishes."""
 # A table that only grows refuses the DELETE or UPDATE of another engine, which would rewrite the store's files.
 _GROWS = {"delta.appendOnly": "true"}
 
@@ -59,6 +61,7 @@ def publish(store: Store, pipeline: str) -> int:
         if done > last.step:
             msg = f"{location} has the outputs of step {done}, but {store.location} only goes to step {last.step}: is "
             raise StoreMismatch(msg + f"it an older copy? Delete {LOG} in it, and publish again to make the table anew")
+        _check_history(table, store, done)
         for step in range(done + 1, last.step + 1):
             manifest = store.manifest(step)
             if manifest.outputs or step == last.step:
@@ -104,6 +107,27 @@ def _table(location: str) -> "DeltaTable":
         return DeltaTable(location)  # another publisher was quicker
 
 
+def _check_history(table: "DeltaTable", store: Store, done: int) -> None:
+    """See that the step that was published last is the one that the store has.
+
+    Raises:
+        StoreMismatch: if not: the store was put back from an older copy, and has gone on since.
+    """
+    # Read as a file: DeltaTable.history() gives nothing where the path has a %, for one.
+    data = store.files.read(f"{LOG}/{table.version():020d}.json") or b"{}"
+    infos = [each["commitInfo"] for each in map(json.loads, data.splitlines()) if "commitInfo" in each]
+    published = infos[0] if infos else {}
+    if str(published.get(_STEP)) != str(done):  # of an older version, or somebody else's commit
+        return
+    writer = store.manifest(done).writer
+    if published.get(_WRITER) != writer:
+        msg = (
+            f"{table.table_uri} has the outputs of another step {done} than {store.location} has, which was put back "
+            f"from an older copy and has gone on since. Delete {LOG} in it, and publish again to make the table anew"
+        )
+        raise StoreMismatch(msg)
+
+
 def _commit(table: "DeltaTable", application: str, store: Store, manifest: Manifest) -> int:
     """Publish a step, if nobody has; the last published step, as the table then says."""
     from deltalake import CommitProperties, Transaction
@@ -113,7 +137,8 @@ def _commit(table: "DeltaTable", application: str, store: Store, manifest: Manif
     adds: list[AddAction | RemoveAction] = [_add(store, file, manifest.step, committed_ms) for file in manifest.outputs]
     transaction = Transaction(application, manifest.step, committed_ms)
     while (done := table.transaction_version(application) or 0) < manifest.step:
-        properties = CommitProperties(app_transactions=[transaction])
+        written = {_STEP: str(manifest.step), _WRITER: manifest.writer}
+        properties = CommitProperties(app_transactions=[transaction], custom_metadata=written)
         try:
             table.create_write_transaction(adds, "append", table.schema(), commit_properties=properties)
         except CommitFailedError:

@@ -157,7 +157,7 @@ class Found:
     def states(self, rows: Hashes) -> list[Any]:
         """The states of these rows; the first state for the row -1."""
         known = [state for part in self._parts for state in self._states.unpack(part.column("state"))]
-        make = self._pipeline.state
+        make = self._pipeline.make_first
         return [known[row] if row >= 0 else make() for row in rows.tolist()]
 
     def records(self, rows: Hashes) -> list["Record"]:

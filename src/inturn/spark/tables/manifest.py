@@ -4,6 +4,7 @@
 STORE/
   inturn.json                    what this is a store of; written once
   steps/000000000007.json        the manifest of step 7; a step is committed when its manifest is there
+  head.json                      the last step, or one before it, so that it need not be looked for
   decisions/new|taken/…json      what people decided about groups; taken by a step
   data/groups|held/…arrow        where each group stands, for the next step
   data/outputs|rejected/…parquet for everybody
@@ -25,10 +26,11 @@ from inturn.core import limits
 from inturn.core.decision import Decision
 from inturn.core.errors import PipelineError, StoreConflict, StoreError, StoreMismatch
 from inturn.core.pipeline import Pipeline
+from inturn.spark.tables.decision_log import DecisionLog
+from inturn.spark.tables.steps import HEAD, all_steps, last_step, manifest_name, note
 from inturn.spark.tables.storage import storage
 
 FORMAT = 1
-_NEW, _TAKEN = "decisions/new", "decisions/taken"
 ABOUT = "inturn.json"
 
 
@@ -90,10 +92,13 @@ class Manifest(msgspec.Struct, frozen=True):
         oldest_us: since when the message that waits longest waits; None if none does.
         waiting_us: the same in groups that are not parked.
         batches: of each stream that ever wrote here, by its run id, the last micro-batch that is in this store.
+        plans: the same streams, the digest of what their checkpoints planned for that micro-batch.
         decisions: what people had decided and this step took.
         policy: what the pipeline does about a gap when the wait is over; empty if it waits for ever.
         wait_us: how long it waits, in microseconds; None if for ever.
         vacuumed: whether ``levels`` was emptied, because their files were deleted.
+        version: of the pipeline; all states of the levels are of it.
+        shape: of its state type; see :mod:`inturn.core.versions`. None in a store of before it was kept.
     """
 
     step: int
@@ -112,10 +117,13 @@ class Manifest(msgspec.Struct, frozen=True):
     oldest_us: int | None = None
     waiting_us: int | None = None
     batches: dict[str, int] = {}
+    plans: dict[str, str] = {}
     decisions: list[Taken] = []
     policy: str = ""
     wait_us: int | None = None
     vacuumed: bool = False
+    version: int = 1
+    shape: Any = None
 
 
 class About(msgspec.Struct, frozen=True):
@@ -154,6 +162,9 @@ def about(pipeline: Pipeline, buckets: int | None) -> About:
 class Store:
     """What is committed at a place: what it is a store of, and its steps.
 
+    Attributes:
+        decisions: what people decided about its groups.
+
     Args:
         location: a path, a ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.tables.storage`.
 
@@ -164,6 +175,7 @@ class Store:
     def __init__(self, location: str | os.PathLike[str]) -> None:
         self.files = storage(location)
         self.location = self.files.location
+        self.decisions = DecisionLog(self.files)
 
     def about(self) -> About | None:
         """What the store says of itself; None if there is no store yet.
@@ -189,6 +201,7 @@ class Store:
         """
         about = self.about()
         if about is None:
+            self._check_lost(self.files.names(""))
             msg = f"{self.location} is not a store; make one with inturn.spark.batch(…, store=…)"
             raise StoreError(msg)
         return about
@@ -202,9 +215,14 @@ class Store:
         """
         there = self.about()
         if there is None:
-            if any(not PurePosixPath(name).name.startswith(".") for name in self.files.names("")):
-                msg = f"{self.location} is not empty and not a store; name an empty or new directory"
-                raise StoreError(msg)
+            names = self.files.names("")
+            there = self.about()  # another writer may have made it since, and its files with it
+            if there is None:
+                self._check_lost(names)
+                if any(not PurePosixPath(name).name.startswith(".") for name in names):
+                    msg = f"{self.location} is not empty and not a store; name an empty or new directory"
+                    raise StoreError(msg)
+        if there is None:
             with contextlib.suppress(StoreConflict):
                 self.files.create(ABOUT, _pretty(wanted))
             there = self.about() or wanted
@@ -218,10 +236,23 @@ class Store:
             raise StoreMismatch(msg)
         return there
 
+    def _check_lost(self, names: list[str]) -> None:
+        """See that where there is no store there was none, by the names of the files there.
+
+        Raises:
+            StoreError: if only the file is missing that says what it is a store of.
+        """
+        if any(name == HEAD or name.startswith("steps/") for name in names):
+            msg = f"{self.location} has steps and lacks {ABOUT}, which says what it is a store of"
+            raise StoreError(msg + ": restore it from a backup")
+
     def steps(self) -> list[int]:
-        """The numbers of the committed steps, in order."""
-        names = [PurePosixPath(name) for name in self.files.names("steps")]
-        return sorted(int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdigit())
+        """The numbers of the committed steps, in order.
+
+        Raises:
+            StoreError: naming the manifests that are missing.
+        """
+        return all_steps(self.files)
 
     def manifest(self, step: int) -> Manifest:
         """The manifest of a committed step.
@@ -229,10 +260,10 @@ class Store:
         Raises:
             StoreError: if there is no such step, or its manifest cannot be read.
         """
-        name = _manifest_name(step)
+        name = manifest_name(step)
         data = self.files.read(name)
         if data is None:
-            steps = self.steps()
+            steps = self.steps()  # which names this one, if a later one is there
             has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no step yet"
             msg = f"{self.location} has no step {step}; {has}"
             raise StoreError(msg)
@@ -241,25 +272,25 @@ class Store:
     def latest(self, after: Manifest | None = None) -> Manifest | None:
         """The manifest of the last committed step; None before the first.
 
-        Steps are numbered without a hole, so it is found without listing them.
-
         Args:
             after: a manifest that is known; the last one is that or a later one.
+
+        Raises:
+            StoreError: if a manifest is missing.
+            StoreMismatch: if the known one is not the one that is there.
         """
         known = after.step if after else 0
-        last, span = known, 1
-        while self.files.exists(_manifest_name(last + span)):
-            last, span = last + span, span * 2
-        while span > 1:
-            span //= 2
-            if self.files.exists(_manifest_name(last + span)):
-                last += span
+        last = last_step(self.files, known, after.writer if after else "")
         return after if last == known else self.manifest(last)
 
     def after(self, step: int) -> Iterator[Manifest]:
-        """The manifests of the steps that were committed after a step, in order."""
-        while self.files.exists(_manifest_name(step := step + 1)):
-            yield self.manifest(step)
+        """The manifests of the steps that were committed after a step, in order.
+
+        Raises:
+            StoreError: if one is missing.
+        """
+        for number in range(step + 1, last_step(self.files, step) + 1):
+            yield self.manifest(number)
 
     def commit(self, manifest: Manifest) -> None:
         """Make a step exist, if it does not yet.
@@ -268,51 +299,28 @@ class Store:
             StoreConflict: if another writer committed this step first; nothing of ours is then seen by anyone.
         """
         try:
-            self.files.create(_manifest_name(manifest.step), _pretty(manifest))
+            self.files.create(manifest_name(manifest.step), _pretty(manifest))
         except StoreConflict:
             msg = (
                 f"{self.location}: another writer committed step {manifest.step} first; nothing of this one was kept. "
             )
             raise StoreConflict(msg + "Run it again: what the other applied is not applied twice") from None
+        with contextlib.suppress(StoreError):  # the step is committed; without it the next one is found all the same
+            note(self.files, manifest.step, manifest.writer)
 
-    def vacuum(self, manifest: Manifest) -> None:
-        """Keep of an old step what it counted and put out, not where the groups stood."""
-        stub = msgspec.structs.replace(manifest, levels=[], vacuumed=True)
-        self.files.replace(_manifest_name(manifest.step), _pretty(stub))
-
-    # -- decisions -------------------------------------------------------------------------------------------
-
-    def decide(self, decision: Decision) -> str:
-        """Append a decision, for the next step to take; returns its name."""
-        name = f"{decision.at_us:016d}-{decision.id}"
-        self.files.create(f"{_NEW}/{name}.json", _pretty(decision))
-        return name
-
-    def decisions(self, last: Manifest | None) -> dict[str, Decision]:
-        """The decisions that no step has taken yet, by name, in order; ``last`` is the last step's manifest."""
-        taken = {each.name for each in last.decisions} if last else set()
-        found = {}
-        for file in sorted(name for name in self.files.names(_NEW) if not PurePosixPath(name).name.startswith(".")):
-            name = PurePosixPath(file).stem
-            if name in taken:
-                self._file_away(name)  # the step that took it died before it could
-            else:
-                data = self.files.read(file)
-                if data is not None:
-                    found[name] = cast("Decision", self._decode(data, Decision, file))
-        return found
+    def undecided(self, last: Manifest | None) -> dict[str, Decision]:
+        """Return the decisions that no step has taken yet, by name, in order; ``last`` is the last step's manifest."""
+        return self.decisions.pending({each.name for each in last.decisions} if last else set())
 
     def file_away(self, manifest: Manifest) -> None:
         """Put the decisions that a committed step took where they are kept."""
         for taken in manifest.decisions:
-            self._file_away(taken.name)
+            self.decisions.file_away(taken.name)
 
-    def _file_away(self, name: str) -> None:
-        data = self.files.read(f"{_NEW}/{name}.json")
-        if data is not None:
-            with contextlib.suppress(StoreConflict):
-                self.files.create(f"{_TAKEN}/{name}.json", data)
-            self.files.delete(f"{_NEW}/{name}.json")
+    def vacuum(self, manifest: Manifest) -> None:
+        """Keep of an old step what it counted and put out, not where the groups stood."""
+        stub = msgspec.structs.replace(manifest, levels=[], vacuumed=True)
+        self.files.replace(manifest_name(manifest.step), _pretty(stub))
 
     def _decode(self, data: bytes, kind: type[Any], name: str) -> Any:
         try:
@@ -322,9 +330,5 @@ class Store:
             raise StoreError(msg) from error
 
 
-def _manifest_name(step: int) -> str:
-    return f"steps/{step:012d}.json"
-
-
-def _pretty(value: msgspec.Struct | Decision) -> bytes:
+def _pretty(value: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

@@ -95,7 +95,7 @@ def _stored_now(rows: pa.RecordBatch, states: StateCodec) -> pa.Table:
     """The rows with their states as they are stored now: with fields that the type gained since."""
     table = pa.Table.from_batches([rows])
     state = rows.column("state")
-    if state.type == states.type:
+    if state.type == states.type and states.older is None:
         return table
     return table.set_column(table.column_names.index("state"), "state", states.pack(states.unpack(state)))
 

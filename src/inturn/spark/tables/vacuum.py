@@ -2,9 +2,22 @@
 
 import os
 import time
+from typing import NamedTuple
 
 from inturn.core.errors import InputError
 from inturn.spark.tables.manifest import Store
+
+
+class Swept(NamedTuple):
+    """What became of the files that nobody needs.
+
+    Attributes:
+        deleted: their names, relative to the store.
+        younger: those that are kept for now, since a step that is running may have written them.
+    """
+
+    deleted: list[str]
+    younger: list[str]
 
 
 def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> list[str]:
@@ -20,7 +33,10 @@ def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> lis
     Raises:
         StoreError: if the store cannot be read.
     """
-    target = Store(store)
+    return _swept(Store(store), older_than_s).deleted
+
+
+def _swept(target: Store, older_than_s: float) -> Swept:
     target.known()
     named: set[str] = set()
     for step in target.steps():
@@ -29,14 +45,11 @@ def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> lis
         named.update(file.path for file in (*manifest.outputs, *manifest.rejected, *levels))
     limit = time.time() - older_than_s
     files = target.files
-    orphans = [
-        name
-        for name in files.names("data")
-        if name not in named and "/_delta_log/" not in name and files.modified_s(name) <= limit
-    ]
-    for name in orphans:
+    orphans = sorted(name for name in files.names("data") if name not in named and "/_delta_log/" not in name)
+    old = {name for name in orphans if files.modified_s(name) <= limit}
+    for name in old:
         files.delete(name)
-    return sorted(orphans)
+    return Swept(sorted(old), [name for name in orphans if name not in old])
 
 
 def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> list[str]:
@@ -57,6 +70,11 @@ def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s
         InputError: if no step would be kept.
         StoreError: if the store cannot be read or written.
     """
+    return clean(store, keep_steps=keep_steps, older_than_s=older_than_s).deleted
+
+
+def clean(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> Swept:
+    """Do the same as :func:`vacuum`, and say what was kept because it is young."""
     if keep_steps < 1:
         msg = f"keep_steps={keep_steps}; expected at least 1: the next step needs the last one"
         raise InputError(msg)
@@ -66,4 +84,4 @@ def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s
         manifest = target.manifest(step)
         if not manifest.vacuumed:
             target.vacuum(manifest)
-    return sweep(store, older_than_s=older_than_s)
+    return _swept(target, older_than_s)

@@ -1,0 +1,37 @@
+"""What a pipeline could not read as it is: columns of another type than their part asks for."""
+
+from typing import TYPE_CHECKING
+
+from inturn.spark.audit.log import Log
+from inturn.spark.audit.values import TIMES, kind_of
+from inturn.spark.chunk import CORRUPT
+from inturn.spark.dataframe import INTEGERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAMES = ("string", "date", *INTEGERS)
+_SINCE_1970 = (*TIMES[:2], "string", *INTEGERS)
+
+
+def casts(log: Log) -> tuple[str, ...]:
+    """Say which columns have to be cast before a pipeline takes them, a sentence each.
+
+    Lines of text (CSV, JSON) have no types before they are read for a pipeline, so nothing is said of them.
+    """
+    return () if CORRUPT in log.df.columns else tuple(_misfits(log))
+
+
+def _misfits(log: Log) -> "Iterator[str]":
+    keys = log.keys
+    place = (_SINCE_1970, "timestamp") if log.is_time else (INTEGERS, "bigint")
+    asked = [
+        (keys.group, _NAMES, "string"),
+        (keys.place, *place),
+        (keys.id, _NAMES, "string"),
+        (keys.epoch, INTEGERS, "bigint"),
+        (keys.arrival, (*INTEGERS, *TIMES[:2]), "bigint"),
+    ]
+    for name, fits, kind in asked:
+        if name is not None and kind_of(log.df, name) not in fits:
+            yield f"The column {name} is {kind_of(log.df, name)}, which a pipeline does not take: cast it to {kind}."

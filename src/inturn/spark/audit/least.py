@@ -1,0 +1,35 @@
+"""The rows of each group that come first in an order: ``min_by`` with a number, which Spark has from 4.2 on."""
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_RANK = "__rank"
+
+
+def least(
+    rows: "DataFrame", keys: Sequence[str], value: "Column", order: "Column", count: int
+) -> "tuple[DataFrame, Column]":
+    """The rows to group by the keys, and the aggregate that gives each group's first values, in order.
+
+    Before Spark 4.2 the rows are ranked first, which sorts them; collecting all to cut them off later would not fit
+    into memory.
+
+    Args:
+        rows: what is grouped.
+        keys: the columns it is grouped by.
+        value: what is wanted of a row.
+        order: what the first rows are the least of.
+        count: how many of each group.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    if "k" in inspect.signature(F.min_by).parameters:
+        return rows, F.min_by(value, order, count)
+    ranked = rows.withColumn(_RANK, F.row_number().over(Window.partitionBy(*keys).orderBy(order)))
+    first = F.when(F.col(_RANK) <= count, F.struct(F.col(_RANK), value.alias("value")))
+    return ranked, F.transform(F.array_sort(F.collect_list(first)), lambda each: each["value"])

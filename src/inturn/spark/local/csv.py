@@ -1,0 +1,150 @@
+"""CSV files as RFC 4180 has them, read by Spark: quotes doubled within quotes, lines that end within quotes.
+
+A file in which no value holds a line end is read in parts, side by side; any other one as a whole. What the files
+need is looked up before, in one pass over their text.
+"""
+
+import codecs
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from inturn.core.errors import InputError
+from inturn.spark.chunk import CORRUPT
+from inturn.spark.dataframe import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CRLF: Final = "\r\n"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How CSV files are written.
+
+    Attributes:
+        delimiter: what separates values.
+        quote: what is around a value that holds a delimiter, a quote or a line end; empty: nothing is.
+        encoding: of the text.
+        null: the text of a value that is not there, beside the empty one.
+
+    Raises:
+        InputError: if files cannot be written so.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    encoding: str = "UTF-8"
+    null: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.delimiter or self.delimiter in (self.quote, "\n", "\r"):
+            msg = f"--delimiter {self.delimiter!r}; expected what separates values, such as ';' or '\\t'"
+            raise InputError(msg)
+        if len(self.quote) > 1:
+            msg = f"--quote {self.quote!r}; expected one character, or '' for files without quotes"
+            raise InputError(msg)
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError as error:
+            msg = f"--encoding {self.encoding!r} is not known; expected a name such as UTF-8, ISO-8859-1 or UTF-16"
+            raise InputError(msg) from error
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Spark's options."""
+        found = {"sep": self.delimiter, "quote": self.quote, "escape": self.quote, "encoding": self.encoding}
+        return found if self.null is None else {**found, "nullValue": self.null}
+
+
+@dataclass(frozen=True)
+class Table:
+    """CSV files that Spark can read.
+
+    Attributes:
+        names: what the columns are called: as the header says, later ones of one name with a number.
+        options: Spark's options, but for the schema.
+    """
+
+    names: list[str]
+    options: dict[str, str]
+
+    def schema(self, kinds: Iterable[str] | None = None) -> str:
+        """Return the columns and that for a line that cannot be read, as DDL; texts if no types are given."""
+        types = ["string"] * len(self.names) if kinds is None else kinds
+        columns = [f"{quoted(name)} {kind}" for name, kind in zip(self.names, types, strict=True)]
+        return ", ".join([*columns, f"{CORRUPT} string"])
+
+
+def csv_table(spark: "SparkSession", source: str, dialect: Dialect | None = None, *, streaming: bool = False) -> Table:
+    """Look up what CSV files with a header need to be read.
+
+    Args:
+        spark: the session that reads.
+        source: a file, a folder or a URI.
+        dialect: how they are written.
+        streaming: whether files may come later, of which nothing is known.
+    """
+    dialect = dialect or Dialect()
+    options = {**dialect.options, **_lines(spark, source, dialect, streaming=streaming)}
+    options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    first = spark.read.options(**options).csv(source).limit(1).collect()
+    header = [each or f"_c{at}" for at, each in enumerate(first[0])] if first else []
+    names = unique_names(header)
+    # A header that says a name twice is not the schema's: then columns go by their places.
+    return Table(names, {**options, "header": "true", "enforceSchema": str(names != header).lower()})
+
+
+def read_csv(spark: "SparkSession", source: str, dialect: Dialect | None = None) -> "DataFrame":
+    """Return CSV files with every value as text, and the lines that cannot be read."""
+    table = csv_table(spark, source, dialect)
+    if not table.names:
+        return spark.read.csv(source)
+    return spark.read.options(**table.options).schema(table.schema()).csv(source)
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Return the names of columns, each once, as Spark sees them: later ones of one name with a number."""
+    names = list(names)
+    taken = {name.lower() for name in names}
+    found: list[str] = []
+    seen: set[str] = set()
+    for name in names:
+        made, number = name, 1
+        while made.lower() in seen or (made != name and made.lower() in taken):
+            number += 1
+            made = f"{name}_{number}"
+        seen.add(made.lower())
+        found.append(made)
+    return found
+
+
+def _lines(spark: "SparkSession", source: str, dialect: Dialect, *, streaming: bool) -> dict[str, str]:
+    """Return the options about line ends.
+
+    A line with an odd number of quotes ends within a value. If the first line of every file ends with CR LF, all do:
+    only if that is said does Spark keep a CR LF within a value as it is.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    if "a\n".encode(dialect.encoding) != b"a\n":
+        return {"multiLine": "true"}
+    line, mark = F.col("value"), dialect.quote
+    quotes = F.length(line) - F.length(F.replace(line, F.lit(mark), F.lit(""))) if mark else F.lit(0)
+    split = (quotes % 2 == 1) | F.regexp_like(line, F.lit(r"\r[^\n]")) if mark else F.lit(False)  # noqa: FBT003
+    text = spark.read.option("lineSep", "\n").text(source)
+    rows = text.select(
+        F.col("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("begins"),
+        F.monotonically_increasing_id().alias("at"),
+        line.endswith("\r").alias("crlf"),
+        split.alias("split"),
+    )
+    by_file = rows.groupBy("file").agg(
+        F.min_by("crlf", F.struct("begins", "at")).alias("crlf"), F.bool_or("split").alias("split")
+    )
+    crlf, split_lines = by_file.agg(F.bool_and("crlf"), F.bool_or("split")).collect()[0]
+    if not (split_lines or streaming):
+        return {"multiLine": "false"}
+    return {"multiLine": "true", **({"lineSep": _CRLF} if crlf else {})}

@@ -1,0 +1,31 @@
+"""Make ``format("inturn")`` known to a session, where its Spark has sources that are written in Python."""
+
+from typing import TYPE_CHECKING
+
+from inturn.spark.versions import has_python_sources, lacking
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: "SparkSession") -> None:
+    """Make ``format("inturn")`` known to a session: ``spark.read`` and ``spark.readStream`` of a queue's log.
+
+    Args:
+        spark: the session, classic or Connect; a session that was registered once stays so.
+
+    Raises:
+        SetupError: if the installed PySpark has no sources that are written in Python.
+    """
+    if not has_python_sources():
+        instead = "or read the queue in Python, write its messages to files and read those"
+        raise lacking('format("inturn")', "4.0", instead)
+    from pyspark.errors import AnalysisException
+
+    from inturn.spark.source.source import QueueSource
+
+    try:
+        spark.dataSource.register(QueueSource)
+    except AnalysisException as error:  # before Spark 4.2 what was found by itself cannot be registered again
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise

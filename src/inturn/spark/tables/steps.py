@@ -1,0 +1,105 @@
+"""Which steps a store has: the one way to find the last, for whoever reads, writes, inspects or vacuums it.
+
+Steps are numbered from 1 and no manifest is ever deleted. ``head.json`` names a step that was committed, as a rule the
+last: so the last is found without a list of all, and it is seen if the last manifests are missing. It is written after
+the manifest, so it may be behind, never ahead. A manifest that is missing is an error that names it: a writer that
+took the step before the gap for the last would commit another history beside the one that readers see.
+"""
+
+from pathlib import PurePosixPath
+from typing import Final
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import StoreError, StoreMismatch
+from inturn.spark.tables.storage import Storage
+
+HEAD: Final = "head.json"
+_FOLDER: Final = "steps"
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """A step that was committed, and by which run."""
+
+    step: int
+    writer: str = ""
+
+
+def manifest_name(step: int) -> str:
+    """The name of a step's manifest."""
+    return f"{_FOLDER}/{step:012d}.json"
+
+
+def note(files: Storage, step: int, writer: str) -> None:
+    """Write down that a step was committed, and by which run."""
+    files.replace(HEAD, msgspec.json.encode(_Head(step, writer)) + b"\n")
+
+
+def all_steps(files: Storage) -> list[int]:
+    """The numbers of the committed steps, in order.
+
+    Raises:
+        StoreError: naming the manifests that are missing.
+    """
+    found = _listed(files)
+    last = max(max(found, default=0), _head(files).step)
+    if len(found) < last:
+        raise _missing(files, [step for step in range(1, last + 1) if step not in found])
+    return sorted(found)
+
+
+def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
+    """The number of the last committed step; 0 before the first.
+
+    Args:
+        files: the store's files.
+        known: a step that was committed; the last one is that or a later one.
+        writer: the run that committed it.
+
+    Raises:
+        StoreError: naming manifests that are missing, of those near the last or near the known one.
+        StoreMismatch: if the known step is not the one that is there.
+    """
+    head, wrote = msgspec.structs.astuple(_head(files))
+    if head == known and writer and wrote not in ("", writer):
+        msg = f"{files.location} has another step {known} than was seen: it was replaced meanwhile; start again"
+        raise StoreMismatch(msg)
+    if not known and not head:
+        return max(all_steps(files), default=0)
+    if not known or head != known:  # else the store is where it was, so the known one is there still
+        known = known or head
+        if not files.exists(manifest_name(known)):
+            raise _missing(files, [known])
+    last = known
+    while files.exists(manifest_name(last + 1)):
+        last += 1
+    beyond = max(head, last + 2 if head != last and files.exists(manifest_name(last + 2)) else 0)
+    if beyond > last:
+        raise _missing(files, [step for step in range(last + 1, beyond + 1) if not files.exists(manifest_name(step))])
+    return last
+
+
+def _head(files: Storage) -> _Head:
+    data = files.read(HEAD)
+    if data is None:
+        return _Head(0)  # of a store that an older version has made, or it is missing: then the list of all is asked
+    try:
+        return msgspec.json.decode(data, type=_Head)
+    except msgspec.MsgspecError as error:
+        msg = f"{files.where(HEAD)} is damaged: {error}; delete it, and the next step writes it anew"
+        raise StoreError(msg) from error
+
+
+def _listed(files: Storage) -> set[int]:
+    names = (PurePosixPath(name) for name in files.names(_FOLDER))
+    return {int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdigit()}
+
+
+def _missing(files: Storage, steps: list[int]) -> StoreError:
+    names = ", ".join(manifest_name(step) for step in steps[: limits.NAMED_FILES])
+    more = f" and {len(steps) - limits.NAMED_FILES} more" if len(steps) > limits.NAMED_FILES else ""
+    return StoreError(
+        f"{files.location} lacks {names}{more}, which was committed: restore it from a backup. Nothing was changed: "
+        "a step after such a gap would be a second history beside the first"
+    )
