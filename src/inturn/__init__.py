@@ -7,7 +7,7 @@ from inturn.core.order import Arrival, Gapless, Monotone, Retry, Timestamp, Wait
 from inturn.core.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from inturn.database import open  # noqa: A004 - inturn.open, as sqlite and shelve have it
+    from inturn.database import open as open  # noqa: A004 - inturn.open, as sqlite and shelve have it; re-exported
     from inturn.worker import work
 
 __all__ = [
@@ -20,9 +20,8 @@ __all__ = [
     "Retryable",
     "Timestamp",
     "Wait",
-    "open",
     "work",
-]
+]  # not `open`: `from inturn import *` must not replace Python's own
 __version__ = "0.1.0"
 
 

@@ -1,6 +1,5 @@
 """``inturn audit``: what is wrong with a log, as tables in the terminal, and as a page with --out."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from inturn.cli.dialect import Delimiter, Encoding, Null, Quote, dialect_of
 from inturn.cli.errors import told
+from inturn.cli.texts import cell, lines, plain_console, say_json
 
 if TYPE_CHECKING:
     from inturn.spark.audit.report import Gaps, Grade, Late, Report, Sizes
@@ -43,6 +44,10 @@ def audit(
     format_: Annotated[
         str | None, typer.Option("--format", help="parquet, json (JSON lines), csv or delta; default: by the names.")
     ] = None,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    encoding: Encoding = None,
+    null: Null = None,
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], spark://…, or sc://… for Connect.")
     ] = "local[*]",
@@ -65,7 +70,8 @@ def audit(
         spark = session(master)
         try:
             with watching(spark, f"audit: {path}", quiet=as_json):
-                log = read_log(spark, path, format_)
+                dialect = dialect_of(delimiter, quote, encoding, null, csv=format_ in (None, "csv"))
+                log = read_log(spark, path, format_, dialect)
                 report = examine(
                     log.df,
                     group=group,
@@ -85,9 +91,9 @@ def audit(
         finally:
             spark.stop()
         if as_json:
-            typer.echo(json.dumps(report.to_dict(), ensure_ascii=False))
+            say_json(report.to_dict())
         else:
-            show(report, Console())
+            show(report, plain_console())
         if strict and report.wrong(tuple(allow or ())):
             raise typer.Exit(1)
 
@@ -116,7 +122,7 @@ def show(report: "Report", console: Console) -> None:
             groups = f"{found.groups:,}" if found.groups else ""
             such = "; ".join(report.samples.get(kind, []))
             table.add_row(
-                Text(kind, "red"), f"{found.messages:,}", groups, MEANING[kind], Text(such, overflow="ellipsis")
+                Text(kind, "red"), f"{found.messages:,}", groups, MEANING[kind], Text(lines(such), overflow="ellipsis")
             )
         console.print(table)
     elif report.messages:
@@ -138,11 +144,13 @@ def _grade(grade: "Grade | None", console: Console) -> None:
     for sentence in grade.needs:
         _say(console, f"  Needed: {sentence}", style="yellow")
     _say(console, f"  {grade.line}", style="cyan")
+    if grade.gives:
+        _say(console, f"  {grade.outcome}")
 
 
 def _say(console: Console, words: str, style: str = "") -> None:
     """A line that is somebody's data in part: nothing in it is markup, and it is not cut."""
-    console.print(Text(words, style), soft_wrap=True)
+    console.print(Text(lines(words), style), soft_wrap=True)
 
 
 def _gaps(gaps: "Gaps | None") -> str:
@@ -193,5 +201,7 @@ def _columns(report: "Report") -> Table:
     table = Table("could carry the order", "grade", "why", box=None, pad_edge=False)
     for column in report.columns:
         chosen = column.name == report.keys.place
-        table.add_row(Text(column.name, "bold" if chosen else ""), column.grade or "none", Text(column.verdict))
+        table.add_row(
+            cell(column.name, "bold" if chosen else ""), cell(column.grade or "none"), Text(lines(column.verdict))
+        )
     return table

@@ -1,7 +1,6 @@
 """``inturn check``: the differential test for your own pipeline and your own messages."""
 
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,7 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.definition import load
+from inturn.cli.dialect import Delimiter, Encoding, Null, Quote, dialect_of
 from inturn.cli.errors import told
+from inturn.cli.places import check_no_database
+from inturn.cli.texts import lines, plain_console, say_json
 from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ def check(
         bool, typer.Option("--disorder", help="Deliver them badly first: late, out of order, some twice or more.")
     ] = False,
     format_: Annotated[str | None, typer.Option("--format", help="parquet, json (JSON lines) or csv.")] = None,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    encoding: Encoding = None,
+    null: Null = None,
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], or a cluster that sees this machine's temporary files.")
     ] = "local[*]",
@@ -49,6 +55,7 @@ def check(
     A handler that is not deterministic is named. Exit code 1 if anything differs.
     """
     with told(), contextlib.ExitStack() as stack:
+        check_no_database(source)
         from inturn.cli.sample import from_lines, from_spark, line_files
         from inturn.testing import NotDeterministic, compare
         from inturn.testing.compare import ON_SPARK
@@ -56,6 +63,7 @@ def check(
         wanted = [name.strip() for name in engines.split(",") if name.strip()]
         definition = load(pipeline)
         files = line_files(source, format_)
+        dialect = dialect_of(delimiter, quote, encoding, null, csv=files is None and format_ in (None, "csv"))
         spark = None
         if files is None or any(name in ON_SPARK for name in wanted):
             spark = stack.enter_context(_session(master))
@@ -64,7 +72,7 @@ def check(
                 sample = from_lines(definition, files, limit)
             else:
                 assert spark is not None  # noqa: S101 - begun for this
-                sample = from_spark(spark, definition, source, format_, limit)
+                sample = from_spark(spark, definition, source, format_, limit, dialect)
         messages = _disordered(definition, sample.messages, seed) if disorder else sample.messages
         try:
             found = compare(
@@ -79,7 +87,7 @@ def check(
             _name(str(fault), as_json=as_json)
             raise typer.Exit(1) from fault
         if as_json:
-            typer.echo(json.dumps(_document(found, sample, seed), ensure_ascii=False))
+            say_json(_document(found, sample, seed))
         else:
             _show(found, sample, definition, source, seed)
         if found.differences:
@@ -89,9 +97,9 @@ def check(
 def _name(fault: str, *, as_json: bool) -> None:
     """The handler is not pure; nothing else needs to be said."""
     if as_json:
-        typer.echo(json.dumps({"agree": False, "not_deterministic": fault}, ensure_ascii=False))
+        say_json({"agree": False, "not_deterministic": fault})
     else:
-        _say(Console(), f"{fault[0].upper()}{fault[1:]}.", "bold red")
+        _say(plain_console(), f"{fault[0].upper()}{fault[1:]}.", "bold red")
 
 
 @contextlib.contextmanager
@@ -114,8 +122,8 @@ def _showing(spark: "SparkSession | None", title: str, *, quiet: bool) -> Iterat
         with watching(spark, title, quiet=quiet):
             yield
         return
-    console = Console(stderr=True)
-    with console.status(title) if console.is_terminal and not quiet else contextlib.nullcontext():
+    console = plain_console(stderr=True)
+    with console.status(Text(lines(title))) if console.is_terminal and not quiet else contextlib.nullcontext():
         yield
 
 
@@ -133,8 +141,9 @@ def _disordered(pipeline: "Pipeline", messages: list[Any], seed: int) -> list[An
 
 
 def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: str, seed: int) -> None:
-    console = Console()
-    table = Table(title=f"{pipeline.name}: {source}, seed {seed}", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    console = plain_console()
+    title = Text(lines(f"{pipeline.name}: {source}, seed {seed}"), "table.title")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for name in ("engine", "groups", "messages", "applied", "duplicate", "held", "rejected", "outputs", "s", "agrees"):
         table.add_column(name, justify="left" if name in ("engine", "agrees") else "right")
     failed = [each.other for each in found.differences if each.other not in found.stories]
@@ -191,7 +200,7 @@ def _tell(console: Console, engine: str, differences: "list[Difference]") -> Non
 
 def _say(console: Console, words: str, style: str = "") -> None:
     """A line that is somebody's data in part: nothing in it is markup, and it is not cut."""
-    console.print(Text(words, style), soft_wrap=True)
+    console.print(Text(lines(words), style), soft_wrap=True)
 
 
 def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:

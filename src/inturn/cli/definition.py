@@ -3,10 +3,13 @@
 import importlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from inturn.core.errors import PipelineError
+from inturn.core.errors import InturnError, PipelineError
 from inturn.core.pipeline import Pipeline
 
 
@@ -41,14 +44,39 @@ def _from_file(path: Path) -> ModuleType:
         raise PipelineError(msg)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    with _named(path):
+        spec.loader.exec_module(module)
     return module
 
 
 def _from_name(name: str) -> ModuleType:
     sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(name)
+        with _named(name):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         msg = f"there is no module {error.name!r} here or among the installed packages"
+        raise PipelineError(msg) from error
+
+
+@contextmanager
+def _named(where: Path | str) -> Iterator[None]:
+    """Say of an error in the user's module where it is.
+
+    Raises:
+        PipelineError: in place of it; errors of inturn and modules that are missing are raised as they are.
+    """
+    try:
+        yield
+    except (InturnError, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        at = (
+            f"{error.filename}, line {error.lineno}"
+            if isinstance(error, SyntaxError)
+            else f"{last.filename}, line {last.lineno}"
+        )
+        said = error.msg if isinstance(error, SyntaxError) else error
+        msg = f"{where} cannot be loaded: {type(error).__name__}: {said} ({at})"
         raise PipelineError(msg) from error

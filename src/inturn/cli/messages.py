@@ -11,14 +11,16 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import typer
-from rich.console import Console
 
 from inturn.cli.errors import told
 from inturn.cli.lines import Fields, Tally, by_fields, envelope, send_lines
-from inturn.cli.queue import AsJson, Limit, QueueAt, printable, queue_at
+from inturn.cli.places import queue_at
+from inturn.cli.queue import AsJson, Limit, QueueAt
+from inturn.cli.texts import line, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, InturnError, LeaseExpired
+from inturn.core.texts import visible
 
 if TYPE_CHECKING:
     from inturn.queue import Message, Peeked, Queue, Receipt
@@ -117,13 +119,13 @@ def receive(
             sys.stdout.flush()
         except BaseException:  # a pipe that was closed, an interrupt: nobody has seen them
             with suppress(InturnError):
-                queue.nack(messages)
+                queue.nack(messages, delay_s=0)
             raise
         if ack:
             queue.ack(messages)
         elif keep:
             first = messages[0]
-            typer.echo(
+            say(
                 f"Kept until {first.leased_until.astimezone():%Y-%m-%d %H:%M:%S}; when it is done: "
                 f"inturn ack {shown(at)} {_receipt(first)}{' …' if len(messages) > 1 else ''} "
                 "(or nack, to give back at once)",
@@ -131,23 +133,30 @@ def receive(
             )
         else:
             with suppress(LeaseExpired):  # given back already
-                queue.nack(messages)
+                queue.nack(messages, delay_s=0)
 
 
-def ack(at: QueueAt, receipts: Receipts) -> None:
+def ack(at: QueueAt, receipts: Receipts, as_json: AsJson = False) -> None:
     """Acknowledge messages that 'receive --keep' has printed: they are done, and never delivered again."""
     with told(), queue_at(at) as queue:
         queue.ack([_lease(each) for each in receipts])
+        if as_json:
+            say_json({"acknowledged": len(receipts)})
 
 
 def nack(
     at: QueueAt,
     receipts: Receipts,
-    delay_s: Annotated[float, typer.Option(help="How long they stay hidden.", min=0)] = 0,
+    delay_s: Annotated[
+        float | None, typer.Option(help="How long they stay hidden; default: as the queue's retry delay says.", min=0)
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Give messages back that 'receive --keep' has printed: each is in its old place again."""
+    """Give messages back that 'receive --keep' has printed: their groups go to the end of the line."""
     with told(), queue_at(at) as queue:
         queue.nack([_lease(each) for each in receipts], delay_s=delay_s)
+        if as_json:
+            say_json({"given_back": len(receipts)})
 
 
 def peek(
@@ -161,9 +170,9 @@ def peek(
         found = queue.peek(limit, after=after)
         _print(found, as_json=as_json)
         if not found:
-            typer.echo(f"Nothing is in {shown(at)}{f' behind {after}' if after else ''}.", err=True)
+            say(f"Nothing is in {shown(at)}{f' behind {after}' if after else ''}.", err=True)
         elif len(found) == limit and not as_json:
-            typer.echo(f"There may be more: --after {found[-1].sequence_number}", err=True)
+            say(f"There may be more: --after {found[-1].sequence_number}", err=True)
 
 
 # --- sending ---
@@ -192,11 +201,11 @@ def _send_one(at: str, data: str | bytes, options: dict[str, Any], *, create: bo
     with queue_at(at, create=create) as queue:
         sent = queue.send(value, attributes=more, **options)
     if as_json:
-        typer.echo(json.dumps(sent._asdict()))
+        say_json(sent._asdict())
     elif sent.duplicate:
-        typer.echo(f"{sent.sequence_number} has this deduplication id already; nothing was added.")
+        say(f"{sent.sequence_number} has this deduplication id already; nothing was added.")
     else:
-        typer.echo(f"Sent as {sent.sequence_number}.")
+        say(f"Sent as {sent.sequence_number}.")
 
 
 def _body(data: str | bytes, content: ContentIs | None) -> Any:
@@ -234,15 +243,15 @@ def _send_many(at: str, source: str, fields: Fields, tally: Tally, *, create: bo
             msg = f"{source}, {error}. {tally.words()}"
             raise type(error)(msg) from error
         except KeyboardInterrupt:
-            typer.echo(f"Interrupted. {tally.words()}", err=True)
+            say(f"Interrupted. {tally.words()}", err=True)
             raise
     if as_json:
         names = ("sent", "duplicates", "first", "last")
-        typer.echo(json.dumps({name: getattr(tally, name) for name in names}))
+        say_json({name: getattr(tally, name) for name in names})
     else:
         known = f", {tally.duplicates:,} known already" if tally.duplicates else ""
         span = f" as {tally.first} to {tally.last}" if tally.sent else ""
-        typer.echo(f"{tally.sent:,} sent{span}{known}.")
+        say(f"{tally.sent:,} sent{span}{known}.")
 
 
 @contextmanager
@@ -262,7 +271,7 @@ def _lines(source: str) -> Iterator[IO[bytes]]:
 @contextmanager
 def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """How far the file has been read, if somebody watches."""
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda _size: None
         return
@@ -281,14 +290,15 @@ def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
 def _say_nothing(at: str, queue: "Queue") -> None:
     there = queue.depth().messages
     why = f" of the {there:,} that are there; 'inturn groups {shown(at)}' says why" if there else "; the queue is empty"
-    typer.echo(f"Nothing can be received{why}.", err=True)
+    say(f"Nothing can be received{why}.", err=True)
 
 
 def _print(messages: "Sequence[Message | Peeked]", *, as_json: bool, with_receipts: bool = False) -> None:
     for each in messages:
-        typer.echo(
-            json.dumps(_document(each), ensure_ascii=False) if as_json else _line(each, with_receipt=with_receipts)
-        )
+        if as_json:
+            say_json(_document(each))
+        else:
+            say(_line(each, with_receipt=with_receipts))
 
 
 def _receipt(message: "Message") -> str:
@@ -310,15 +320,15 @@ def _line(message: "Message | Peeked", *, with_receipt: bool) -> str:
 
     received = message if isinstance(message, Message) else None
     said = [_receipt(received) if received and with_receipt else str(message.sequence_number)]
-    said += [] if message.group is None else [f"group {printable(message.group)}"]
+    said += [] if message.group is None else [f"group {line(message.group)}"]
     said += [] if message.revision is None else [f"revision {message.revision}"]
     said += [f"attempt {received.attempts}"] if received and received.attempts > 1 else []
-    said += [f"from {message.came_from}: {message.note}"] if message.came_from else []
+    said += [f"from {message.came_from}: {line(message.note or '')}"] if message.came_from else []
     body = message.body
     if isinstance(body, bytes):
         text = f"base64:{base64.b64encode(body).decode()}"
     else:
-        text = printable(body) if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+        text = visible(body) if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
     return f"{', '.join(said)}: {text}"
 
 

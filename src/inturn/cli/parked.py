@@ -5,15 +5,15 @@ import getpass
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from inturn.cli.definition import load
 from inturn.cli.errors import told
-from inturn.core.address import is_address, shown
+from inturn.cli.places import look_into
+from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict
 from inturn.core.standing import as_json as plain
@@ -48,18 +48,20 @@ def list_(store: StoreAt, as_json: AsJson = False) -> None:
     with told():
         with look_into(store) as look:
             found = sorted(look.parked(), key=lambda each: (str(each.oldest or "~"), each.group))
-            counts = look.counts()
+            counts, strays = look.counts(), look.strays()
+        for path, why in strays:
+            say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
         if as_json:
-            typer.echo(json.dumps([plain(each) for each in found], default=str, ensure_ascii=False))
+            say_json([plain(each) for each in found], default=str)
             return
         table = Table("group", "status", "holds", "since", "error")
         for each in found:
             error = (each.error or "").strip().splitlines()
             since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
-            table.add_row(each.group, each.status, f"{each.held:,}", since, error[-1] if error else "")
-        Console().print(table if found else "No group is parked or waits.")
+            table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(error[-1] if error else ""))
+        plain_console().print(table if found else "No group is parked or waits.")
         if counts is not None:
-            typer.echo(_books(counts))
+            say(_books(counts))
 
 
 def _books(counts: "Counts") -> str:
@@ -71,6 +73,21 @@ def _books(counts: "Counts") -> str:
 
 
 @parked.command()
+def tidy(store: StoreAt, as_json: AsJson = False) -> None:
+    """Move files that lie among the decisions and are none aside, to decisions/aside."""
+    with told():
+        with look_into(store) as look:
+            moved = look.move_strays()
+        if as_json:
+            say_json([{"path": path, "why": why} for path, why in moved])
+            return
+        for path, why in moved:
+            say(f"moved {line(path)} to decisions/aside: {line(why)}.")
+        if not moved:
+            say("All that lies among the decisions is one.")
+
+
+@parked.command()
 def show(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
     """The messages that a group holds, with their content."""
     with told():
@@ -79,11 +96,11 @@ def show(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
             said = look.explain(group)
         if as_json:
             document = plain(standing) | {"messages": [plain(each) for each in held]}
-            typer.echo(json.dumps(document, default=str, ensure_ascii=False))
+            say_json(document, default=str)
             return
-        typer.echo(said)
+        say(said)
         for each in held:
-            typer.echo(f"{look.place(each)}: {json.dumps(each.content, default=str, ensure_ascii=False)}")
+            say(f"{look.place(each)}: {json.dumps(each.content, default=str, ensure_ascii=False)}")
 
 
 @parked.command()
@@ -97,6 +114,7 @@ def replace(
     why: Why = "",
     pipeline: Definition = None,
     wait_s: WaitS = 10.0,
+    as_json: AsJson = False,
 ) -> None:
     """Give a held message other content; the old one is kept with the decision."""
     with told():
@@ -109,7 +127,8 @@ def replace(
         if not isinstance(new, dict):
             msg = f"--content {text!r} is not an object with the message's fields"
             raise InputError(msg)
-        _decide(store, group, Action.REPLACE, by, why, pipeline, wait_s, revision=revision, message_id=id_, new=new)
+        how = How(by, why, pipeline, wait_s, as_json)
+        _decide(store, group, Action.REPLACE, how, revision=revision, message_id=id_, new=new)
 
 
 @parked.command()
@@ -122,10 +141,12 @@ def drop(
     why: Why = "",
     pipeline: Definition = None,
     wait_s: WaitS = 10.0,
+    as_json: AsJson = False,
 ) -> None:
     """Reject the message on which a group is parked, and go on behind it."""
     with told():
-        _decide(store, group, Action.DROP, by, why, pipeline, wait_s, revision=revision, message_id=id_)
+        how = How(by, why, pipeline, wait_s, as_json)
+        _decide(store, group, Action.DROP, how, revision=revision, message_id=id_)
 
 
 def _simple(action: Action, text: str) -> None:
@@ -136,9 +157,11 @@ def _simple(action: Action, text: str) -> None:
         why: Why = "",
         pipeline: Definition = None,
         wait_s: WaitS = 10.0,
+        as_json: AsJson = False,
     ) -> None:
         with told():
-            _decide(store, group, action, by, why, pipeline, wait_s)
+            how = How(by, why, pipeline, wait_s, as_json)
+            _decide(store, group, action, how)
 
     parked.command(action.value, help=text)(command)
 
@@ -148,52 +171,68 @@ _simple(Action.RESUME, "Try a failed group's message again, or let a gap be wait
 _simple(Action.GIVE_UP, "Reject what a group holds and all that comes later.")
 
 
-def explain(store: StoreAt, group: GroupName) -> None:
+def explain(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
     """Where a group stands, what it waits for and since when, in plain words."""
     with told(), look_into(store) as look:
-        typer.echo(look.explain(group))
+        said = look.explain(group)
+        if as_json:
+            refused = None if _is_known(look, group) else look.refused(group)
+            standing = plain(look.group(group)) if refused is None else plain(refused) | {"status": "rejected"}
+            document = standing | {"explanation": said}
+            say_json(document, default=str)
+        else:
+            say(said)
 
 
-def look_into(store: str) -> "Look":
-    """A look into a store: a directory or a URI that Spark writes, or ``shop.db#ledger``.
+def _is_known(look: "Look", group: str) -> bool:
+    with contextlib.suppress(InputError):
+        look.group(group)
+        return True
+    return False
 
-    Raises:
-        StoreError: if there is no store.
+
+class How(NamedTuple):
+    """How a decision is taken and told.
+
+    Attributes:
+        by: who decides; empty for the user who is logged in.
+        why: in words.
+        pipeline: where the definition is, to take it at once; None leaves it to who is running.
+        wait_s: how long to wait for who is running.
+        as_json: whether to print JSON.
     """
-    path, _, name = store.rpartition("#")
-    if path and not Path(store).is_dir():
-        from inturn.worker.look import look
 
-        return look(path, name)
-    if is_address(store):
-        msg = f"{shown(store)} names no pipeline: write {shown(store)}#PIPELINE"
-        raise InputError(msg)
-    from inturn.spark.inspect import Inspector
-
-    return Inspector(store)
+    by: str
+    why: str
+    pipeline: str | None
+    wait_s: float
+    as_json: bool
 
 
-def _decide(
-    store: str, group: str, action: Action, by: str, why: str, pipeline: str | None, wait_s: float, **meant: Any
-) -> None:
+def _decide(store: str, group: str, action: Action, how: How, **meant: Any) -> None:
     """Append a decision, and see that it is taken: by who is running, or by a step of our own."""
+    pipeline, wait_s = how.pipeline, how.wait_s
     with look_into(store) as look:
-        decision = look.decision(action, group, by=by or getpass.getuser(), why=why, **meant)
+        decision = look.decision(action, group, by=how.by or getpass.getuser(), why=how.why, **meant)
         name = look.decide(decision)
         verdict = _verdict(look, name, wait_s if look.is_followed() and not _is_in_process(look, pipeline) else 0)
         if verdict is None and pipeline is not None:
             _settle(look, pipeline, store)
             verdict = _verdict(look, name, wait_s)
         takes = look.takes
-    if verdict is None:
-        typer.echo(f"{action}: recorded as {name}; {takes} (or give --pipeline to take it now).")
+    if how.as_json:
+        taken = {"action": action.value, "group": group, "decision": name, "taken": verdict is not None}
+        say_json(taken | {"void": verdict or None})
+    elif verdict is None:
+        say(f"{action}: recorded as {name}; {takes} (or give --pipeline to take it now).")
     elif verdict:
-        typer.echo(f"{action}: void, {verdict}")
-        raise typer.Exit(1)
+        say(f"{action}: void, {line(verdict)}")
     else:
-        typer.echo(f"{action}: done.")
+        say(f"{action}: done.")
         with look_into(store) as look:
-            typer.echo(look.explain(group))
+            say(look.explain(group))
+    if verdict:
+        raise typer.Exit(1)
 
 
 def _settle(look: "Look", pipeline: str, store: str) -> None:

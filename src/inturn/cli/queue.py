@@ -1,32 +1,23 @@
 """The commands about queues themselves: make, list, show, empty and remove them, see their groups, redrive.
 
-A database is named by its file, ``shop.db``, or its address, ``postgresql://me@host/shop``, a queue as
-``shop.db#payments``. What is printed has no password in it. Only ``create`` makes anything.
+Only ``create`` makes anything.
 """
 
 import datetime as dt
-import json
-from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.errors import told
+from inturn.cli.places import opened, parts, queue_at, split
+from inturn.cli.texts import cell, line, lines, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.envelope import GroupView, QueueInfo, QueueSettings, Why, first_number
-from inturn.core.errors import InputError, StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inturn.database import Database
-    from inturn.queue import Queue
+from inturn.core.errors import InputError
 
 queue = typer.Typer(help="Queues in a database: create, list, show, purge, delete.", no_args_is_help=True)
 
@@ -62,6 +53,16 @@ def create(
         str | None, typer.Option(help="The queue of the same database that takes what was received too often.")
     ] = None,
     max_receives: Annotated[int | None, typer.Option(help="How often a message is received before that.")] = None,
+    retry_delay_s: Annotated[
+        float | None, typer.Option(help="How long a message is hidden after its first failed attempt; default: 0.")
+    ] = None,
+    retry_growth: Annotated[
+        float | None, typer.Option(help="Multiply that by this for each further attempt; default: 2.")
+    ] = None,
+    retry_max_s: Annotated[float | None, typer.Option(help="The longest such delay; default: 60.")] = None,
+    retry_jitter: Annotated[
+        float | None, typer.Option(help="Shorten it by chance, by up to this part of it; default: 0.2.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a queue, and the database if it is not there; one that is there stays as it is."""
@@ -75,6 +76,10 @@ def create(
             "content_dedup": content_dedup or None,
             "dead_letter": dead_letter,
             "max_receives": max_receives,
+            "retry_delay_s": retry_delay_s,
+            "retry_growth": retry_growth,
+            "retry_max_s": retry_max_s,
+            "retry_jitter": retry_jitter,
         }
         meant: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if dedup_for_ever:
@@ -88,16 +93,16 @@ def create(
             was_there = name in db.queues()
             info = db.queue(name, settings).info()
         if as_json:
-            typer.echo(json.dumps(_document(info) | {"created": not was_there}, ensure_ascii=False))
+            say_json(_document(info) | {"created": not was_there})
         else:
-            typer.echo(f"{shown(at)} is there already; nothing was changed." if was_there else f"{shown(at)} was made.")
+            say(f"{shown(at)} is there already; nothing was changed." if was_there else f"{shown(at)} was made.")
 
 
 @queue.command("list")
 def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
     """All queues of a database: how much is in them, and who reads them."""
     with told():
-        path, name = _parts(database)
+        path, name = parts(database)
         if name:
             msg = (
                 f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, "
@@ -107,7 +112,7 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
         with opened(path) as db:
             infos = [db.queue(each, create=False).info() for each in db.queues()]
         if as_json:
-            typer.echo(json.dumps([_document(info) for info in infos], ensure_ascii=False))
+            say_json([_document(info) for info in infos])
             return
         table = Table("queue", "messages", "dead letter", "readers and their lag", box=None, pad_edge=False)
         table.columns[1].justify = "right"
@@ -115,8 +120,8 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
             dead = info.settings.dead_letter
             after = f"{dead} after {info.settings.max_receives} receives" if dead else ""
             lags = ", ".join(f"{reader} {lag(info, at):,}" for reader, at in sorted(info.readers.items()))
-            table.add_row(Text(info.name), f"{info.depth:,}", Text(after), Text(lags))
-        Console().print(table if infos else f"{shown(path)} has no queues.")
+            table.add_row(cell(info.name), f"{info.depth:,}", cell(after), Text(lines(lags)))
+        plain_console().print(table if infos else f"{shown(path)} has no queues.")
 
 
 @queue.command()
@@ -127,28 +132,32 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
             info, parked = there.info(), there.parked()
         if as_json:
             held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
-            typer.echo(json.dumps(_document(info) | {"parked": held}, ensure_ascii=False))
+            say_json(_document(info) | {"parked": held})
             return
-        typer.echo(f"{shown(at)}: {_many(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
+        say(f"{shown(at)}: {_many(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
         for name, value in asdict(info.settings).items():
-            typer.echo(f"  {name:21} {_setting(name, value)}")
+            say(f"  {name:21} {_setting(name, value)}")
         for group, note, parked_ms in parked:
-            typer.echo(f"  parked {printable(group)} since {clock_time(parked_ms)}: {printable(note)}")
+            say(f"  parked {line(group)} since {clock_time(parked_ms)}: {line(note)}")
         for reader, position in sorted(info.readers.items()):
-            typer.echo(f"  reader {reader} has read up to {position}, {_many(lag(info, position), 'message')} behind")
+            say(f"  reader {reader} has read up to {position}, {_many(lag(info, position), 'message')} behind")
 
 
 @queue.command()
-def purge(at: QueueAt, yes: Yes = False) -> None:
+def purge(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove all messages of a queue, received ones too, and forget its deduplication ids."""
     with told(), queue_at(at) as there:
         count = _many(there.depth().messages, "message")
-        _confirm(f"Remove {count} from {shown(at)}, with those that are in flight, for good?", yes)
-        typer.echo(f"{_many(there.purge(), 'message')} removed from {shown(at)}.")
+        _confirm(f"Remove {count} from {shown(at)}, with those that are in flight, for good?", yes=yes, as_json=as_json)
+        removed = there.purge()
+        if as_json:
+            say_json({"removed": removed})
+        else:
+            say(f"{_many(removed, 'message')} removed from {shown(at)}.")
 
 
 @queue.command()
-def delete(at: QueueAt, yes: Yes = False) -> None:
+def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove a queue with its messages, readers and settings."""
     with told():
         path, name = split(at)
@@ -158,9 +167,12 @@ def delete(at: QueueAt, yes: Yes = False) -> None:
             served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
             what = f"{_many(info.depth, 'message')} and {_many(len(info.readers), 'reader')}"
             fails = f" What fails in {', '.join(served)} has nowhere to go then." if served else ""
-            _confirm(f"Remove {shown(at)} with {what}, for good?{fails}", yes)
+            _confirm(f"Remove {shown(at)} with {what}, for good?{fails}", yes=yes, as_json=as_json)
             there.delete()
-        typer.echo(f"{shown(at)} was removed, with {what}.")
+        if as_json:
+            say_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
+        else:
+            say(f"{shown(at)} was removed, with {what}.")
 
 
 @queue.command()
@@ -168,21 +180,28 @@ def park(
     at: QueueAt,
     group: Annotated[str, typer.Argument(help="The group.")],
     reason: Annotated[str, typer.Argument(help="Why; it is shown by 'groups' and 'queue show'.")],
+    as_json: AsJson = False,
 ) -> None:
     """Let nobody have a group until it is resumed; its messages stay in their order."""
     with told():
         with queue_at(at) as there:
             there.park(group, reason)
-        typer.echo(f"{printable(group)} is parked; to let it go on: inturn queue resume {shown(at)} {printable(group)}")
+        if as_json:
+            say_json({"group": group, "parked": True})
+            return
+        say(f"{line(group)} is parked; to let it go on: inturn queue resume {shown(at)} {line(group)}")
 
 
 @queue.command()
-def resume(at: QueueAt, group: Annotated[str, typer.Argument(help="The group.")]) -> None:
+def resume(at: QueueAt, group: Annotated[str, typer.Argument(help="The group.")], as_json: AsJson = False) -> None:
     """Let a group that is parked go on, in its order."""
     with told():
         with queue_at(at) as there:
             was_parked = there.resume(group)
-        typer.echo(f"{printable(group)} goes on." if was_parked else f"{printable(group)} is not parked.")
+        if as_json:
+            say_json({"group": group, "was_parked": was_parked})
+            return
+        say(f"{line(group)} goes on." if was_parked else f"{line(group)} is not parked.")
 
 
 def groups(
@@ -200,7 +219,7 @@ def groups(
             found = there.groups(*names or (), limit=limit)
             now_ms = there.writer.clock()
         if as_json:
-            typer.echo(json.dumps([_group_document(each, now_ms) for each in found], ensure_ascii=False))
+            say_json([_group_document(each, now_ms) for each in found])
             return
         table = Table("group", "messages", "first", "age", "attempts", "token", "state", box=None, pad_edge=False)
         for column in table.columns[1:6]:
@@ -208,13 +227,13 @@ def groups(
         for each in found:
             age = duration((now_ms - each.head_sent_ms) / 1000)
             token = "" if each.token is None else str(each.token)
-            group = Text("none", "dim") if each.group is None else Text(printable(each.group))
-            table.add_row(group, f"{each.depth:,}", str(each.head), age, str(each.attempts), token, _why(each))
-        Console().print(table if found else "No group has messages.")
+            group = Text("none", "dim") if each.group is None else cell(each.group)
+            table.add_row(group, f"{each.depth:,}", str(each.head), age, str(each.attempts), token, cell(_why(each)))
+        plain_console().print(table if found else "No group has messages.")
         for name in sorted({*(names or ())} - {each.group for each in found}):
-            typer.echo(f"{name}: no messages", err=True)
+            say(f"{line(name)}: no messages", err=True)
         if len(found) == limit and not names:
-            typer.echo(f"The first {limit:,}; --limit shows more.", err=True)
+            say(f"The first {limit:,}; --limit shows more.", err=True)
 
 
 def redrive(
@@ -240,82 +259,9 @@ def redrive(
                     break
             left = there.depth().messages
         if as_json:
-            typer.echo(json.dumps({"moved": moved, "left": left}))
+            say_json({"moved": moved, "left": left})
         else:
-            typer.echo(f"{_many(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {shown(at)}.")
-
-
-# --- what the commands about messages share with these ---
-
-
-def split(at: str) -> tuple[str, str]:
-    """The database and the queue that are meant.
-
-    Raises:
-        InputError: if no queue is named.
-    """
-    path, name = _parts(at)
-    if path and name:
-        return path, name
-    known = ""
-    if path and not name:
-        with suppress(StoreError), opened(path) as db:
-            known = f"; there are in it: {', '.join(db.queues()) or 'none'}"
-    msg = f"{shown(at)!r} names no queue: write DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#payments{known}"
-    raise InputError(msg)
-
-
-def _parts(at: str) -> tuple[str, str]:
-    """What is before the #, and what is behind it; of an address the last #, since a password may have one."""
-    if "://" not in at:
-        path, _, name = at.partition("#")
-        return path, name
-    path, sign, name = at.rpartition("#")
-    return (path, name) if sign else (at, "")
-
-
-@contextmanager
-def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
-    """The database in a file or at an address; one that is not there is made only if that is meant.
-
-    Raises:
-        StoreError: if it is not there; the words name those that are.
-    """
-    from inturn.database import open as open_database
-
-    if path == ":memory:":
-        msg = "a database in memory would end with this command; name a file, such as shop.db"
-        raise InputError(msg)
-    try:
-        db = open_database(path, create=create)
-    except StoreError as error:
-        if "://" in path or Path(path).is_file():
-            raise
-        near = ", ".join(_databases(Path(path).parent)) or "none"
-        msg = f"{error}; in its directory there are: {near}. 'inturn queue create {shown(path)}#NAME' makes one"
-        raise StoreError(msg) from error
-    with db:
-        yield db
-
-
-@contextmanager
-def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
-    """The queue that is meant; one that is not there is made only if that is meant."""
-    path, name = split(at)
-    with opened(path, create=create) as db:
-        yield db.queue(name, create=create)
-
-
-def _databases(folder: Path) -> list[str]:
-    """The SQLite files of a folder, ten at most."""
-    found: list[str] = []
-    with suppress(OSError):
-        for each in sorted(folder.iterdir()):
-            if len(found) < 10 and each.is_file():
-                with suppress(OSError), each.open("rb") as file:
-                    if file.read(16) == b"SQLite format 3\0":
-                        found.append(each.name)
-    return found
+            say(f"{_many(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {shown(at)}.")
 
 
 def clock_time(ms: int) -> str:
@@ -338,11 +284,6 @@ def duration(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def printable(text: str) -> str:
-    """Somebody's text on one line of a terminal, which it cannot command."""
-    return text if text.isprintable() else json.dumps(text)
-
-
 def lag(info: QueueInfo, position: int) -> int:
     """How many messages have been sent after a position; those that were removed meanwhile count too."""
     return info.last - max(position, first_number(info.number))
@@ -352,9 +293,9 @@ def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _confirm(question: str, yes: bool) -> None:  # noqa: FBT001 - the command's own flag
+def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
     if not yes:
-        typer.confirm(question, abort=True)
+        typer.confirm(lines(question), abort=True, err=as_json)  # standard output is for the JSON then
 
 
 def _setting(name: str, value: object) -> str:
@@ -376,7 +317,7 @@ def _document(info: QueueInfo) -> dict[str, Any]:
 
 def _why(each: GroupView) -> str:
     until = "" if each.until_ms is None else f" until {clock_time(each.until_ms)}"
-    because = "" if each.note is None else f": {printable(each.note)}"
+    because = "" if each.note is None else f": {line(each.note)}"
     return f"{each.why.name.lower().replace('_', ' ')}{until}{because}"
 
 

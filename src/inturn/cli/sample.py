@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from inturn.core.errors import InputError
+from inturn.core.path import parts, put, value_at
 from inturn.core.pipeline import Pipeline
 from inturn.worker.reading import Misfit, Reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from inturn.spark.local.csv import Dialect
 
 _LINES: Final = (".jsonl", ".ndjson", ".json")
 
@@ -67,7 +70,7 @@ def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Samp
         except (msgspec.MsgspecError, ValueError, RecursionError, Misfit) as error:
             sample.left_out.append(f"{where}: {error}")
             continue
-        sample.messages.append(_arrived(pipeline, message, content.get(pipeline.arrival or "")))
+        sample.messages.append(_arrived(pipeline, message, pipeline.arrival and value_at(content, pipeline.arrival)))
     return sample
 
 
@@ -86,12 +89,19 @@ def _numbered(files: list[Path]) -> Iterator[tuple[str, bytes]]:
 def _arrived(pipeline: Pipeline, message: Any, arrival: Any) -> Any:
     """The message with when it arrived, where its type has no field for that."""
     names = pipeline.fields
-    if names is None or pipeline.arrival is None or pipeline.arrival in names or arrival is None:
+    if names is None or pipeline.arrival is None or parts(pipeline.arrival)[0] in names or arrival is None:
         return message
-    return {name: getattr(message, name) for name in names} | {pipeline.arrival: arrival}
+    return put({name: getattr(message, name) for name in names}, pipeline.arrival, arrival)
 
 
-def from_spark(spark: "SparkSession", pipeline: Pipeline, source: str, form: str | None, limit: int | None) -> Sample:
+def from_spark(
+    spark: "SparkSession",
+    pipeline: Pipeline,
+    source: str,
+    form: str | None,
+    limit: int | None,
+    dialect: "Dialect | None" = None,
+) -> Sample:
     """Messages from whatever Spark reads: files in any form, a URI, or a queue.
 
     Raises:
@@ -101,10 +111,14 @@ def from_spark(spark: "SparkSession", pipeline: Pipeline, source: str, form: str
     from inturn.spark.columns.codec import MessageCodec, values
     from inturn.spark.intake import columns_of
     from inturn.spark.local.files import read_messages
+    from inturn.spark.placed import within
     from inturn.spark.source.command import names_queue, queue_messages
 
     is_queue = names_queue(source)
-    df = queue_messages(spark, pipeline, source) if is_queue else read_messages(spark, pipeline, source, form)
+    if is_queue:
+        df = queue_messages(spark, pipeline, source)
+    else:
+        df = read_messages(spark, pipeline, source, form, dialect=dialect)
     codec = MessageCodec(pipeline, columns_of(pipeline, df))
     table = _in_order(df, limit).toArrow()
     columns, bad = codec.read(table)
@@ -113,7 +127,7 @@ def from_spark(spark: "SparkSession", pipeline: Pipeline, source: str, form: str
     good = [row for row in range(len(table)) if row not in bad]
     built = codec.build({name: [column[row] for row in good] for name, column in columns.items()})
     if pipeline.arrival is not None and pipeline.message is not None:
-        arrivals = values(table[pipeline.arrival])
+        arrivals = values(within(table, pipeline.arrival))
         built = [_arrived(pipeline, each, arrivals[row]) for each, row in zip(built, good, strict=True)]
     return Sample(built, [why for _, why in sorted(bad.items())])
 

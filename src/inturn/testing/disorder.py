@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from inturn.core.errors import InputError
+from inturn.core.path import parts, put
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ def disorder(  # noqa: PLR0913 - every share can be set, and by its name only
         contradict: makes of a message another with the same place or id and other content; None: there are no
             conflicts.
         conflicts: the share of messages that are contradicted, before or after they come.
-        arrival: the field that is numbered anew, from 0, in the order of the list.
+        arrival: the path to the field that is numbered anew, from 0, in the order of the list.
 
     Returns:
         The messages as they come, the same objects where nothing is changed.
@@ -71,8 +72,8 @@ def disorder(  # noqa: PLR0913 - every share can be set, and by its name only
 
 def _numbered(message: T, field: str, number: int) -> T:
     made: Any
-    if isinstance(message, Mapping):
-        made = {**message, field: number}
+    if isinstance(message, Mapping) or len(parts(field)) > 1:
+        made = put(message, field, number)
     elif isinstance(message, msgspec.Struct):
         made = msgspec.structs.replace(message, **{field: number})
     else:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from inturn.core.errors import InputError
 from inturn.core.message import group_text
 from inturn.core.order import Retry, Wait
+from inturn.core.path import parts, put, value_at
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import read
 
@@ -75,8 +76,8 @@ def cuts(items: Sequence[T], parts: int, chance: random.Random) -> list[list[T]]
 
 
 def value_of(message: Any, name: str) -> Any:
-    """A field of a message; None if it is absent."""
-    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+    """Return the value of the field that a path leads to; None if it is absent."""
+    return value_at(message, name)
 
 
 def group_of(pipeline: Pipeline, message: Any) -> str | None:
@@ -97,7 +98,7 @@ def _filled(pipeline: Pipeline, message: Any) -> Any:
     if not isinstance(message, Mapping) and not isinstance(message, pipeline.message or ()):
         return message  # it is none: the pure timeline says so
     values = values_of(pipeline, message)
-    absent = [name for name in pipeline.key_fields if name not in values]
+    absent = [parts(name)[0] for name in pipeline.key_fields if parts(name)[0] not in values]
     made = {name: _in_utc(value) for name, value in {**values, **dict.fromkeys(absent)}.items()}
     return message if all(made[name] is values.get(name, made) for name in made) else made
 
@@ -118,9 +119,9 @@ def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[b
     """
     first = value_of(messages[0], name) if messages else None
     if isinstance(first, int | None) and all(value_of(message, name) == first for message in messages):
-        if pipeline.fields is not None and name not in pipeline.fields:
+        if pipeline.fields is not None and parts(name)[0] not in pipeline.fields:
             return False, list(messages)
-        return True, [{**values_of(pipeline, message), name: at} for at, message in enumerate(messages)]
+        return True, [put(values_of(pipeline, message), name, at) for at, message in enumerate(messages)]
     found = list(_told(pipeline, name, messages))
     keyed = []
     for message in found:
@@ -138,7 +139,7 @@ def _told(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> Iterator[An
     for message in messages:
         value = value_of(message, name)
         if value is None:
-            yield {**values_of(pipeline, message), name: last}
+            yield put(values_of(pipeline, message), name, last)
         else:
             last = value
             yield message

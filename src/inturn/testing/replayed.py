@@ -13,6 +13,7 @@ from typing import Any, Final
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, InturnError
 from inturn.core.fold import Counts
+from inturn.core.handler import wrong_result
 from inturn.core.order import Gapless
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import Replay
@@ -133,18 +134,17 @@ class _Twice:
             made = self._handler(state, message)
         except Exception as error:  # noqa: BLE001 - whatever it raises is an answer
             if error.__traceback__ is None or error.__traceback__.tb_next is None:  # it was called in vain
-                self._refuse(error)
+                self._refuse(str(error))
             return type(error).__name__
         return self._plain(made)
 
     def _plain(self, made: Any) -> Any:
         try:
             state, outputs = made
-        except (TypeError, ValueError) as error:
-            self._refuse(error)
-            return None
+        except (TypeError, ValueError):
+            outputs = None
         if not isinstance(outputs, list | tuple):
-            self._refuse(TypeError(f"the outputs are {outputs!r}"))
+            self._refuse(wrong_result(made, self._pipeline.state))
             return None
         try:
             return plain(state), [plain_output(output) for output in outputs]
@@ -152,9 +152,9 @@ class _Twice:
             self.found = InputError(f"the handler of pipeline {self._pipeline.name!r}: {error}")
             return None
 
-    def _refuse(self, error: Exception) -> None:
+    def _refuse(self, why: str) -> None:
         msg = f"the handler of pipeline {self._pipeline.name!r} must take (state, message) and return "
-        self.found = HandlerError(f"{msg}(state, [output, …]): {error}")
+        self.found = HandlerError(f"{msg}(state, [output, …]): {why}")
 
     def _compare(self, message: Any, here: Any, there: Any) -> None:
         if self.found is None and here != there:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from inturn.core.errors import InputError
 from inturn.core.message import field_names
 from inturn.core.order import Gapless, Monotone
+from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
 from inturn.spark.columns.codec import record_fields
 from inturn.testing.history import value_of, values_of
@@ -57,15 +58,16 @@ def table(pipeline: Pipeline, messages: Sequence[Any]) -> pa.Table:
         InputError: if the values of a field have no type in common.
     """
     numbers = pipeline.key_fields[1:] if isinstance(pipeline.order, Gapless | Monotone) else ()
-    hints: dict[str, Any] = dict.fromkeys(numbers, int)
+    hints: dict[str, Any] = dict.fromkeys((parts(name)[0] for name in numbers if len(parts(name)) == 1), int)
+    placing = [parts(name)[0] for name in pipeline.key_fields]
     if pipeline.message is None:
-        names = dict.fromkeys([*(name for message in messages for name in message), *pipeline.key_fields])
+        names = dict.fromkeys([*(name for message in messages for name in message), *placing])
     else:
         fields = record_fields(pipeline.message)
         names = dict.fromkeys(field.name for field in fields)
         hints |= {field.name: field.type for field in fields}
         if pipeline.arrival is not None and any(value_of(each, pipeline.arrival) is not None for each in messages):
-            names[pipeline.arrival] = None
+            names[parts(pipeline.arrival)[0]] = None
     columns = {name: [value_of(message, name) for message in messages] for name in names}
     return pa.table({name: _column(name, column, hints.get(name, Any)) for name, column in columns.items()})
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from inturn.core import path
 from inturn.core.errors import InputError, InturnError
 from inturn.core.order import Gapless
 from inturn.core.pipeline import Pipeline
@@ -166,6 +167,7 @@ class OnSpark:
         whole = table(pipeline, messages)
         name = self.pipeline.arrival
         if name is not None and not self.history.has_arrivals:
+            name = path.parts(name)[0]
             whole = whole.drop_columns([name] if name in whole.column_names else [])
             whole = whole.append_column(name, pa.array(range(len(messages)), pa.int64()))
         parts, at = [], 0

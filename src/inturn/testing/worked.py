@@ -6,7 +6,9 @@ import random
 from decimal import Decimal
 from typing import Any
 
+from inturn.core.envelope import Draft
 from inturn.core.pipeline import Pipeline
+from inturn.core.texts import name_fault
 from inturn.database import open as open_database
 from inturn.database import wall_clock_ms
 from inturn.queue import draft
@@ -38,7 +40,7 @@ def worked(history: History, seed: int) -> Story:
             while rest:
                 size = chance.randint(1, max(_FEW, len(part) // _TIMES))
                 now, rest = rest[:size], rest[size:]
-                queue.send_many([draft(_body(pipeline, each), group=group_of(pipeline, each)) for each in now])
+                queue.send_many([_draft(pipeline, each) for each in now])
                 with Worker(pipeline, queue, concurrency=chance.randint(1, 4)) as worker:
                     if chance.random() < 0.5 or not rest:
                         worker.drain()
@@ -65,6 +67,13 @@ def _story(pipeline: Pipeline, look: PipelineLook) -> Story:
     for rejected in look.rejected():
         story.reject(rejected.group, rejected.reason)
     return story
+
+
+def _draft(pipeline: Pipeline, message: Any) -> Draft:
+    """A message as it is sent; one of which the group has no name that a queue takes says it in its body alone."""
+    group = group_of(pipeline, message)
+    is_name = group is None or not name_fault("group", group)
+    return draft(_body(pipeline, message), group=group if is_name else None)
 
 
 def _body(pipeline: Pipeline, message: Any) -> dict[str, Any]:

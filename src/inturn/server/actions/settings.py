@@ -22,6 +22,8 @@ from inturn.store.base import Store
 
 WINDOW: Final = "DeduplicationWindowSeconds"
 FOREVER: Final = "forever"
+RETRY: Final = "RetryDelaySeconds"
+"""How long a message whose lease expires stays hidden after its first attempt; an attribute of inturn's own."""
 _MESSAGE_SIZE: Final = 1_024
 _DATA_KEY_S: Final = (60, 86_400)
 _USUAL_DATA_KEY_S: Final = "300"
@@ -33,6 +35,7 @@ _NUMBERS: Final = {
     "MaximumMessageSize": (_MESSAGE_SIZE, limits.BODY_BYTES),
     "MessageRetentionPeriod": limits.RETENTION_S,
     "ReceiveMessageWaitTimeSeconds": (0, limits.RECEIVE_WAIT_S),
+    RETRY: (0, limits.SEND_DELAY_S),
     "VisibilityTimeout": (0, limits.VISIBILITY_S),
 }
 _CHOICES: Final = {
@@ -190,6 +193,8 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
     }
     if settings.retention_s is not None:
         has["MessageRetentionPeriod"] = _seconds(settings.retention_s)
+    if settings.retry_delay_s:  # a client that knows the service only is not told of it unless it matters
+        has[RETRY] = _seconds(settings.retry_delay_s)
     if settings.dead_letter is not None:
         policy = {"deadLetterTargetArn": context.arn(settings.dead_letter), "maxReceiveCount": settings.max_receives}
         has["RedrivePolicy"] = _compact(policy)
@@ -274,6 +279,7 @@ _FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "ContentBasedDeduplication": lambda value: {"content_dedup": value == "true"},
     "DelaySeconds": lambda value: {"delay_s": int(value)},
     "MessageRetentionPeriod": lambda value: {"retention_s": int(value)},
+    RETRY: lambda value: {"retry_delay_s": int(value)},
     "VisibilityTimeout": lambda value: {"visibility_timeout_s": int(value)},
     WINDOW: lambda value: {"dedup_window_s": None if value == FOREVER else int(value)},
 }

@@ -1,0 +1,37 @@
+"""The options that say how CSV files are written, for every command that reads files."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inturn.core.errors import InputError
+
+if TYPE_CHECKING:
+    from inturn.spark.local.csv import Dialect
+
+Delimiter = Annotated[str | None, typer.Option(help="CSV: what separates values; default: a comma.")]
+Quote = Annotated[
+    str | None, typer.Option(help="CSV: what is around values; default: a double quote; '' is for files without.")
+]
+Encoding = Annotated[str | None, typer.Option(help="CSV: the encoding of the text; default: UTF-8.")]
+Null = Annotated[str | None, typer.Option(help="CSV: a text that means nothing is there, beside the empty one: NA.")]
+
+
+def dialect_of(
+    delimiter: str | None, quote: str | None, encoding: str | None, null: str | None, *, csv: bool
+) -> "Dialect | None":
+    """Return how CSV files are written; None if no option says.
+
+    Raises:
+        InputError: if an option has no meaning, or the files are of another form.
+    """
+    given = {"delimiter": delimiter, "quote": quote, "encoding": encoding, "null": null}
+    said = {name: value for name, value in given.items() if value is not None}
+    if not said:
+        return None
+    if not csv:
+        msg = f"--{next(iter(said))} is for CSV files; leave it out, or add --format csv"
+        raise InputError(msg)
+    from inturn.spark.local.csv import Dialect
+
+    return Dialect(**said)

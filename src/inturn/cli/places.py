@@ -1,0 +1,197 @@
+"""What a command's argument names: a store, a database, or a queue or pipeline in one; and what there is instead.
+
+A database is named by its file, ``shop.db``, or its address, ``postgresql://me@host/shop``; what is in it by
+``shop.db#payments``. What is printed has no password in it.
+"""
+
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from inturn.core.address import checked_target, is_address, shown
+from inturn.core.errors import InputError, InturnError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inturn.core.standing import Look
+    from inturn.database import Database
+    from inturn.queue import Queue
+    from inturn.store.base import PipelineKeeper
+
+
+def parts(at: str) -> tuple[str, str]:
+    """What is before the #, and what is behind it; of an address the last #, since a password may have one.
+
+    Raises:
+        InputError: if it is an address that would be taken for a file.
+    """
+    checked_target(at)
+    if "://" not in at:
+        path, _, name = at.partition("#")
+        return path, name
+    path, sign, name = at.rpartition("#")
+    return (path, name) if sign else (at, "")
+
+
+def split(at: str) -> tuple[str, str]:
+    """The database and the queue that are meant.
+
+    Raises:
+        InputError: if no queue is named.
+    """
+    path, name = parts(at)
+    if path and name:
+        return path, name
+    there = _there(path, queues) if path else None
+    known = "" if there is None else f"; there are in it: {', '.join(there) or 'none'}"
+    such = there[0] if there else "payments"
+    msg = f"{shown(at)!r} names no queue: write DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#{such}{known}"
+    raise InputError(msg)
+
+
+@contextmanager
+def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
+    """The database in a file or at an address; one that is not there is made only if that is meant.
+
+    Raises:
+        StoreError: if it is not there; the words name those that are.
+    """
+    from inturn.database import open as open_database
+
+    if path == ":memory:":
+        msg = "a database in memory would end with this command; name a file, such as shop.db"
+        raise InputError(msg)
+    check_no_directory(checked_target(path))
+    try:
+        db = open_database(path, create=create)
+    except StoreError as error:
+        if "://" in path or Path(path).is_file():
+            raise
+        made = f"'inturn queue create {shown(path)}#NAME' makes one"
+        msg = f"{error}; {_near(path)}. {made}"
+        raise StoreError(msg) from error
+    with db:
+        yield db
+
+
+@contextmanager
+def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
+    """The queue that is meant; one that is not there is made only if that is meant."""
+    path, name = split(at)
+    with opened(path, create=create) as db:
+        yield db.queue(name, create=create)
+
+
+def look_into(store: str) -> "Look":
+    """A look into a store: a directory or a URI that Spark writes, or ``shop.db#ledger``.
+
+    Raises:
+        InputError: if no pipeline of a database is named.
+        StoreError: if there is no store, or no such pipeline.
+    """
+    path, name = parts(store)
+    if name and not Path(store).is_dir():
+        from inturn.worker.look import look
+
+        check_no_directory(path)
+        if "://" not in path and not Path(path).exists():
+            msg = f"there is no database {path!r}; {_near(path)}"
+            raise StoreError(msg)
+        return look(path, name)
+    check_store(path if store.endswith("#") else store)
+    from inturn.spark.inspect import Inspector
+
+    return Inspector(store)
+
+
+def check_store(store: str, *, create: bool = False) -> None:
+    """Refuse what is no directory, before Spark or pyarrow is asked: a database, another file, nothing.
+
+    Args:
+        store: what the command was given; a URI that Spark writes is left to Spark.
+        create: whether a store that is not there will be made.
+
+    Raises:
+        InputError: if it is a database, whose pipelines are named.
+        StoreError: if it is another file, or there is nothing.
+    """
+    if is_address(checked_target(store)):
+        raise InputError(_names_no_pipeline(store))
+    if "://" in store or store.startswith("file:") or Path(store).is_dir():
+        return
+    if Path(store).is_file():
+        if is_database(store):
+            raise InputError(_names_no_pipeline(store))
+        msg = f"{store} is a file, and neither a store, which is a directory, nor a database"
+        raise StoreError(msg)
+    if not create:
+        msg = f"there is no store {store!r}: write the directory of one, or DATABASE#PIPELINE, such as shop.db#ledger"
+        raise StoreError(msg)
+
+
+def check_no_database(source: str) -> None:
+    """Refuse a database of which no queue is named, where messages are read from.
+
+    Raises:
+        InputError: if it is one.
+    """
+    if "://" not in source and is_database(source):
+        split(source)
+
+
+def check_no_directory(path: str) -> None:
+    """Refuse a directory where a database is expected.
+
+    Raises:
+        StoreError: if it is one.
+    """
+    if "://" not in path and Path(path).is_dir():
+        msg = f"{path!r} is a directory, and no database; the store in a directory is named without #"
+        raise StoreError(msg)
+
+
+def is_database(path: str) -> bool:
+    """Whether a file is an SQLite database, by its first bytes."""
+    with suppress(OSError), Path(path).open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+    return False
+
+
+def queues(db: "Database") -> list[str]:
+    """The names of the queues of a database."""
+    return db.queues()
+
+
+def pipelines(db: "Database") -> list[str]:
+    """The names of the pipelines of which a database keeps the states."""
+    from inturn.store.commands import Ask
+
+    def names(store: object, _now_ms: int) -> list[str]:
+        return sorted(cast("PipelineKeeper", store).pipelines.names())
+
+    return db.writer.run(Ask("", names))
+
+
+def _there(path: str, names: "Callable[[Database], list[str]]") -> list[str] | None:
+    """What a database has; None if it cannot be asked."""
+    with suppress(InturnError), opened(path) as db:
+        return names(db)
+    return None
+
+
+def _names_no_pipeline(path: str) -> str:
+    there = _there(path, pipelines)
+    such = there[0] if there else "PIPELINE"
+    known = "" if there is None else f"; its pipelines: {', '.join(there)}" if there else "; it has no pipelines yet"
+    return f"{shown(path)} is a database, and names no pipeline: write {shown(path)}#{such}{known}"
+
+
+def _near(path: str) -> str:
+    """The SQLite files beside a path, ten at most."""
+    found: list[str] = []
+    with suppress(OSError):
+        for each in sorted(Path(path).parent.iterdir()):
+            if len(found) < 10 and each.is_file() and is_database(str(each)):
+                found.append(each.name)
+    return f"in its directory there are: {', '.join(found) or 'none'}"

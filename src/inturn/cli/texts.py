@@ -1,0 +1,47 @@
+"""How commands print: what is somebody's data commands no terminal, is no markup, and is not printed by the megabyte.
+
+A table's cell is a :func:`cell`, a name in a sentence is a :func:`line`, and everything else goes through :func:`say`
+or, whole, through :func:`say_json`.
+"""
+
+import json
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from inturn.core.texts import shown, visible
+
+
+def line(text: str) -> str:
+    r"""Return somebody's text for a sentence: on one line, controls as ``\x1b``, a long one cut."""
+    return shown(text)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """Return somebody's text for a table, where a plain one would be markup."""
+    return Text(line(text), style)
+
+
+def lines(text: str) -> str:
+    """Return text of several lines, of which nothing commands the terminal."""
+    return text if text.isprintable() else "\n".join(map(visible, text.split("\n")))
+
+
+def say(words: str, *, err: bool = False) -> None:
+    """Print lines, of which nothing commands the terminal."""
+    typer.echo(lines(words), err=err)
+
+
+def say_json(document: Any, **how: Any) -> None:
+    """Print one line of JSON: whole, and so that every parser gives the texts back; what is not printed is escaped."""
+    text = json.dumps(document, ensure_ascii=False, **how)
+    if not text.isprintable():  # only within strings: JSON itself is printed on one line
+        text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    typer.echo(text)
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """Return a console for which texts are no markup."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
