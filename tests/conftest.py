@@ -1,6 +1,5 @@
 """What all tests share: how hard hypothesis tries, that the quick tests speak first, an object store, PostgreSQL."""
 
-import itertools
 import os
 import socket
 import subprocess
@@ -10,20 +9,33 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 import pyarrow.fs as pafs
 import pytest
 from hypothesis import settings
 
-from postgres_started import start
+from postgres_schemas import Schemas
+from postgres_started import start, stop
 
-# "ci" gives the same examples on every run, so that a red run is a change of ours; "search" looks for new ones:
-# pytest --hypothesis-profile=search
+# "ci" gives the same examples on every run, so that a red run is a change of ours, and "quick" fewer of them; "search"
+# looks for new ones: pytest --hypothesis-profile=search. "soak" takes its seed from --hypothesis-seed.
 settings.register_profile("ci", derandomize=True, max_examples=100, deadline=None, print_blob=True)
 settings.register_profile("search", max_examples=2000, deadline=None, print_blob=True)
+settings.register_profile("quick", derandomize=True, max_examples=15, deadline=None, print_blob=True)
+settings.register_profile("soak", max_examples=200, deadline=None, print_blob=True, database=None)
 settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let ``make soak`` give the tests marked `soak` another seed in each round."""
+    parser.addoption("--soak-seed", type=int, default=1, help="what tests marked soak draw from (default: 1)")
+
+
+@pytest.fixture(scope="session")
+def soak_seed(request: pytest.FixtureRequest) -> int:
+    """What a test marked `soak` draws from."""
+    return int(request.config.getoption("--soak-seed"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,9 +84,6 @@ def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "s3://inturn"
 
 
-_schemas = itertools.count()
-
-
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A server of PostgreSQL, one for all processes of a test run; it ends with the last of them.
@@ -89,32 +98,25 @@ def postgres_server() -> Iterator[str]:
             connection.execute(f"alter system set {setting}".encode())
         connection.execute("select pg_reload_conf()")
     yield url
-    server._cleanup()  # now, and not when Python ends
+    stop(server)
 
 
 @pytest.fixture(scope="session")
-def postgres_schemas(postgres_server: str) -> Iterator["Schemas"]:
-    """Where to get an empty schema, any number of times in a test."""
+def postgres_schemas(postgres_server: str) -> Iterator[Schemas]:
+    """Where to get a schema, any number of times in a test."""
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         yield Schemas(postgres_server, connection)
 
 
-class Schemas:
-    """Empty schemas of one database."""
-
-    def __init__(self, url: str, connection: "psycopg.Connection[tuple[object, ...]]") -> None:
-        self._url = url
-        self._connection = connection
-
-    def new(self) -> str:
-        """The address of a new one."""
-        name = f"test_{os.getpid()}_{next(_schemas)}"
-        self._connection.execute(f"create schema {name}".encode())
-        joint = "&" if "?" in self._url else "?"
-        return f"{self._url}{joint}options={quote(f'-csearch_path={name}')}"
+@pytest.fixture
+def empty_postgres_url(postgres_schemas: Schemas) -> str:
+    """The address of a database in which nothing is, as far as its search_path goes: a schema of its own."""
+    return postgres_schemas.new()
 
 
 @pytest.fixture
-def postgres_url(postgres_schemas: Schemas) -> str:
-    """The address of a database in which nothing is, as far as its search_path goes: a schema of its own."""
-    return postgres_schemas.new()
+def postgres_url(postgres_schemas: Schemas) -> Iterator[str]:
+    """The address of a database with inturn's tables and nothing in them: a schema of its own, used again later."""
+    address = postgres_schemas.take()
+    yield address
+    postgres_schemas.give_back(address)

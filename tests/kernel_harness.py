@@ -158,7 +158,7 @@ class Bench:
         with self.bounds.applied():
             merging = levels_to_merge(plan.levels)
         group = GROUP if GROUP in table.column_names else self.pipeline.group
-        plan = msgspec.structs.replace(plan, columns=names, merge=merging, group=group)
+        plan = msgspec.structs.replace(plan, columns=names, merge=plan.merge if plan.older else merging, group=group)
         plan = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)  # as it travels
         rows = table.select([*names, *(name for name in (GROUP, HASH) if name in table.column_names)])
         with self.bounds.applied(), pytest.MonkeyPatch.context() as patch:

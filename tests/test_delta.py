@@ -4,6 +4,7 @@ Steps run in this process on real files (see ``kernel_harness``); deltalake and 
 """
 
 import json
+import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from inturn.spark import sweep
 from inturn.spark.tables import delta
 from inturn.spark.tables.delta import LOG, ROOT, publish
 from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.steps import HEAD
 from kernel_harness import Bench
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
@@ -226,6 +228,7 @@ def test_many_publishers_at_the_same_time_add_each_step_once(bench: Bench) -> No
     assert by_deltalake(bench) == by_store(bench)
 
 
+@pytest.mark.thorough
 def test_a_table_of_more_commits_than_a_checkpoint_holds(bench: Bench) -> None:
     bench.step(rows(1))
     first = bench.store.manifest(1)
@@ -261,6 +264,7 @@ def test_a_table_ahead_of_its_store_is_refused_and_made_anew(bench: Bench) -> No
     bench.step(rows(2))
     publish(bench.store, "ledger")
     (bench.root / "steps" / "000000000002.json").unlink()
+    (bench.root / HEAD).unlink()  # an older copy
     before = log(bench)
     with pytest.raises(StoreMismatch, match=f"step 2.*only goes to step 1.*[Dd]elete {LOG}"):
         publish(bench.store, "ledger")
@@ -268,6 +272,25 @@ def test_a_table_ahead_of_its_store_is_refused_and_made_anew(bench: Bench) -> No
     for path in (bench.root / LOG).iterdir():
         path.unlink()
     assert publish(bench.store, "ledger") == 1
+    assert by_deltalake(bench) == by_store(bench)
+
+
+def test_a_store_that_was_put_back_and_has_gone_on_beyond_its_table_is_refused(bench: Bench, tmp_path: Path) -> None:
+    """Its steps have the numbers of those that were published, and other outputs."""
+    bench.step(rows(1))
+    shutil.copytree(bench.root / "steps", tmp_path / "old")
+    head = (bench.root / HEAD).read_bytes()
+    bench.step(rows(2))
+    publish(bench.store, "ledger")
+    shutil.rmtree(bench.root / "steps")
+    shutil.copytree(tmp_path / "old", bench.root / "steps")
+    (bench.root / HEAD).write_bytes(head)
+    for revision in (2, 3, 4):
+        bench.step(rows(revision))
+        with pytest.raises(StoreMismatch, match=f"outputs of another step 2.*Delete {LOG}"):
+            publish(bench.store, "ledger")
+    shutil.rmtree(bench.root / LOG)
+    assert publish(bench.store, "ledger") == 4
     assert by_deltalake(bench) == by_store(bench)
 
 

@@ -138,6 +138,7 @@ def test_all_messages_of_an_aircraft_come_from_one_producer_in_the_order_of_thei
     assert min(Counter(name for (name,) in senders.values()).values()) > 100
 
 
+@pytest.mark.thorough
 def test_the_pure_timeline_over_the_delivery_is_the_truth(legs, sent, rows):
     half = len(rows) // 2
     first = aircraft.replay(rows[:half])
@@ -243,6 +244,7 @@ def test_a_result_is_good_only_if_everything_is_right(changes):
     assert not result(**changes).good
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_is_said_and_ends_with_exit_code_1(tmp_path, monkeypatch):
     found = {"right": result(), "wrong": result(outputs=2, differences=Differences(0, 1, 0, 0))}
     says = {"right": "Spark and the process say the same", "wrong": "This is not as it should be"}
@@ -277,6 +279,7 @@ def test_the_course_counts_from_the_beginning():
     assert (found.steps, found.killed_s) == ([(2.0, 3.0)], 2.5)
 
 
+@pytest.mark.thorough
 def test_the_page_carries_its_picture_and_needs_no_network(tmp_path):
     picture.draw(result(), tmp_path / "demo.png")
     png = (tmp_path / "demo.png").read_bytes()

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Retryable, Timestamp, Wait
-from inturn.core.errors import GapError, HandlerError, InvalidMessage, StateError
+from inturn.core.errors import GapError, HandlerError, InvalidMessage
+from inturn.core.instant import instant_us
 from inturn.core.message import canonical
 from inturn.core.order import Order
-from inturn.core.replay import instant_us
 from inturn.spark import task
 from kernel_harness import DAWN, Bench, Bounds, columns_of, expected, total
 
@@ -174,6 +174,7 @@ GRADES: dict[str, tuple[Order, dict[str, Any]]] = {
     buckets=st.integers(1, 3),
     hashes=st.sampled_from([None, 1, 2]),
 )
+@pytest.mark.thorough
 def test_as_the_pure_timeline(
     grade: str,
     arrival: bool,
@@ -291,6 +292,7 @@ def as_record(row: dict[str, Any], record: type, line: type) -> Any:
 @pytest.mark.parametrize("record", [None, Purchase, PurchaseStruct])
 @settings(max_examples=settings.default.max_examples // 8)
 @given(data=st.data(), bounds=tiny, buckets=st.integers(1, 2), hashes=st.sampled_from([None, 1]))
+@pytest.mark.thorough
 def test_any_message(
     record: type | None, kind: str, data: st.DataObject, bounds: Bounds, buckets: int, hashes: int | None
 ) -> None:
@@ -403,6 +405,7 @@ def test_groups_that_share_a_hash_do_not_mix(bounds: Bounds) -> None:
     ("chunk_rows", "row_group_rows", "hashes"),
     [(2, 4, None), (5, 1, 4), (5, 1_000, None), (50_000, 1, None), (50_000, 4, 4)],
 )
+@pytest.mark.thorough
 def test_a_wait_ends_beside_the_messages_of_others(
     then: Any, hashes: int, row_group_rows: int, chunk_rows: int
 ) -> None:
@@ -498,6 +501,7 @@ def test_every_hash_lies_in_the_slice_that_its_rows_are_sent_to(buckets: int, da
 
 @pytest.mark.parametrize("delivered", [[1, 2, 4, 5, 3], [2, 1, 5, 6, 4, 3], [3, 2, 1], [2, 2, 1, 1]], ids=str)
 @pytest.mark.parametrize("chunk_rows", [1, 50_000])
+@pytest.mark.thorough
 def test_nothing_is_left_behind(delivered: list[int], chunk_rows: int) -> None:
     rows = [{"account": "a", "revision": revision, "amount": revision} for revision in delivered]
     for cut in range(len(rows)):
@@ -608,9 +612,6 @@ NONSENSE: dict[str, Any] = {
     "three": ({}, [], []),
     "one": ({},),
     "another state": (5, []),
-    "an output that is not JSON": ({}, [object()]),
-    "an output within one": ({}, [{"at": [1j]}]),
-    "an output with a text that is none": ({}, ["\ud800"]),
 }
 
 
@@ -635,26 +636,49 @@ def test_a_handler_that_returns_nonsense_stops_the_step(case: str) -> None:
 UNSTORABLE: dict[str, Any] = {
     "a set": {"v": {1}},
     "an object": {"v": object()},
-    "a tuple": {"v": (1, 2)},
     "keys that are numbers": {"v": {1: "x"}},
     "a time": {"v": DAWN},
     "a time without a zone": {"v": dt.datetime(2026, 1, 1)},  # noqa: DTZ001 - the point
     "bytes": {"v": b"x"},
     "a decimal": {"v": Decimal(1)},
     "not a number": {"v": float("nan")},
+    "infinity": {"v": -float("inf")},
+    "beyond 64 bits": {"v": 2**63},
     "a text that is none": {"v": "\ud800"},
     "a record": {"v": Line("x")},
+}
+NO_OUTPUTS: dict[str, Any] = {
+    "an output that is not JSON": [object()],
+    "an output within one": [{"at": [1j]}],
+    "an output with a text that is none": ["\ud800"],
+    "an output that is not a number": [{"v": float("nan")}],
+    "an infinite output": [{"v": [float("inf")]}],
+    "bytes in an output": [{"v": b"x"}],
 }
 
 
 @pytest.mark.parametrize("case", UNSTORABLE)
-def test_a_state_that_cannot_be_stored_stops_the_step(case: str) -> None:
-    bench, before = after_one_step(lambda state, message: (UNSTORABLE[case], []))
+def test_a_state_that_would_not_come_back_parks_its_group(case: str) -> None:
+    parks(lambda state, message: (UNSTORABLE[case], []), r"ValueRefused: (a key of )?state\.v is .*")
+
+
+@pytest.mark.parametrize("case", NO_OUTPUTS)
+def test_an_output_that_is_not_json_parks_its_group(case: str) -> None:
+    parks(lambda state, message: ({}, NO_OUTPUTS[case]), r"ValueRefused: outputs\[0\][\w.\[\]]* is .* of type")
+
+
+def parks(wrong: Any, error: str) -> None:
+    """A handler that is wrong about one group parks that one, in the kernel as in the pure timeline."""
+    handler = lambda state, message: wrong(state, message) if message["amount"] == 2 else (state, [1])  # noqa: E731
+    bench, _ = after_one_step(handler)
     with bench:
-        with pytest.raises(StateError, match=r"pipeline 'plain': the state's 'state' cannot be stored"):
-            bench.step([{"account": "a", "revision": 2, "amount": 2}, {"account": "b", "revision": 1, "amount": 2}])
-        assert bench.store.steps() == [1]
-        assert bench.seen() == before
+        rows = [{"account": "a", "revision": 2, "amount": 2}, {"account": "b", "revision": 1, "amount": 3}]
+        bench.step(rows)
+        first = plain.replay([{"account": "a", "revision": 1, "amount": 1}], now=DAWN)
+        pure = bench.pipeline.replay(rows, now=DAWN, after=first)
+        assert bench.seen() == expected(pure)
+        assert re.search(error, pure.errors["a"])
+        assert pure.timelines["b"].status == "open"
 
 
 def test_a_gap_that_may_not_be_stops_the_step() -> None:

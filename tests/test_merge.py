@@ -1,16 +1,19 @@
 """Levels that merge: the tables stay the same, their number stays small, and each row is written again rarely."""
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from inturn.cli import app
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.merge import levels_to_merge
-from inturn.spark.tables.vacuum import sweep, vacuum
+from inturn.spark.tables.vacuum import clean, sweep, vacuum
 from kernel_harness import Bench, Bounds
 from test_store import SCHEMA, files, ledger, rows
 
@@ -47,6 +50,7 @@ def test_a_row_is_written_again_a_few_times(base: int) -> None:
     assert written <= 10 * 1_000 * 100
 
 
+@pytest.mark.thorough
 def test_merging_changes_no_answer_and_few_files_are_left(tmp_path: Path) -> None:
     with (
         Bench(ledger, SCHEMA, root=tmp_path / "plain") as plain,
@@ -81,6 +85,31 @@ def test_old_steps_are_vacuumed(tmp_path: Path) -> None:
         assert vacuum(bench.root, keep_steps=2, older_than_s=0) == sweep(bench.root, older_than_s=0) == []
         bench.step(rows(12))
         assert bench.seen().states["a"].balance == 12
+
+
+def test_the_command_says_what_it_keeps(tmp_path: Path) -> None:
+    with Bench(ledger, SCHEMA, root=tmp_path / "store", bounds=Bounds(levels=2)) as bench:
+        for number in range(1, 8):
+            bench.step(rows(number))
+
+    def run(*more: str) -> str:
+        ran = CliRunner().invoke(app, ["vacuum", str(bench.root), "--keep-steps", "2", *more])
+        assert ran.exit_code == 0, ran.stderr
+        return ran.stdout
+
+    young = clean(bench.root, keep_steps=2)
+    assert young.deleted == []
+    there = len(young.younger)
+    assert there > 0
+    kept = f"{there} files more that nobody needs kept, since younger than 1 day; --older-than says otherwise"
+    assert run() == f"0 files deleted\n{kept}\n"
+    assert json.loads(run("--json")) == {"deleted": [], "younger": young.younger}
+    assert run("--older-than", "0 seconds") == f"{there} files deleted\n"
+    wrong = CliRunner().invoke(app, ["vacuum", str(bench.root), "--older-than", "soon"])
+    assert (wrong.exit_code, wrong.stderr.startswith("InputError: --older-than is 'soon'; write it as '10")) == (
+        1,
+        True,
+    )
 
 
 def test_the_last_step_is_kept(tmp_path: Path) -> None:

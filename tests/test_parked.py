@@ -68,6 +68,7 @@ HISTORY = st.lists(
 
 @pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision")], ids=["gapless", "monotone"])
 @given(history=HISTORY, levels=st.sampled_from([2, 8]), stale=st.booleans())
+@pytest.mark.slow
 def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any, levels: int, stale: bool) -> None:
     gaps = {"on_gap": Wait("10 minutes")} if isinstance(order, Gapless) else {}
     line = pipeline(order, **gaps)
@@ -80,7 +81,7 @@ def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any,
                 decision = made(bench, action, group)
                 (late if later and stale else decisions).extend([decision] if decision else [])
             for each in decisions:
-                bench.store.decide(each)
+                bench.store.decisions.append(each)
             now += dt.timedelta(minutes=minutes)
             whole = line.replay(messages, now=now, after=whole, decisions=decisions)
             bench.step(messages, now=now)
@@ -93,7 +94,7 @@ def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any,
             for counted, told in ((whole.timelines, last.oldest_us), (unparked(whole.timelines), last.waiting_us)):
                 times = [e.since_us for each in counted.values() for e in each.held.values()]
                 assert told == min((each for each in times if each is not None), default=None)
-        assert bench.store.decisions(bench.store.latest()) == {}
+        assert bench.store.undecided(bench.store.latest()) == {}
         kept = [name for name in bench.store.files.names("decisions") if "/taken/" in name]
         assert len(kept) == len(bench.store.files.names("decisions"))
 
@@ -252,7 +253,7 @@ def test_a_decision_that_events_overtook_is_void(parked: Path, bench: Bench, def
 
 def test_a_crash_before_a_decision_is_filed_away_does_not_take_it_twice(bench: Bench) -> None:
     bench.step([row(2, account="early")])
-    bench.store.decide(Inspector(bench.root).decision(Action.SKIP, "early", by="ann"))
+    bench.store.decisions.append(Inspector(bench.root).decision(Action.SKIP, "early", by="ann"))
     manifest, _ = bench.prepare([])
     bench.store.commit(manifest)  # and dies here
     bench.step([row(3, account="early")])
@@ -269,3 +270,54 @@ def test_a_step_without_messages_ends_waits(bench: Bench) -> None:
     assert Inspector(bench.root).group("a").status == "gap"
     with pytest.raises(StoreError, match="is not a store"):
         settle(bench.pipeline, store=bench.root / "nowhere")
+
+
+# -- what lies among the decisions and is none -------------------------------------------------------------------
+
+WHOLE = {"id": "d1", "action": "resume", "group": "a", "by": "ann", "at_us": 1764000000000000}
+NAME = "1764000000000000-d1.json"
+STRAYS = {
+    "README.txt": b"mine",
+    "empty.json": b"",
+    NAME: b"",
+    f"{NAME}~": json.dumps(WHOLE).encode(),
+    NAME.replace("d1", "d2"): json.dumps(WHOLE).encode(),
+    NAME.replace("d1", "d3"): json.dumps(WHOLE | {"id": "d3"}).encode()[:40],
+    NAME.replace("d1", "d4"): json.dumps(WHOLE | {"id": "d4", "action": "explode"}).encode(),
+    NAME.replace("d1", "d5"): b"\xff\xfe{}",
+    f"below/{NAME}": json.dumps(WHOLE).encode(),
+}
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_a_stray_file_among_the_decisions_stops_nothing(
+    parked: Path, bench: Bench, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stray = parked / "decisions" / "new" / name
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    stray.write_bytes(STRAYS[name])
+    command("parked", "skip", parked, "early")
+    bench.step([row(4, account="other")])
+    last = bench.store.latest()
+    assert last is not None
+    assert [each.void for each in last.decisions] == [None], "the skip is taken, and nothing else"
+    assert caplog.messages[0].startswith(f"{stray} is no decision and is passed over: ")
+
+    _, said = command("parked", "list", parked)
+    assert f"decisions/new/{name} is passed over: " in said
+    assert Inspector(parked).explain("a")
+    _, said = command("parked", "tidy", parked, "--json")
+    assert [each["path"] for each in json.loads(said)] == [f"decisions/new/{name}"]
+    assert (parked / "decisions" / "aside" / stray.name).read_bytes() == STRAYS[name]
+    assert not stray.exists()
+    assert command("parked", "tidy", parked) == (0, "All that lies among the decisions is one.")
+
+
+def test_a_decision_under_its_name_is_taken_whoever_wrote_it(parked: Path, bench: Bench) -> None:
+    path = parked / "decisions" / "new" / NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(WHOLE))
+    bench.step([])
+    last = bench.store.latest()
+    assert last is not None
+    assert [each.name for each in last.decisions] == [path.stem]

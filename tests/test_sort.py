@@ -260,6 +260,7 @@ except SetupError as error:
 """
 
 
+@pytest.mark.thorough
 def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path):
     told = run(FULL_DISK, tmp_path)
     assert str(tmp_path) in told
@@ -292,6 +293,7 @@ print(pa.default_memory_pool().max_memory() / SORT_BYTES)
 """
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_by_a_constant_and_not_by_the_rows():
     few, many = (float(run(MEMORY, rows)) for rows in (300_000, 3_000_000))
     assert few < 4  # times sort_bytes, as documented

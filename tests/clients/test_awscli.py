@@ -235,6 +235,7 @@ def test_errors(aws: Aws) -> None:
 # --- processes of their own ---
 
 
+@pytest.mark.thorough
 def test_who_waits_has_what_comes(aws: Aws, serving: Serving) -> None:
     url = made(aws, "waited")
     before = serving.requests()
@@ -246,6 +247,7 @@ def test_who_waits_has_what_comes(aws: Aws, serving: Serving) -> None:
     assert [each["Body"] for each in json.loads(out)["Messages"]] == ["at last"]
 
 
+@pytest.mark.thorough
 def test_another_name_and_a_wrong_secret(aws: Aws, serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = ("--queue-url", made(aws, "orders"))
     by_name = aws.start("send-message", *queue, "--message-body", "x", url=serving.local_url)
@@ -262,6 +264,7 @@ def test_another_name_and_a_wrong_secret(aws: Aws, serving: Serving, monkeypatch
         assert (purge.returncode, err) == (0, "")
 
 
+@pytest.mark.thorough
 def test_the_commands_of_the_document(serving: Serving, tmp_path: Path) -> None:
     """A shell does what the document says, as it stands there, but for the port and the key."""
     blocks = re.findall(r"^```shell\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)

@@ -253,6 +253,7 @@ class Worker:
             self._sqs.delete_message(**handle)
 
 
+@pytest.mark.thorough
 def test_groups_keep_their_order_with_many_consumers(sqs: Any, serving: Serving) -> None:
     url = made(sqs, "orders.fifo")
     for number in range(LENGTH):

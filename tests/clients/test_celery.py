@@ -15,6 +15,8 @@ import pytest
 from kombu.utils.url import safequote
 from serving import DEADLINE_S, REGION, Serving, unique
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 
 

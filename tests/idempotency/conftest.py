@@ -25,15 +25,20 @@ def _redis_server() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A server that keeps nothing on disk."""
+def redis_program() -> str:
     program = _redis_server()
     if program is None:
         pytest.skip("there is no redis-server here; on Debian and Ubuntu: apt install redis-server")
+    return program
+
+
+@pytest.fixture(scope="session")
+def redis_port(redis_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A server that keeps nothing on disk."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    command = [redis_program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     log = tmp_path_factory.mktemp("redis") / "log"
     with log.open("w") as output:
         server = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output)

@@ -43,7 +43,7 @@ def made(kind: str, path: Path, request: pytest.FixtureRequest) -> tuple[Idempot
     if kind == "memory":
         return MemoryKeys(clock=clock), move
     if kind in ("sqlite", "postgres"):
-        target = path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_schemas").new()
+        target = path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
         db = inturn.open(target, durable=False, clock=clock)
         request.addfinalizer(db.close)
         return db.idempotency_keys("payments"), move

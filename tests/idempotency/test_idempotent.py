@@ -201,7 +201,7 @@ def test_all_are_given_the_same(bank: Bank) -> None:
 def test_a_result_that_cannot_be_kept_is_an_error_and_nothing_runs_twice(bank: Bank) -> None:
     keys = MemoryKeys()
     charge = idempotent(bank.handler(lambda to, amount: object()), key=by_name, store=keys)
-    with pytest.raises(InputError, match="JSON cannot hold it") as told:
+    with pytest.raises(InputError, match="it is not JSON") as told:
         bank.call(charge, "ada")
     assert told.value.__notes__ == [
         "the handler has run, and its key is accepted; see default_result= and result_type="

@@ -16,6 +16,8 @@ from inturn.core.errors import LockLost
 from inturn.database import wall_clock_ms
 from inturn.idempotency import Completed, InProgress, Locked, RedisKeys
 
+pytestmark = pytest.mark.slow
+
 OWNER = Path(__file__).parent / "programs" / "owner.py"
 
 

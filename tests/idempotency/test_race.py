@@ -69,6 +69,7 @@ def test_whoever_releases_lets_one_more_run_at_a_time(keys: IdempotencyKeys) -> 
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+@pytest.mark.thorough
 def test_of_many_processes_one_gets_each_key(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if kind == "sqlite":
         target = str(tmp_path / "shop.db")

@@ -18,5 +18,5 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database of each kind, for ``inturn.open``."""
+    """The address of a database without queues of each kind, for ``inturn.open``."""
     return str(tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url"))

@@ -119,6 +119,7 @@ def test_purge_and_delete_ask(payments: Queue) -> None:
         *("redrive", "groups", "ack 1:1", "nack 1:1"),
     ],
 )
+@pytest.mark.thorough
 def test_a_slip_makes_nothing_and_names_what_is_there(payments: Queue, command: str) -> None:
     words = command.split()
     at, rest = (2, words[2:]) if words[0] == "queue" else (1, words[1:])
@@ -298,7 +299,7 @@ def test_receive_gives_back_by_itself(payments: Queue) -> None:
     payments.send("b\x1b[31m\n", group="a")
     payments.send(b"\xff")
     first, second, third = [each.sequence_number for each in payments.peek()]
-    expected = f'{first}, group a, revision 1: {{"n": 1}}\n{second}, group a: "b\\u001b[31m\\n"\n{third}: base64:/w=='
+    expected = f'{first}, group a, revision 1: {{"n": 1}}\n{second}, group a: b\\x1b[31m\\n\n{third}: base64:/w=='
     assert out("receive", Q, "--max-messages", 5) == expected
     assert out("peek", Q) == expected
     received = lines(out("receive", Q, "--max-messages", 5, "--json"))
@@ -371,7 +372,7 @@ def test_locked_and_parked_groups(payments: Queue) -> None:
     assert "group 'a' was not parked: somebody has it" in told("queue", "park", Q, "a", "x")
     table = out("groups", Q)
     assert "locked until" in table
-    assert 'parked: "no\\nsuch"' in table
+    assert "parked: no\\nsuch" in table
     why = [(each["group"], each["why"], each["note"]) for each in json.loads(out("groups", Q, "--json"))]
     assert why == [("a", "locked", None), ("b", "parked", "no\nsuch")]
     assert "parked b since" in out("queue", "show", Q)
@@ -428,6 +429,7 @@ def process(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_two_processes_on_one_file() -> None:
     out("queue", "create", Q)
     waiting = process("receive", Q, "--wait-s", "30", "--ack")
@@ -440,3 +442,18 @@ def test_two_processes_on_one_file() -> None:
     assert answer.endswith(f"group a: {body}\n")
     assert time.monotonic() - begun < 20
     assert "2,499 messages" in out("queue", "show", Q)
+
+
+def test_a_queue_is_created_with_a_retry_delay() -> None:
+    options = ("--retry-delay-s", 60, "--retry-growth", 3, "--retry-max-s", 600, "--retry-jitter", 0)
+    made = json.loads(out("queue", "create", Q, *options, "--json"))
+    assert made["created"]
+    with inturn.open("shop.db") as db:
+        settings = db.queue("payments", create=False).info().settings
+        queue = db.queue("payments", create=False)
+        queue.send("x")
+        queue.receive()[0].nack()
+        assert queue.receive() == []
+    kept = (settings.retry_delay_s, settings.retry_growth, settings.retry_max_s, settings.retry_jitter)
+    assert kept == (60, 3, 600, 0)
+    assert "retry_jitter is 2" in told("queue", "create", "shop.db#other", "--retry-jitter", 2)

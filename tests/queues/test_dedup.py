@@ -1,5 +1,6 @@
 """When a send is the same message again, for every store."""
 
+import pytest
 from desk import Desk
 
 from inturn.core import limits
@@ -55,6 +56,7 @@ def test_two_queues_know_nothing_of_each_other(desk: Desk) -> None:
     assert not desk.send("a1", dedup_id="x", queue="other")[0].duplicate
 
 
+@pytest.mark.thorough
 def test_old_ids_are_forgotten(desk: Desk) -> None:
     for number in range(500):
         desk.send("a1", dedup_id=f"{number * 7919 % 1000:03}")

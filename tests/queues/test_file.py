@@ -197,6 +197,7 @@ def test_no_number_comes_twice_however_often_the_file_is_opened(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", sorted(queries()))
+@pytest.mark.thorough
 def test_no_query_scans_or_sorts(tmp_path: Path, name: str) -> None:
     sql = queries()[name]
     with inturn.open(tmp_path / "shop.db") as db:

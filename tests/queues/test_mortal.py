@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 PROGRAM = Path(__file__).parent / "programs" / "mortal.py"
 KILLS = {"sqlite": 400, "postgres": 60}
 
 
 @pytest.mark.parametrize("kind", KILLS)
 def test_processes_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, soak_seed: int, request: pytest.FixtureRequest
 ) -> None:
     """More lives by hand: python tests/queues/programs/mortal.py DIRECTORY 5000 SEED."""
     kills = KILLS[kind]
-    command = [sys.executable, PROGRAM, tmp_path, str(kills), "1"]
+    command = [sys.executable, PROGRAM, tmp_path, str(kills), str(soak_seed)]
     if kind == "postgres":
         command.append(request.getfixturevalue("postgres_url"))
     done = subprocess.run(command, capture_output=True, text=True, check=False)

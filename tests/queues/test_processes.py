@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import inturn
 
 PROGRAM = Path(__file__).parent / "programs" / "colleague.py"
@@ -11,6 +13,7 @@ GROUPS = ["a,b,c", "d,e,f"]
 MESSAGES = 40
 
 
+@pytest.mark.thorough
 def test_processes_that_send_and_take_at_once_keep_order_and_do_each_once(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with inturn.open(path) as db:

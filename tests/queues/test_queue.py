@@ -75,13 +75,13 @@ def test_a_group_may_be_any_name(db: Database) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"body": {1, 2, object()}}, "cannot be written as JSON"),
+        ({"body": {1, 2, object()}}, "body{} is <object .*: it is not JSON"),
         ({"body": "x" * 1_048_577}, "1,048,577 bytes; 1,048,576 fit"),
         ({"body": "x", "group": ""}, "group is ''; it is a text of 1 to"),
         ({"body": "x", "group": 1.5}, "a group must be"),
         ({"body": "x", "dedup_id": 7}, "dedup_id is 7; it is a text"),
         ({"body": "x", "delay_s": -1}, "delay_s is -1; it is a number of seconds from 0"),
-        ({"body": "x", "attributes": {"a": object()}}, "the attributes"),
+        ({"body": "x", "attributes": {"a": object()}}, r"attributes\.a is <object .*: it is not JSON"),
     ],
 )
 def test_what_does_not_fit_is_told_and_nothing_is_sent(db: Database, wrong: dict[str, Any], words: str) -> None:

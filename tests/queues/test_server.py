@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 from typing import Any
 
 import psycopg
@@ -18,7 +17,6 @@ from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.database import Database, wall_clock_ms
 from inturn.queue import QueueSettings, draft
 from inturn.store.postgres import statements
-from inturn.store.postgres.connection import connect
 
 
 @pytest.fixture
@@ -50,21 +48,22 @@ def test_a_server_that_is_not_there(tmp_path: Any) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_nothing_is_made_where_nothing_is_to_be_made(postgres_url: str, beside: psycopg.Connection[Any]) -> None:
+def test_nothing_is_made_where_nothing_is_to_be_made(empty_postgres_url: str) -> None:
     with pytest.raises(StoreError, match="a database without queues; make one first"):
-        inturn.open(postgres_url, create=False)
-    assert beside.execute("select to_regclass('inturn_meta')").fetchone() == (None,)
-    inturn.open(postgres_url).close()
-    with inturn.open(postgres_url, create=False) as db:
+        inturn.open(empty_postgres_url, create=False)
+    with psycopg.connect(empty_postgres_url) as beside:
+        assert beside.execute("select to_regclass('inturn_meta')").fetchone() == (None,)
+    inturn.open(empty_postgres_url).close()
+    with inturn.open(empty_postgres_url, create=False) as db:
         assert db.queues() == []
 
 
-def test_those_who_make_it_at_the_same_time_wait_for_each_other(postgres_url: str) -> None:
+def test_those_who_make_it_at_the_same_time_wait_for_each_other(empty_postgres_url: str) -> None:
     gate, made = threading.Barrier(4), []
 
     def make() -> None:
         gate.wait()
-        with inturn.open(postgres_url) as db:
+        with inturn.open(empty_postgres_url) as db:
             made.append(db.queue("q").depth().messages)
 
     threads = [threading.Thread(target=make) for _ in range(4)]
@@ -357,7 +356,7 @@ def test_what_no_text_can_hold_is_told(db: Database) -> None:
     assert (message.body, message.attributes) == ("a\0b", {"a": "\0"})
     db.queue("dead")
     message.reject("why\0", to="dead")
-    assert [each.note for each in db.queue("dead").peek()] == ["why\N{REPLACEMENT CHARACTER}"]
+    assert [each.note for each in db.queue("dead").peek()] == ["why\\x00"]
 
 
 @pytest.mark.parametrize(("durable", "expected"), [(True, "on"), (False, "off")])
@@ -374,38 +373,3 @@ def test_your_own_statements_are_planned_as_usual(db: Database) -> None:
         assert tx.execute("show enable_seqscan").fetchone() == ("on",)
         assert tx.execute("show plan_cache_mode").fetchone() == ("auto",)
     assert db.store._connection.execute("show enable_seqscan").fetchone() == ("off",)  # type: ignore[attr-defined]
-
-
-# --- plans ---
-
-QUEUE_SQL = (files("inturn.store.postgres") / "queue.sql").read_text()
-HOT = set(re.findall(r"^-- name: (\w+)$", QUEUE_SQL, re.MULTILINE)) - {
-    "queues",
-    "groups",
-    "group",
-    "ungrouped",
-    "deferred",
-    "set_right",
-}
-"""All but what is asked rarely and by people, or looks at all there is since it is about all there is."""
-
-
-@pytest.mark.parametrize("rows", [0, 20_000])
-def test_no_statement_looks_through_a_table(postgres_url: str, rows: int) -> None:
-    """Whatever the server knows of the tables: a plan may be made when they are empty, and used when they are full."""
-    with inturn.open(postgres_url, durable=False) as db:
-        queue = db.queue("q", QueueSettings(retention_s=1000))
-        for at in range(0, rows, 2_000):
-            queue.send_many([draft(at, group=str(n % 100), dedup_id=str(at + n)) for n in range(2_000)])
-        if rows:
-            queue.receive(1_000)
-    connection, _ = connect(postgres_url)
-    with connection:
-        if rows:
-            connection.execute("analyze")
-        for name in sorted(HOT):
-            plan = connection.execute(f"explain (generic_plan) {statements._SQL[name]}".encode()).fetchall()
-            text = "\n".join(line for (line,) in plan)
-            assert "Seq Scan" not in text, f"{name}:\n{text}"
-            for scan in re.findall(r"(?:Index|Index Only|Tid) Scan .*\n.*", text):
-                assert re.search(r"Index Cond|TID Cond|inturn_hold_due", scan), f"{name} walks an index:\n{text}"

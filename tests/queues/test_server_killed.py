@@ -18,6 +18,8 @@ from inturn.core.errors import LeaseExpired, StoreError
 from inturn.queue import QueueSettings
 from postgres_started import start
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = QueueSettings(visibility_timeout_s=0.3, dedup_window_s=None)
 
 

@@ -5,14 +5,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 PROGRAM = Path(__file__).parent / "programs" / "tenant.py"
 KILLS = 150
 
 
-def test_sessions_that_are_killed_at_every_point_apply_each_message_once_in_its_order(tmp_path: Path) -> None:
+def test_sessions_that_are_killed_at_every_point_apply_each_message_once_in_its_order(
+    tmp_path: Path, soak_seed: int
+) -> None:
     """More lives by hand: python tests/queues/programs/tenant.py DIRECTORY 1000 SEED."""
     done = subprocess.run(
-        [sys.executable, PROGRAM, tmp_path, str(KILLS), "1"], capture_output=True, text=True, check=False
+        [sys.executable, PROGRAM, tmp_path, str(KILLS), str(soak_seed)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     history = json.loads(done.stdout)

@@ -563,6 +563,7 @@ def test_an_open_gate_is_nobodys(desk: Desk) -> None:
     assert desk.hold(Answer(DONE, "a"), Verb.RENEW, s=5).verdict is EXPIRED
 
 
+@pytest.mark.thorough
 def test_what_is_parked_locked_and_deferred_costs_the_next_receive_nothing(tmp_path: Path) -> None:
     """What is counted is not time but the steps of SQLite's machine."""
     desk = Desk(STORES["sqlite"](tmp_path, str))

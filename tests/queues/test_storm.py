@@ -114,11 +114,13 @@ class Storm:
         await asyncio.gather(*(self.task(number) for number in range(8)))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
-def test_a_storm_leaves_nothing_behind(target: str, seed: int) -> None:
+@pytest.mark.thorough
+def test_a_storm_leaves_nothing_behind(target: str, seed: int, soak_seed: int) -> None:
     store = (GuardedToo if "://" in target else Guarded)(target, durable=False)
     with Database(store) as db:
-        storm = Storm(db, seed)
+        storm = Storm(db, 4 * (soak_seed - 1) + seed)
         errors: list[Any] = []
 
         def guarded(act: Any, *args: Any) -> None:

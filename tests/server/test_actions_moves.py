@@ -82,6 +82,7 @@ def test_what_somebody_has_stays(sqs: Endpoint) -> None:
     assert sqs.attributes(dead)["ApproximateNumberOfMessages"] == "0"
 
 
+@pytest.mark.thorough
 def test_a_running_task_is_listed_cancelled_and_the_only_one(sqs: Endpoint) -> None:
     _, dead = dead_letters(sqs, *(f"a{n}" for n in range(5)))
     handle = start(sqs, MaxNumberOfMessagesPerSecond=1)

@@ -283,3 +283,39 @@ def test_batches_that_cannot_be(sqs: Endpoint, action: str, kind: str) -> None:
         "It can be at most 80 letters long."
     )
     assert told("a b") == (f"{BATCH}InvalidBatchEntryId", text)
+
+
+# --- who fails is not in the way of others ---
+
+
+@pytest.mark.parametrize("name", ["q", "q.fifo"])
+@pytest.mark.parametrize("way", ["visible at once", "expired"])
+def test_those_that_are_given_back_take_turns(sqs: Endpoint, name: str, way: str) -> None:
+    url = sqs.queue(name)
+    for body in "abc":
+        fifo = {"MessageGroupId": body, "MessageDeduplicationId": body} if name.endswith(".fifo") else {}
+        sqs.client.send_message(QueueUrl=url, MessageBody=body, **fifo)
+    seen = ""
+    for _ in range(30):
+        (message,) = sqs.receive(url, 1)
+        seen += message["Body"]
+        if way == "expired":
+            sqs.clock.pass_s(30)
+        else:
+            keep(sqs, url, message["ReceiptHandle"], 0)
+    assert seen == "abc" * 10
+
+
+def test_there_is_no_retry_delay_unless_one_is_asked_for(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    assert "RetryDelaySeconds" not in sqs.attributes(url)
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"RetryDelaySeconds": "10"})
+    assert sqs.attributes(url)["RetryDelaySeconds"] == "10"
+    sqs.client.send_message(QueueUrl=url, MessageBody="b")
+    (message,) = sqs.receive(url, 1)
+    keep(sqs, url, message["ReceiptHandle"], 0)
+    assert sqs.bodies(url) == ["b"], "a visibility of 0 is a time that was stated"
+    sqs.clock.pass_s(30)
+    assert sqs.bodies(url) == []
+    sqs.clock.pass_s(20)
+    assert sqs.bodies(url) == ["b"]

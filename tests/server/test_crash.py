@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import pytest
 from programs.history import OK, UNASKED, UNKNOWN, Asked, Delivery, Event, Receive, Send, Settle, check, figures, read
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "programs" / "crash.py"
 KILLS = 12
@@ -221,10 +224,14 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
 # --- the kills ---
 
 
-def test_what_clients_were_told_holds_however_often_the_server_is_killed(tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_what_clients_were_told_holds_however_often_the_server_is_killed(tmp_path: Path, soak_seed: int) -> None:
     """More kills by hand: python tests/server/programs/crash.py DIRECTORY 500 SEED."""
     done = subprocess.run(
-        [sys.executable, PROGRAM, tmp_path / "run", str(KILLS), "1"], capture_output=True, text=True, check=False
+        [sys.executable, PROGRAM, tmp_path / "run", str(KILLS), str(soak_seed)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

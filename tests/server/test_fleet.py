@@ -12,6 +12,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from fleet import Commits, Postgres, Proxy, Server, faults, load, until
 from programs.history import OK, UNASKED, UNKNOWN, Event, figures
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Server]
 NONE: Mapping[str, float] = {}
 

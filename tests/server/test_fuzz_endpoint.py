@@ -191,6 +191,7 @@ REQUESTS = st.tuples(st.sampled_from(PROTOCOLS), st.sampled_from(sorted(ACTIONS)
 
 @many
 @given(made=REQUESTS)
+@pytest.mark.thorough
 def test_parameters_that_nearly_fit(served: Served, made: Request) -> None:
     as_ever(served)
     codes = sent(served, raw(made, served))
@@ -250,6 +251,7 @@ def test_documents_that_are_none(served: Served, name: str, document: str) -> No
         ("Policy", '{"Statement": [{"Sid": %s}]}'),
     ],
 )
+@pytest.mark.thorough
 def test_documents_that_are_nearly_too_deep_to_be_read(served: Served, name: str, document: str) -> None:
     as_ever(served)
     limit = sys.getrecursionlimit()
@@ -306,6 +308,7 @@ def changed(data: bytes, changes: list[tuple[str, float, float, bytes]]) -> byte
 
 @many
 @given(made=REQUESTS, changes=CHANGES)
+@pytest.mark.thorough
 def test_bodies_that_are_changed(served: Served, made: Request, changes: list[Any]) -> None:
     as_ever(served)
     codes = sent(served, raw(made._replace(body=changed(made.body, changes)), served))
@@ -315,6 +318,7 @@ def test_bodies_that_are_changed(served: Served, made: Request, changes: list[An
 
 @many
 @given(made=REQUESTS, changes=CHANGES)
+@pytest.mark.thorough
 def test_requests_that_are_changed(served: Served, made: Request, changes: list[Any]) -> None:
     as_ever(served)
     sent(served, changed(raw(made, served), changes))
@@ -326,6 +330,7 @@ SIGNED = [b"authorization", b"x-amz-date", b"host", b"x-amz-target", b"content-t
 
 @many
 @given(made=REQUESTS, name=st.sampled_from(SIGNED), changes=CHANGES.filter(bool))
+@pytest.mark.thorough
 def test_signed_headers_that_are_changed(served: Served, made: Request, name: bytes, changes: list[Any]) -> None:
     as_ever(served)
     head, _, body = raw(made, served).partition(b"\r\n\r\n")

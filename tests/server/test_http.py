@@ -207,6 +207,7 @@ def test_many_requests_sent_at_once_are_answered_in_order(front: Front) -> None:
         assert [client.answer().told["target"] for _ in range(3000)] == [f"/{number}" for number in range(3000)]
 
 
+@pytest.mark.thorough
 def test_while_a_request_is_unanswered_only_so_many_are_taken_in(loop: str) -> None:
     later = Later()
     with Front(loop, later, pipelined=3) as front, front.client() as client:

@@ -135,6 +135,7 @@ def test_the_time_that_an_answer_takes_is_not_the_clients(loop: str) -> None:
         assert client.answer().status == 408
 
 
+@pytest.mark.thorough
 def test_the_idle_time_begins_with_the_answer(loop: str) -> None:
     later = Later()
     with Front(loop, later, idle_s=1) as front, front.client() as client:
@@ -151,6 +152,7 @@ def test_the_idle_time_begins_with_the_answer(loop: str) -> None:
             front.until(lambda: later.held)
 
 
+@pytest.mark.thorough
 def test_an_idle_client_that_has_left_a_little_unread_is_cut(loop: str) -> None:
     less_than_is_held_back = OK._replace(body=b"a" * 30_000)
     with Front(loop, always(less_than_is_held_back), idle_s=1, unread_s=0.1) as front, front.client() as client:
@@ -167,6 +169,7 @@ def test_an_idle_client_that_has_left_a_little_unread_is_cut(loop: str) -> None:
 
 
 @pytest.mark.parametrize("answer_bytes", [20_000_000, 10])
+@pytest.mark.thorough
 def test_a_client_that_does_not_read_its_answers_is_cut(loop: str, answer_bytes: int) -> None:
     response = OK._replace(body=b"a" * answer_bytes)
     with Front(loop, always(response), unread_s=0.2) as front, front.client() as client:

@@ -146,6 +146,7 @@ def refused(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
         (Key("all/../all", "s1"), "IncompleteSignature"),
     ],
 )
+@pytest.mark.thorough
 def test_who_does_not_know_the_secret_is_refused(guarded: Served, key: Key, code: str) -> None:
     assert refused(client(guarded.url, key).list_queues)[0] == code
 
@@ -301,6 +302,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 HASTE = "[limits]\nrequest_s = 0.3\nunread_s = 0.3\nidle_s = 0.3\nconnections = 20\n"
 
 
+@pytest.mark.thorough
 def test_slow_clients_are_dropped_and_the_others_served(start: Callable[..., Process]) -> None:
     process = start(toml=HASTE)
     process.works()
@@ -345,6 +347,7 @@ def test_connections_that_are_too_many_do_not_keep_others_from_being_served(star
     assert process.stop()
 
 
+@pytest.mark.thorough
 def test_bodies_without_end_do_not_fill_the_memory(start: Callable[..., Process]) -> None:
     process = start()
     process.works()
@@ -373,6 +376,7 @@ INJECTED = "x\r\n2026-01-01 00:00:00 [info     ] forged\x1b[31m\u2028\x00"
 
 
 @pytest.mark.parametrize("arguments", [("--json-logs",), ()])
+@pytest.mark.thorough
 def test_nothing_from_a_request_ends_a_log_line(start: Callable[..., Process], arguments: tuple[str, ...]) -> None:
     process = start(*arguments, toml='[[keys]]\nid = "all"\nsecret = "s1"\n')
     escaped = quote(INJECTED, safe="")

@@ -446,6 +446,7 @@ def start() -> Iterator[Callable[..., Process]]:
         each.process.communicate()
 
 
+@pytest.mark.thorough
 def test_a_process_of_its_own(start: Callable[..., Process]) -> None:
     Path("inturn.toml").write_text(
         '[server]\nport = 1\n[[keys]]\nid = "me"\nsecret_env = "MY_SECRET"\n[[queues]]\nname = "orders"\n'
@@ -494,6 +495,7 @@ def test_a_stop_answers_who_waits_for_messages(start: Callable[..., Process]) ->
     assert process.stop()[0] == 0
 
 
+@pytest.mark.thorough
 def test_a_stop_waits_for_a_request_that_has_begun_and_a_second_signal_does_not(start: Callable[..., Process]) -> None:
     process = start("--db", "shop.db")
     with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2]))) as slow:
@@ -532,6 +534,7 @@ def wait_for_connections(url: str) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_metrics_tell_what_went_through(start: Callable[..., Process]) -> None:
     process = start("--db", "shop.db")
     sqs = client(process.url)

@@ -24,6 +24,7 @@ XML = st.characters(
 @BOTH
 @settings(max_examples=25)
 @given(data=st.data())
+@pytest.mark.thorough
 def test_a_request_is_read_as_it_was_made(protocol: str, action: str, data: st.DataObject) -> None:
     params: dict[str, Any] = data.draw(trees(service("json").operation_model(action).input_shape, st.text(max_size=20)))
     if protocol == "query":
@@ -39,6 +40,7 @@ def test_a_request_is_read_as_it_was_made(protocol: str, action: str, data: st.D
 @BOTH
 @settings(max_examples=25)
 @given(data=st.data())
+@pytest.mark.thorough
 def test_an_answer_is_read_as_it_was_made(protocol: str, action: str, data: st.DataObject) -> None:
     shape = service("json").operation_model(action).output_shape
     tree = {} if shape is None else data.draw(trees(shape, st.text(XML, max_size=20)))

@@ -31,7 +31,7 @@ def found_in(spark: SparkSession, out: Path) -> Counter[Fault]:
     return faults
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_fault_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     log, injected = spoiled(seed)
     report = audit(frame(spark, log), group="account", order="revision", id="id", out=str(tmp_path / "report"))
@@ -83,6 +83,16 @@ def test_an_order_by_time_shows_ties_copies_and_how_late_messages_are(spark: Spa
     )
 
 
+def test_a_message_is_late_though_its_time_was_seen_before(spark: SparkSession) -> None:
+    log = [("a", 5, "1"), ("a", 9, "2"), ("a", 5, "3"), ("a", 9, "4"), ("a", 1, "5"), ("a", 1, "6")]
+    df = spark.createDataFrame(log, "g string, s bigint, id string").selectExpr("g", "timestamp_seconds(s) as at", "id")
+    report = audit(df.coalesce(1), group="g", order_by="at", id="id")
+    assert {kind: found.messages for kind, found in report.found.items()} == {Kind.TIE: 3, Kind.LATE: 3}
+    assert report.late is not None
+    assert (report.late.positions.most, report.late.behind.most) == (5, 8), "since the first that overtook it"
+
+
+@pytest.mark.slow
 def test_how_late_and_how_old_go_by_the_clock_of_the_log(spark: SparkSession) -> None:
     def row(group: str, revision: int, second: int) -> tuple[str, int, datetime]:
         return group, revision, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
@@ -109,6 +119,7 @@ def test_how_late_and_how_old_go_by_the_clock_of_the_log(spark: SparkSession) ->
     assert patient.wrong() == [Kind.LATE]
 
 
+@pytest.mark.slow
 def test_a_column_of_the_delivery_that_makes_copies_differ_is_pointed_out(spark: SparkSession) -> None:
     log = [("a", 1, "x", 100), ("a", 2, "y", 101), ("a", 1, "x", 102), ("b", 1, "x", 103), ("b", 1, "x", 104)]
     df = spark.createDataFrame([*log, ("b", 1, "other", 105)], "g string, n int, says string, seq int").coalesce(1)
@@ -121,6 +132,7 @@ def test_a_column_of_the_delivery_that_makes_copies_differ_is_pointed_out(spark:
     assert [each.columns for each in mended.differ] == [["says"]]
 
 
+@pytest.mark.slow
 def test_epochs_that_a_column_tells_are_no_faults(spark: SparkSession) -> None:
     log = [("a", 1, 1), ("a", 1, 2), ("a", 2, 1), ("a", 2, 3), ("b", 1, 1)]
     df = spark.createDataFrame(log, "g string, boot int, revision int").coalesce(1)
@@ -150,6 +162,7 @@ def test_a_group_that_lacks_its_beginning_has_a_gap_there(spark: SparkSession, s
 
 
 @pytest.mark.parametrize(("first", "second"), [(-(2**63), 1 - 2**63), (2**63 - 2, 2**63 - 1)])
+@pytest.mark.slow
 def test_the_least_and_the_greatest_revisions_are_told_like_others(
     spark: SparkSession, first: int, second: int
 ) -> None:
@@ -181,6 +194,7 @@ def test_a_counter_that_falls_to_its_beginning_has_been_reset(spark: SparkSessio
     ("rows", "messages", "groups"),
     [([], 0, 0), ([("a", 1)], 1, 1), ([(None, 1)], 1, 0), ([("a", None)], 1, 0)],
 )
+@pytest.mark.slow
 def test_a_log_of_one_message_or_none(
     spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, ...]], messages: int, groups: int
 ) -> None:
@@ -191,6 +205,7 @@ def test_a_log_of_one_message_or_none(
     assert (tmp_path / "report" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_without_an_order_columns_are_rated(spark: SparkSession) -> None:
     log = [
         (
@@ -230,8 +245,12 @@ def test_columns_within_columns_and_names_with_dots(spark: SparkSession) -> None
     report = audit(df, group="payload.id", order="payload.n")
     assert (report.messages, report.groups, report.found) == (3, 1, {})
     assert report.grade is not None
-    assert "bring payload.id, payload.n to the top first" in report.grade.needs[-1]
-    assert audit(df, group="payload.id", order="dotted.name").found == {}
+    assert report.grade.line.startswith('Pipeline(name="messages", group="payload.id", order=Gapless("payload.n")')
+    assert report.grade.needs == []
+    dotted = audit(df, group="payload.id", order="dotted.name")
+    assert dotted.found == {}
+    assert dotted.grade is not None
+    assert 'Gapless("`dotted.name`")' in dotted.grade.line
 
 
 def test_hot_groups_and_what_order_costs(spark: SparkSession) -> None:

@@ -17,6 +17,8 @@ from inturn.demo import delivery, flights
 from inturn.spark import audit, batch, read
 from inturn.spark.audit.report import Kind, Report
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FLIGHT = ("tail", "revision", "type", "flight", "origin", "dest", "scheduled", "at", "minutes")
 CHANGE = "path string, revision bigint, blob string, at timestamp"

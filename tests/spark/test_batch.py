@@ -189,7 +189,7 @@ def test_a_plain_dict_is_to_the_handler_what_it_is_to_the_replay(spark: SparkSes
 
 
 def test_a_column_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    odd = Pipeline(name="odd", group="the group", order=Gapless("rev.no"), handler=lambda state, message: (state, []))
+    odd = Pipeline(name="odd", group="the group", order=Gapless("`rev.no`"), handler=lambda s, m: (s, []))
     messages = frame(spark, [("a", 1, 1)], "`the group` string, `rev.no` bigint, `ü*` int")
     assert batch(odd, messages, store=tmp_path, buckets=1).counts == Counts(received=1, applied=1)
 
@@ -263,7 +263,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], list[Any], str, dict[str, Any], type[
         DDL,
         {},
         StateError,
-        "the state's 'state' cannot be stored",
+        "the first state of pipeline 'ledger' cannot be kept: state is {1, 2} of type set",
     ),
     "a store that is no place for a manifest": (
         {},
@@ -302,8 +302,8 @@ BAD_RUNS: dict[str, tuple[dict[str, Any], list[Any], type[InturnError], str]] = 
         HandlerError,
         r"must take \(state, message\) and return \(state, \[output, …\]\)",
     ),
-    "a handler that takes other arguments": (
-        {"handler": lambda state: (state, [])},
+    "a handler written in C that takes other arguments": (
+        {"handler": dict.pop},
         ROWS,
         HandlerError,
         r"must take \(state, message\)",
@@ -313,18 +313,6 @@ BAD_RUNS: dict[str, tuple[dict[str, Any], list[Any], type[InturnError], str]] = 
         ROWS,
         HandlerError,
         "returned the state 7; expected a Account",
-    ),
-    "an output that is not JSON": (
-        {"handler": lambda state, message: (state, [object()])},
-        ROWS,
-        HandlerError,
-        "which is not JSON",
-    ),
-    "a state with a set": (
-        {"state": dict, "handler": lambda state, message: ({"seen": {1}}, [])},
-        ROWS,
-        StateError,
-        r"after storing it would be \{'seen': \[1\]\}",
     ),
     "a message without a place where that is an error": (
         {"on_invalid": "fail"},

@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from inturn.spark import read
 
+pytestmark = pytest.mark.slow
+
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a Java that is over before it could earn what its optimising compiler costs."""
 DRIVER = Path(on_cluster.__file__)

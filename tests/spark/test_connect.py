@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 from inturn.spark import read
 from inturn.spark.read import TABLES
 
+pytestmark = pytest.mark.slow
+
 CLIENT = Path(__file__).with_name("programs") / "connected.py"
 
 

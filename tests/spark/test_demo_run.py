@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib", reason="the demo's picture is drawn with matpl
 from inturn.demo import crash, run
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_every_aircraft_is_right_on_spark_which_is_killed_and_in_process(spark, tmp_path, capsys):

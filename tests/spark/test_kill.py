@@ -17,6 +17,8 @@ from inturn.core.fold import Counts
 from inturn.faults import OF_A_STEP, kill_at
 from inturn.spark import batch, sweep
 
+pytestmark = pytest.mark.slow
+
 LEDGER = Path(__file__).with_name("programs") / "ledger.py"
 MESSAGES = history(seed=3)
 

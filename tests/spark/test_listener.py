@@ -143,6 +143,7 @@ def test_a_step_in_which_nothing_is_held_says_no_more() -> None:
     assert replace(summary, held=2, oldest_us=30_000_000).oldest_wait_s == 60
 
 
+@pytest.mark.slow
 def test_through_connect(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
     from programs.connecting import run, server

@@ -3,17 +3,31 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import boto3
 import pytest
 
+from inturn import Gapless, Pipeline
 from inturn.core.errors import StoreConflict, StoreError
 from inturn.spark import sweep
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import Store, about
 from inturn.spark.tables.rows import batches_of
 from inturn.spark.tables.storage import storage
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("programs")
+PIPELINE = Pipeline(name="p", group="k", order=Gapless("n"), handler=lambda state, message: (state, []))
+PutObject = Callable[[str, bytes], None]
+
+
+@pytest.fixture
+def put_object(bucket: str) -> PutObject:
+    """Put an object under any key, as a console does; our own clients drop the slash at a key's end."""
+    client = boto3.client("s3")
+    return lambda key, data: client.put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=data)
 
 
 def test_what_is_created_once_is_not_overwritten(bucket: str) -> None:
@@ -53,3 +67,19 @@ def test_a_filesystem_without_a_conditional_create_is_refused() -> None:
 def test_a_missing_bucket_is_told(bucket: str) -> None:
     with pytest.raises(StoreError, match="nowhere"):
         storage("s3://nowhere/store").create("inturn.json", b"{}")
+
+
+def test_the_markers_that_consoles_make_for_folders_are_no_files(bucket: str, put_object: PutObject) -> None:
+    at = f"{bucket}/marked"
+    for marker in ("marked/", "marked/data/", "marked/data/outputs/", "marked/steps_$folder$"):
+        put_object(marker, b"")
+    assert storage(at).names("") == []
+    Store(at).open(about(PIPELINE, None), buckets=None)
+    put_object("marked/data/outputs/part.parquet", b"orphan")
+    assert sweep(at, older_than_s=0) == ["data/outputs/part.parquet"]
+
+
+def test_an_empty_file_is_a_file(bucket: str, put_object: PutObject) -> None:
+    put_object("stranger/notes.txt", b"")
+    with pytest.raises(StoreError, match="is not empty and not a store"):
+        Store(f"{bucket}/stranger").open(about(PIPELINE, None), buckets=None)

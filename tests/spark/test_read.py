@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyspark.testing import assertSchemaEqual
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InputError, StoreError
 from inturn.spark import batch, read
+from inturn.spark.read import TABLES
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 DDL = "parcel string, revision bigint, place string, at timestamp"
@@ -254,4 +256,26 @@ def test_a_file_that_no_manifest_names_does_not_exist(spark: SparkSession, store
     assert rows(spark, copy, "outputs", "effect_id") == before
     assert len(rows(spark, copy, "states", "group")) == 3
     (copy / "steps" / "000000000002.json").unlink()
+    with pytest.raises(StoreError, match=r"lacks steps/000000000002\.json"):
+        rows(spark, copy, "states", "group", "step")
+    (copy / "head.json").unlink()  # as in a copy that is older than the step
     assert rows(spark, copy, "states", "group", "step") == [("a", 1), ("b", 1), ("c", 1)]
+
+
+def test_a_file_that_is_missing_is_named(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    for file in copy.glob("data/outputs/*.parquet"):
+        file.unlink()
+        with pytest.raises(StoreError, match=re.escape(file.name)):
+            rows(spark, copy, "outputs", "effect_id")
+        break
+    for step in (1, 2):
+        shutil.copy(copy / "steps" / f"{step:012d}.json", tmp_path)
+        (copy / "steps" / f"{step:012d}.json").unlink()
+        for table in TABLES:
+            with pytest.raises(StoreError, match=rf"lacks steps/{step:012d}\.json"):
+                read(spark, copy, table).count()
+        shutil.copy(tmp_path / f"{step:012d}.json", copy / "steps")

@@ -1,6 +1,6 @@
 """A pipeline goes to workers that do not have the module it was written in."""
 
-import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -150,10 +150,10 @@ def test_type_hints_that_are_texts() -> None:
 
 def test_an_installed_module_goes_by_its_name_alone() -> None:
     registered = ship.cloudpickle.list_registry_pickle_by_value()
-    by_name = ship.dumps(workshop.made(handler=json.dumps))
+    by_name = ship.dumps(workshop.made(handler=shutil.copyfile))
     assert len(by_name) < len(ship.dumps(workshop.made())) < 3_000
-    assert ship.loads(by_name).handler is json.dumps
-    on_a_worker(workshop.made(handler=json.dumps), "import json; assert pipeline.handler is json.dumps")
+    assert ship.loads(by_name).handler is shutil.copyfile
+    on_a_worker(workshop.made(handler=shutil.copyfile), "import shutil; assert pipeline.handler is shutil.copyfile")
     assert ship.cloudpickle.list_registry_pickle_by_value() == registered, "which is Spark's own, too"
 
 

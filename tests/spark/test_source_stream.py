@@ -126,6 +126,7 @@ def test_a_micro_batch_that_fails_is_read_again_whatever_was_acknowledged(
 DYING = "import sys; from inturn.faults import kill_at; kill_at(sys.argv.pop(1)); from inturn.cli import app; app()"
 
 
+@pytest.mark.slow
 def test_the_driver_is_killed(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
     half = len(MESSAGES) // 2
     send(queue, MESSAGES[:half])
@@ -208,6 +209,7 @@ def test_what_is_not_there_is_told_in_words(
     assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
 
 
+@pytest.mark.slow
 def test_a_queue_in_postgresql_whose_password_nobody_sees(
     spark: SparkSession, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:

@@ -110,6 +110,7 @@ def counts(store: Path) -> list[Counts]:
 
 @settings(max_examples=3)
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_cut_and_any_restart_gives_the_answer_of_one_batch(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_stream_from_another_kind_of_source(spark: SparkSession, tmp_path: Pat
     assert sum(row.revision for row in states) == done["applied"]
 
 
+@pytest.mark.slow
 def test_a_stream_through_connect(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
     for messages in cut(MESSAGES, [150]):
@@ -178,6 +180,7 @@ def test_spark_s_pages_name_the_step(spark: SparkSession, source: Source, tmp_pa
 # -- crashes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["before files@2", "before commit@2", "after commit@2"])
 def test_a_driver_is_killed_in_the_middle(spark: SparkSession, source: Source, tmp_path: Path, point: str) -> None:
     for messages in cut(MESSAGES, [100, 100]):
@@ -193,6 +196,7 @@ def test_a_driver_is_killed_in_the_middle(spark: SparkSession, source: Source, t
     assert [each.received for each in counts(store)] == [100, 100, len(MESSAGES) - 200]
 
 
+@pytest.mark.slow
 def test_a_driver_that_wakes_up_late_cannot_commit(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     source.put(MESSAGES)
     store = tmp_path / "store"
@@ -217,6 +221,7 @@ def test_a_driver_that_wakes_up_late_cannot_commit(spark: SparkSession, source: 
     assert_tables(spark, store, ledger.replay(MESSAGES))
 
 
+@pytest.mark.slow
 def test_a_worker_is_killed_in_the_middle(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     for messages in cut(MESSAGES, [150]):
         source.put(messages)
@@ -258,8 +263,36 @@ def test_a_checkpoint_without_its_store_is_refused(source: Source, tmp_path: Pat
     shutil.rmtree(tmp_path / "store")
     shutil.move(tmp_path / "away", tmp_path / "store")
     (tmp_path / "store" / "steps" / "000000000002.json").unlink()  # an older backup
+    (tmp_path / "store" / "head.json").unlink()
     with pytest.raises(StoreMismatch, match="only those up to 0"):
         take(source, tmp_path)
+
+
+def test_a_checkpoint_that_is_older_than_its_store_is_refused(source: Source, tmp_path: Path) -> None:
+    """It would plan other messages under the numbers of those that the store has, and these would be passed over."""
+    first, second = cut(MESSAGES, [100])
+    source.put(first)
+    take(source, tmp_path)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "old")
+    source.put(second[:50])
+    take(source, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.move(tmp_path / "old", tmp_path / "checkpoint")
+    source.put(second[50:])
+    with pytest.raises(Exception, match=r"micro-batch 1, but the store .* put back from an older copy"):
+        take(source, tmp_path)
+    take(source, tmp_path / "new", store=tmp_path / "store")  # with a new checkpoint, as it says
+    assert sum(each.applied for each in counts(tmp_path / "store")) == ledger.replay(MESSAGES).counts.applied
+
+
+def test_a_micro_batch_that_comes_again_is_passed_over(source: Source, tmp_path: Path) -> None:
+    source.put(MESSAGES[:50])
+    take(source, tmp_path)
+    before = counts(tmp_path / "store")
+    (tmp_path / "checkpoint" / "commits" / "0").unlink()  # the driver died before Spark had written it
+    (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
+    take(source, tmp_path)
+    assert counts(tmp_path / "store") == before
 
 
 def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, source: Source, tmp_path: Path) -> None:
@@ -316,7 +349,7 @@ def test_a_running_stream_takes_a_decision_at_once(spark: SparkSession, source: 
     with running(source, tmp_path, replace(ledger, on_gap=Wait("1 day", then="skip"))):
         until((store / "steps" / "000000000001.json").exists)
         inspector = Inspector(store)
-        inspector.store.decide(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
+        inspector.store.decisions.append(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
         until((store / "steps" / "000000000002.json").exists)
         until(lambda: not inspector.store.files.names("decisions/new"))
     group = Inspector(store).group("a")
@@ -329,7 +362,7 @@ def test_without_a_time_a_decision_is_taken_with_the_next_messages(
     source.put([{"account": "a", "revision": 1, "amount": -1}])
     take(source, tmp_path)
     inspector = Inspector(tmp_path / "store")
-    inspector.store.decide(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
+    inspector.store.decisions.append(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
     take(source, tmp_path)
     assert len(counts(tmp_path / "store")) == 1
     source.put([{"account": "b", "revision": 1, "amount": 1}])

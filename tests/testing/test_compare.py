@@ -3,6 +3,7 @@
 import datetime as dt
 import os
 import random
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import pytest
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
 from inturn.core import limits
-from inturn.core.errors import HandlerError, InputError, Retryable
+from inturn.core.errors import HandlerError, InputError, PipelineError, Retryable, StoreError
 from inturn.core.fold import Counts
 from inturn.testing import Different, NotDeterministic, Story, compare, disorder, same
 from inturn.testing.story import differences
@@ -137,11 +138,15 @@ def test_an_engine_that_forgets_a_state_is_found(monkeypatch: pytest.MonkeyPatch
         same(pipeline(), BAD)
 
 
-def test_an_engine_that_ends_with_an_error_is_told() -> None:
-    tuples = pipeline(handler=lambda state, message: ({"at": (1, 2)}, []))
-    found = compare(tuples, CLEAN, engines=["worker"])
+def test_an_engine_that_ends_with_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> Story:
+        msg = "the disk is full"
+        raise StoreError(msg)
+
+    monkeypatch.setattr(sys.modules["inturn.testing.compare"], "worked", full)
+    found = compare(pipeline(), CLEAN, engines=["worker"])
     assert [each.other for each in found.differences] == ["worker"]
-    assert str(found.differences[0]).startswith("worker: StateError: pipeline 'p': the state {'at': (1, 2)} would")
+    assert str(found.differences[0]) == "worker: StoreError: the disk is full"
     assert not found.agrees("worker")
 
 
@@ -205,7 +210,9 @@ def test_a_handler_that_depends_on_its_process_agrees_with_itself() -> None:
 
 
 def test_a_handler_that_does_not_fit_is_told_in_words() -> None:
-    for handler in (lambda state: state, lambda state, message: None, lambda state, message: (state, None)):
+    with pytest.raises(PipelineError, match="cannot take two arguments"):
+        pipeline(handler=lambda state: state)
+    for handler in (lambda state, message: None, lambda state, message: (state, None)):
         with pytest.raises(HandlerError, match=r"the handler of pipeline 'p' must take \(state, message\)"):
             same(pipeline(handler=handler), CLEAN)
     with pytest.raises(InputError, match="has no canonical form"):
@@ -269,6 +276,7 @@ def test_what_cannot_be_placed_is_rejected_by_all() -> None:
 
 @pytest.mark.parametrize("then", ["park", "skip", "fail"])
 @pytest.mark.parametrize("timeout", ["0 seconds", "1 millisecond", "10 minutes"])
+@pytest.mark.slow
 def test_time_passes_between_parts_alone(then: Any, timeout: str) -> None:
     """Whatever the time is, and however long the engines take."""
     statuses = set()

@@ -10,7 +10,10 @@ from shop import Gate, Row, Shop, ledger, row
 
 from inturn import Retry
 from inturn.core import limits
+from inturn.store.kept import Claim, MadeOutput
 from inturn.worker import Worker
+from inturn.worker.desk import Sending
+from inturn.worker.sender import Sender
 
 Told = list[tuple[Any, str]]
 QUICK = Retry(1, "10 milliseconds")
@@ -139,3 +142,16 @@ def test_a_stop_lets_deliveries_that_have_begun_end_and_leaves_the_others(shop: 
         gate.let("first")
     shop.work(line, deliver=lambda _output, effect_id: told.append(effect_id))
     assert told == [effect for _, effect in effects(line, [row(1), row(2)])], "each once, and at once"
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 5, 1_000])
+def test_a_delivery_that_fails_at_once_is_never_tried_again_without_a_pause(attempts: int) -> None:
+    over = threading.Event()
+    sender = Sender(lambda output, effect_id: 1 / 0, Retry(3, "0 seconds"), 1, lambda sending: over.set())
+    made = MadeOutput(1, "a", None, 1, "1", 0, "effect", "{}")
+    sending = Sending(Claim("a", 1, attempts, [made]), 0)
+    sender.put(sending)
+    assert over.wait(10)
+    sender.stop()
+    assert sending.error is not None
+    assert sending.pause_s >= limits.DELIVER_PAUSE_S

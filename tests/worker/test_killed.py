@@ -9,18 +9,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 PROGRAMS = Path(__file__).parent / "programs"
 KILLS = {"sqlite": 120, "postgres": 60}
 
 
 @pytest.mark.parametrize("kind", KILLS)
 def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, soak_seed: int, request: pytest.FixtureRequest
 ) -> None:
     """More lives by hand: python tests/worker/programs/mortal.py DIRECTORY 2000 SEED."""
     at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
     done = subprocess.run(
-        [sys.executable, PROGRAMS / "mortal.py", tmp_path, str(KILLS[kind]), "1", *at],
+        [sys.executable, PROGRAMS / "mortal.py", tmp_path, str(KILLS[kind]), str(soak_seed), *at],
         capture_output=True,
         text=True,
         check=False,

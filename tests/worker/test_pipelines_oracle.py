@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from shop import SHOPS
 
-from inturn.store.kept import Claim, Decided, HeldMessage, Kept, Line, MadeOutput, PipelineInfo, RejectedMessage
+from inturn.store.kept import Claim, Decided, HeldMessage, Kept, Line, MadeOutput, Mark, PipelineInfo, RejectedMessage
 
 GROUPS = st.sampled_from(["a", "b", "c"])
 TURNS = st.lists(st.integers(1, 4), max_size=3, unique=True)
@@ -67,7 +67,8 @@ class Stores(RuleBasedStateMachine):
             made = [MadeOutput(0, group, None, version, None, at, f"e{at}", f"{version}-{at}") for at in range(outputs)]
             status = "waiting" if turns else "open"
             line = Line(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
-            every.append(Kept(line, held, gone, made))
+            marks = [Mark(b"%s%016d" % (group.encode(), version), b"\0digest\0", version)][: len(turns)]
+            every.append(Kept(line, held, gone, made, marks))
         rejected = [RejectedMessage(refused, "late", "too late\0", "{}")] if refused else []
 
         def ask(kept: Any) -> Any:
@@ -129,6 +130,10 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda kept: [kept.listed(2, "a", limit), kept.listed(2, "", limit, parked=True)])
         self.both(lambda kept: kept.due(2, now_us, 9), sorted)
         self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
+        spot = (0, *turns[:1], "t2") if turns else (-(2**63), -(2**63), "")
+        self.both(lambda kept: [kept.held_from(2, group, spot, limit), kept.held_longest(2, group, limit)])
+        asked = [b"%s%016d" % (each, version) for each in (b"a", b"b") for version in reversed(range(limit))]
+        self.both(lambda kept: [kept.marks(2, group, asked), kept.marks(2, group, [])])
         self.both(lambda kept: kept.rejections(2, 0, limit), lambda rows: [each for _, each in rows])
         self.both(lambda kept: kept.outputs(2, 0, 99), lambda made: sorted((*each[1:],) for each in made))
         self.both(lambda kept: [kept.decisions(2, limit), kept.decisions(2, limit, group)])
@@ -137,8 +142,12 @@ class Stores(RuleBasedStateMachine):
         )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.thorough
 def test_like_the_memory_store(kind: str, request: pytest.FixtureRequest) -> None:
-    url = request.getfixturevalue("postgres_schemas").new if kind == "postgres" else None
+    url = request.getfixturevalue("postgres_schemas").next if kind == "postgres" else None
     machine = type("Machine", (Stores,), {"kind": kind, "url": staticmethod(url) if url else str})
-    run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=40))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=settings().max_examples * 30 // 100, stateful_step_count=40)
+    )

@@ -69,6 +69,7 @@ def test_a_stop_does_not_wait_longer_than_its_grace(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.thorough
 def test_a_process_that_is_told_to_stop_ends_in_good_order(tmp_path: Path, number: int) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")

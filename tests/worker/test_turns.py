@@ -259,6 +259,7 @@ HISTORY = st.lists(
 @pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision")], ids=["gapless", "monotone"])
 @given(history=HISTORY)
 @settings(max_examples=40)
+@pytest.mark.slow
 def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any) -> None:
     gaps = {"on_gap": Wait("10 minutes")} if isinstance(order, Gapless) else {}
     line = ledger(order, **gaps)

@@ -1,0 +1,272 @@
+"""Every command over hostile data: none crashes, none commands the terminal, and JSON gives all of it back."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import typer
+from click.testing import Result
+from rich.console import Console
+from typer.testing import CliRunner
+
+import inturn
+from hostile import HOSTILE, NO_NAMES
+from inturn.cli import app, main
+from inturn.cli.audit import show
+from inturn.cli.texts import plain_console, say_json
+from inturn.core.fold import Counts
+from inturn.queue import Queue, QueueSettings
+from inturn.spark.audit.report import Consumers, Gap, Gaps, Grade, Keys, Kind, Sizes
+from inturn.spark.decisions import group_hash
+from inturn.spark.step import Report
+from kernel_harness import Bench
+from test_audit_page import full
+
+NAMES = [text for name, text in HOSTILE.items() if name not in NO_NAMES]
+QUEUE, READER = "[/x] [bold]q :boom:", "[/r] [red]"
+FOLDER = "we[i]rd \x1b[31m"
+COPY = "[bold] \x1b.db"
+NO_DATA = {
+    "version": "it prints versions",
+    "demo": "its data is its own",
+    "serve": "its log is tested in tests/server/test_security.py",
+    "run": "needs Spark; what it prints is tested below",
+    "audit": "needs Spark; what it prints is tested below",
+}
+"""Commands that are not run here, and why."""
+LEDGER = """
+from hostile import HOSTILE
+from inturn import Gapless, Pipeline
+
+def keep(state, message):
+    if message.get("raise") is not None:
+        raise ValueError(HOSTILE[message["raise"]])
+    return {"text": message["text"]}, [message["text"]]
+
+ledger = Pipeline(name="[/p] [bold]", group="g", order=Gapless("r"), id="id", handler=keep)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A queue and two stores full of hostile texts, one of a worker and one as Spark writes it."""
+    from inturn.cli.definition import load
+
+    root = tmp_path_factory.mktemp("hostile") / FOLDER
+    root.mkdir()
+    before = Path.cwd()
+    os.chdir(root)
+    try:
+        Path("ledger.py").write_text(LEDGER)
+        pipeline = load("ledger.py:ledger")
+        with inturn.open("shop.db", durable=False) as db:
+            db.queue("[/dead]")
+            _fill(db.queue(QUEUE, QueueSettings(dead_letter="[/dead]", max_receives=5)), db.queue("[/dead]"))
+            work = db.queue("work")
+            messages = [*_messages()]
+            work.send_many([inturn.queue.draft(each) for each in messages])
+            work.send({"g": "a\0b", "r": 1, "text": "x"})
+            inturn.work(pipeline, work, until="empty")
+        schema = pa.schema({name: pa.string() for name in ("g", "id", "text", "raise")} | {"r": pa.int64()})
+        bench = Bench(pipeline, schema, root=root / "store")
+        bench.hash_of = group_hash  # type: ignore[method-assign]
+        bench.step([*messages, {"g": "a\0b", "r": 1, "id": "i", "text": "x", "raise": None}])
+        strange = Path("store/decisions/new/[/x] \x1b.json")
+        strange.parent.mkdir(parents=True, exist_ok=True)
+        strange.write_text('{"[/y]": "\\ud800"}')
+        Path("lines.jsonl").write_text("\n".join(json.dumps(each) for each in messages[:10]))
+        yield root
+    finally:
+        os.chdir(before)
+
+
+def _fill(queue: Queue, dead: Queue) -> None:
+    for at, text in enumerate(NAMES):
+        queue.send({"text": text}, group=text, dedup_id=f"{at}{text}"[:1_000], attributes={"a": text})
+        queue.send(text, group=text)
+    for text in HOSTILE.values():
+        dead.send("x")
+        (message,) = dead.receive()
+        message.reject(text, to=dead.name)
+    for text in NAMES[::2]:
+        queue.park(text, f"parked: {text}")
+    queue.reader(READER).read(1)
+
+
+def _messages() -> Iterator[dict[str, Any]]:
+    for at, text in enumerate(NAMES):
+        yield {"g": text, "r": 1, "id": f"{at}", "text": text, "raise": None}
+        yield {"g": text, "r": 3, "id": text, "text": text, "raise": None}
+    for name in HOSTILE:
+        yield {"g": f"raises {name}", "r": 1, "id": "i", "text": "x", "raise": name}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def harmless(text: str) -> None:
+    """Nothing in it commands a terminal; and no line of it is endless, but for bodies, which are shown whole."""
+    assert not re.search(r"[^\n\x20-\x7e\xa0-\uffff\U00010000-\U0003ffff]", text), ascii(text)[:2_000]
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff]", text)
+    text.encode()
+
+
+AT, PLACES = f"shop.db#{QUEUE}", ["shop.db#[/p] [bold]", "store"]
+GROUPS = [*NAMES, "caf\udce9", "", "nobody"]
+EXPLAINED = [*GROUPS[::2], "nobody", "", "a\\x00b", *map("raises {}".format, list(HOSTILE)[::2])]
+CASES: dict[str, list[tuple[object, ...]]] = {
+    "queue create": [("shop.db#[/new]",), (AT,), ("shop.db#\x1b",)],
+    "queue list": [("shop.db",), ("[/none].db",)],
+    "queue show": [(AT,), ("shop.db#[/none]",)],
+    "queue purge": [("shop.db#[/new]", "--yes")],
+    "queue delete": [("shop.db#[/new]", "--yes")],
+    "queue park": [(AT, each, each) for each in GROUPS],
+    "queue resume": [(AT, each) for each in GROUPS],
+    "groups": [(AT,), (AT, *NAMES), *((AT, each) for each in GROUPS)],
+    "redrive": [("shop.db#[/dead]",), ("shop.db#[/dead]", "--to", "[/none]")],
+    "send": [(AT, "x", "--group", each, "--dedup-id", each) for each in GROUPS],
+    "receive": [(AT, "--max-messages", 500, "--keep"), ("shop.db#[/dead]", "--max-messages", 500)],
+    "peek": [(AT, "--limit", 500), ("shop.db#[/dead]", "--limit", 500)],
+    "ack": [(AT, "[/x]"), (AT, "1:1")],
+    "nack": [(AT, "[/x]"), (AT, "1:1")],
+    "parked list": [(place,) for place in PLACES],
+    "parked show": [(place, each) for place in PLACES for each in (*GROUPS, "raises closing markup")],
+    "explain": [
+        (place, each)
+        for place in PLACES
+        for each in (*GROUPS[::2], "nobody", "", "a\\x00b", *map("raises {}".format, list(HOSTILE)[::2]))
+    ],
+    **{
+        f"parked {verb}": [(place, each, "--by", "[/by]", "--why", each) for place in PLACES for each in GROUPS[::3]]
+        for verb in ("skip", "resume", "give-up")
+    },
+    "parked drop": [(place, "raises markup", "--why", "\x1b[/x]", "--wait-s", 0) for place in PLACES],
+    "parked replace": [
+        (place, "raises closing markup", "--content", each, "--wait-s", 0)
+        for place in PLACES
+        for each in ('{"text": "[/x]\\u001b"}', '{"text": "\\ud800"}', "[/x]", '{"[/x]": 1}')
+    ],
+    "parked tidy": [("store",), ("store",)],
+    "backup": [("shop.db", COPY), ("shop.db", COPY), ("[/none].db", "x.db")],
+    "restore": [(COPY, "[red]\x1b.db", "--replace"), (COPY, "[red]\x1b.db"), ("[/none].db", "x.db")],
+    "vacuum": [("store",), ("store", "--older-than", "0 seconds"), ("store", "--older-than", "[/x]"), ("shop.db",)],
+    "check": [
+        ("ledger.py:ledger", "--from", "lines.jsonl", "--engines", "replay,worker"),
+        ("[/x].py:x", "--from", "y"),
+    ],
+    "keys add": [("shop.db", "[/x]"), ("shop.db", "\x1b")],
+    "keys list": [("shop.db",)],
+    "keys remove": [("shop.db", "[/x]\x1b")],
+}
+"""What each command is given, in an order in which they may come."""
+FAIL = {"ack", "backup", "nack", "queue delete", "keys add", "keys list", "keys remove", "parked skip", "parked resume"}
+"""Commands that refuse the first of these; all others must take it."""
+
+
+def commands(command: Any = None, name: str = "") -> Iterator[str]:
+    """The names of all commands there are."""
+    command = typer.main.get_command(app) if command is None else command
+    if not hasattr(command, "commands"):
+        yield name
+        return
+    for each, inner in command.commands.items():
+        yield from commands(inner, f"{name} {each}".strip())
+
+
+def test_every_command_is_here() -> None:
+    assert set(commands()) == CASES.keys() | NO_DATA.keys()
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["for people", "for programs"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_command_shows_and_is_not_commanded(
+    folder: Path, name: str, as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for number, arguments in enumerate(CASES[name]):
+        waits = ("--wait-s", 0) if name.startswith("parked ") and "--why" in arguments else ()
+        ran = run(*name.split(), *arguments, *waits, *(["--json"] if as_json else []))
+        assert ran.exception is None or isinstance(ran.exception, SystemExit), (arguments, ran.exception)
+        assert ran.exit_code in (0, 1, 2), arguments
+        assert number or ran.exit_code == 0 or name in FAIL, ran.stderr
+        harmless(ran.stderr)
+        assert "Error: " not in ran.stderr or re.match(r"\w*(Error|Expired|Queue|Mismatch|Refused)\b", ran.stderr)
+        assert not re.match(r"(UnicodeEncodeError|MarkupError|ValueError|TypeError|KeyError)", ran.stderr), ran.stderr
+        harmless(ran.stdout)
+        if as_json and ran.exit_code == 0:
+            assert all(isinstance(json.loads(line), dict | list) for line in ran.stdout.splitlines())
+
+
+def test_json_is_whole_and_equal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in PLACES:
+        found = json.loads(run("parked", "list", place, "--json").stdout)
+        assert {each["group"] for each in found} >= set(NAMES)
+    say_json(HOSTILE)
+    printed = capsys.readouterr().out
+    harmless(printed)
+    assert json.loads(printed) == HOSTILE
+
+
+def test_a_table_cuts_what_is_long_and_shows_markup(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    for place in PLACES:
+        listed = run("parked", "list", place).stdout
+        assert len(listed) < 100_000
+        assert "[/x]" in listed
+        assert "[bold red]x[/]" in listed
+        assert ":boom:" in listed
+        assert "\\x1b]0;owned\\x07" in listed
+        assert "caf\\udce9.txt" in listed
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_group_of_which_all_was_rejected_is_explained(folder: Path, place: str) -> None:
+    said = run("explain", place, "a\\x00b").stdout
+    assert said.startswith("Group a\\x00b has no state: its only message was rejected, 1 as invalid. The last at ")
+    assert "has a NUL at 1" in said
+    document = json.loads(run("explain", place, "a\\x00b", "--json").stdout)
+    assert (document["status"], document["reasons"], document["reason"]) == ("rejected", {"invalid": 1}, "invalid")
+    assert run("explain", place, "nobody").exit_code == 1
+
+
+def shown(function: Any) -> str:
+    out = StringIO()
+    function(Console(file=out, markup=False, emoji=False, highlight=False, width=200))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_reports_show_names_and_obey_none(text: str) -> None:
+    gaps = Gaps(1, 1, 0, 0, None, text, [Gap(text, 0, 3, 5, 4, None, open=False)])
+    report = replace(
+        full(),
+        source=text,
+        arrived=text,
+        keys=Keys(text, text, id=text, ignore=(text,)),
+        samples={Kind.LATE: [text]},
+        gaps=gaps,
+        sizes=Sizes(2, [(text, 3)], 0.5, [], [Consumers(16, 1, 1.5)]),
+        columns=[replace(full().columns[0], name=text, grade=text, verdict=text)],
+        grade=Grade(text, [text], text, [text]),
+        files={"page": text},
+    )
+    if len(text) < 10_000:
+        report = replace(
+            report, sizes=Sizes(2, [(text, 3)], 0.5, [], [replace(full().sizes.consumers[0], consumers=16)])
+        )  # type: ignore[union-attr]
+        harmless(shown(lambda console: show(report, console)))
+    step = Report(text, text, 1, Counts(received=1, rejected={text: 1}), 0.5)
+    harmless(shown(lambda console: console.print(main._report(step))))
+
+
+def test_the_console_takes_nothing_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    plain_console().print("[/x] :boom:")
+    assert capsys.readouterr().out == "[/x] :boom:\n"

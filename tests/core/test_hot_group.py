@@ -1,0 +1,147 @@
+"""One group may have any number of messages: none costs more for those that came before it."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import pipeline
+
+from inturn import Gapless, Monotone, Retry, Retryable, Timestamp
+from inturn.core import limits
+from inturn.core.fold import Fold
+from inturn.core.grades import GaplessTimeline, MonotoneTimeline, TimestampTimeline, timeline
+from inturn.core.message import Entry
+from inturn.core.order import Order
+from inturn.core.timeline import Status
+
+MANY = 2_000
+
+
+class Watched(list[Any]):
+    """Counts the elements that slices copy."""
+
+    copied = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        if isinstance(key, slice):
+            self.copied += len(found)
+        return found
+
+
+class Counted(dict[Any, Any]):
+    """Counts the walks over all of it."""
+
+    walks = 0
+
+    def __iter__(self) -> Any:
+        self.walks += 1
+        return super().__iter__()
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+def entry(turn: int, epoch: int = 0) -> Entry:
+    return Entry(turn, turn.to_bytes(32, "big", signed=True), None, epoch)
+
+
+def test_a_gapless_group_remembers_in_place() -> None:
+    line = timeline(Gapless("r"), epoch=0)
+    assert isinstance(line, GaplessTimeline)
+    line.applied(entry(1))
+    buffer = line.memory
+    for turn in range(2, MANY):
+        line.applied(entry(turn))
+        assert line.memory is buffer, "what was remembered before was copied"
+    line.skip(MANY, MANY)
+    assert line.memory is buffer, "what was remembered before was copied"
+    line.settle()
+    assert len(line.memory) == 8 * limits.REMEMBERED_REVISIONS
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20), st.integers(-2, 200))
+def test_a_skipped_revision_is_found_as_by_looking_at_all_gaps(steps: list[tuple[int, int]], asked: int) -> None:
+    line = timeline(Gapless("r", start=0), epoch=0)
+    assert isinstance(line, GaplessTimeline)
+    for applied, missing in steps:
+        for _ in range(applied):
+            line.applied(entry(line.next()))
+        if missing:
+            line.skip(line.next(), line.next() + missing - 1)
+    assert line.is_skipped(asked) == any(first <= asked <= last for first, last in line.skipped)
+
+
+@pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=str)
+def test_a_failed_group_goes_through_many_epochs_without_looking_through_all_it_holds(order: Order) -> None:
+    line = timeline(order, epoch=0)
+    line.held = held = Counted()
+    line.parked = Status.FAILED
+    for epoch in range(1, MANY):
+        line.hold(entry(1, epoch), 0)
+    line.parked, held.walks = None, 0
+    for epoch in line.later():
+        assert line.renew(epoch) == []
+        released = line.ready()
+        assert released is not None
+        assert released.epoch == epoch
+        line.applied(released)
+    assert (len(held), line.epoch) == (0, MANY - 1)
+    assert held.walks <= 2, f"all {MANY} held messages were looked through {held.walks} times"
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), max_size=20), st.sampled_from([Gapless, Monotone]))
+def test_a_new_epoch_takes_out_what_the_older_ones_held(
+    places: list[tuple[int, int]], grade: type[Gapless] | type[Monotone]
+) -> None:
+    line = timeline(grade("r", epoch="e"), epoch=0, parked=Status.FAILED)
+    for epoch, turn in dict.fromkeys(places):
+        line.hold(entry(turn, epoch), 0)
+    lost = line.renew(3)
+    assert [(each.epoch, each.turn) for each in lost] == sorted({place for place in places if place[0] < 3})
+    assert {(each.epoch, each.turn) for each in line.held.values()} == {place for place in places if place[0] >= 3}
+    if isinstance(line, MonotoneTimeline):
+        assert line.reached == max((turn for epoch, turn in places if epoch == 3), default=None)
+
+
+def test_times_all_alike_are_forgotten_one_by_one_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REMEMBERED_IDS", 3)
+    line = timeline(Timestamp("t"))
+    assert isinstance(line, TimestampTimeline)
+    for number in range(10):
+        each = Entry(0, bytes(32), None, id=str(number))
+        line.see(each)
+        line.applied(each)
+    later = Entry(1, bytes(32), None, id="later")
+    line.see(later)
+    line.applied(later)
+    known = [line.recall(Entry(0, bytes(32), None, id=str(number))) is not None for number in range(10)]
+    assert known == [False] * 8 + [True] * 2
+    assert line.recall(later) is not None
+
+
+def test_attempts_copy_no_more_messages_than_there_are_between_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of one group in which each tenth message is tried twice."""
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY", 50)
+    failed = set()
+
+    def apply(state: list[int], message: int) -> Any:
+        if message % 10 == 0 and message not in failed:
+            failed.add(message)
+            msg = "try again"
+            raise Retryable(msg)
+        return [*state[-3:], message], [message]
+
+    fold = Fold(pipeline(handler=apply, retry=Retry(1, dt.timedelta(0))), list)
+    messages = Watched(range(MANY))
+    emitted, count = fold.run(messages)
+    assert (count, fold.state) == (MANY, [MANY - 4, MANY - 3, MANY - 2, MANY - 1])
+    assert [(at, list(each)) for at, each in emitted] == [(at, [at]) for at in range(MANY)]
+    assert messages.copied <= MANY * 6, f"{messages.copied} messages were copied for {MANY}"

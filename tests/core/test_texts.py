@@ -1,0 +1,106 @@
+"""The rule for texts: what is a name, what can be stored, what a terminal is shown."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import pipeline
+
+from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
+from inturn.core import limits, texts
+from inturn.core.decision import Action, Decision
+from inturn.core.errors import InputError, PipelineError
+from inturn.core.standing import Refused
+
+
+@given(text=TEXTS)
+def test_a_name_is_what_every_store_can_keep(text: str) -> None:
+    assert (texts.name_fault("group", text) == "") is is_name(text)
+    assert (texts.text_fault("body", text) == "") is is_utf8(text)
+    if is_name(text):
+        assert texts.checked("group", text) is text
+    else:
+        with pytest.raises(InputError) as told:
+            texts.checked("group", text)
+        assert str(told.value).isprintable() or str(told.value).isascii()
+        assert len(str(told.value)) < 10 * limits.SHOWN_LENGTH
+
+
+def test_the_list_says_which_are_none() -> None:
+    assert {name for name, text in HOSTILE.items() if not is_name(text)} == NO_NAMES
+
+
+@given(text=TEXTS)
+def test_what_is_kept_for_people_can_be_stored(text: str) -> None:
+    stored = texts.storable(text)
+    stored.encode()
+    assert "\0" not in stored
+    assert texts.storable(stored) is stored, "once is enough"
+    if is_utf8(text) and "\0" not in text:
+        assert stored is text, "what can be stored is left as it is"
+    assert len(texts.kept_name(text)) <= limits.ID_LENGTH
+    assert len(texts.kept_error(text * 3)) <= limits.ERROR_LENGTH
+    assert len(texts.note("note", text)) <= limits.ERROR_LENGTH
+
+
+@given(text=TEXTS, most=st.none() | st.integers(1, 12))
+def test_what_is_shown_commands_nothing(text: str, most: int | None) -> None:
+    shown = texts.visible(text, most)
+    assert shown.isprintable()
+    shown.encode()
+    assert most is None or len(shown) <= most
+    assert text.isprintable() <= (most is not None or shown == text)
+
+
+VALUES = st.recursive(
+    TEXTS | st.none() | st.integers(), lambda part: st.lists(part) | st.dictionaries(TEXTS, part), max_leaves=5
+)
+
+
+@given(value=VALUES)
+def test_a_text_within_a_value_is_found(value: object) -> None:
+    found = texts.unholdable(value)
+    assert (found is None) is is_utf8(str(value) if isinstance(value, str) else _flat(value))
+
+
+def _flat(value: object) -> str:
+    if isinstance(value, dict):
+        return "".join(map(_flat, (*value, *value.values())))
+    return "".join(map(_flat, value)) if isinstance(value, list) else str(value)
+
+
+@given(text=TEXTS)
+def test_a_decision_can_be_stored(text: str) -> None:
+    decision = Decision(id="1", action=Action.RESUME, group="a", by=text, why=text, at_us=0)
+    (decision.by + decision.why).encode()
+    if is_utf8(text):
+        assert Decision(id="1", action=Action.REPLACE, group=text, by="ann", at_us=0, new={"a": text}).group == text
+        return
+    for wrong in ({"group": text}, {"group": "a", "new": {"a": [text]}}):
+        with pytest.raises(InputError, match="surrogate"):
+            Decision(id="1", action=Action.REPLACE, by="ann", at_us=0, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", ["name", "group", "id", "arrival"])
+@pytest.mark.parametrize("text", ["\ud800", "a\0"])
+def test_a_pipeline_has_names_too(field: str, text: str) -> None:
+    with pytest.raises(PipelineError, match=r"surrogate|NUL"):
+        pipeline(**{field: text})
+
+
+def test_a_file_name_of_the_system_is_kept() -> None:
+    assert texts.storable(os.fsdecode(b"caf\xe9.txt")) == "caf\\udce9.txt"
+
+
+def test_what_was_rejected_is_counted() -> None:
+    rows = [
+        ("a", "late", "x", None),
+        ("b", "late", "x", None),
+        ("a", "invalid", "\x1b", None),
+        (None, "late", "", None),
+    ]
+    assert str(Refused.of("a", rows)) == (
+        "Group a has no state: all of its 2 messages were rejected, 1 as invalid, 1 as late. The last: \\x1b."
+    )
+    assert Refused.of("c", rows) is None

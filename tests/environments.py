@@ -1,0 +1,57 @@
+"""The wheel of this checkout, and virtual environments that it is installed into."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CONSTRAINTS = ROOT / "constraints.txt"
+
+
+def build_wheel(folder: Path | None = None) -> Path:
+    """Build the wheel, as it would be published, in a folder; by default a new one."""
+    folder = folder or Path(tempfile.mkdtemp(prefix="inturn-wheel-"))
+    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--wheel-dir", folder, ROOT]
+    subprocess.run(command, check=True)
+    (wheel,) = folder.glob("inturn-*.whl")
+    return wheel
+
+
+def install(python: Path, *what: str | Path, constraints: Path = CONSTRAINTS) -> None:
+    """Install into an environment, which need not have a pip of its own: this one's is used, as the machine has it."""
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-qq", "--no-compile"]
+    subprocess.run([*pip, "--constraint", constraints, *what], check=True)
+
+
+def create(folder: Path, *what: str | Path, python: str = sys.executable, constraints: Path = CONSTRAINTS) -> Path:
+    """Make an environment that holds some packages and nothing else; return its Python."""
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    made = folder / "bin" / "python"
+    install(made, *what, constraints=constraints)
+    return made
+
+
+def keep(
+    folder: Path, extras: str, *what: str | Path, python: str = sys.executable, constraints: Path = CONSTRAINTS
+) -> Path:
+    """Make an environment with the wheel once, and renew only the wheel later; return its Python.
+
+    Args:
+        folder: where it is, from one run to the next.
+        extras: those of the wheel, such as ``"spark,audit"``.
+        what: other packages; if these, the extras or the constraints change, it is made anew.
+        python: the interpreter that it is made with.
+        constraints: the versions of packages.
+    """
+    wheel = build_wheel()
+    asked = "\n".join([python, extras, *map(str, what), constraints.read_text()])
+    made, ready = folder / "bin" / "python", folder / "ready.txt"
+    if ready.exists() and ready.read_text() == asked:
+        install(made, "--force-reinstall", "--no-deps", wheel)
+    else:
+        create(folder, f"{wheel}[{extras}]" if extras else wheel, *what, python=python, constraints=constraints)
+        ready.write_text(asked)
+    return made

@@ -1,0 +1,154 @@
+"""Who only looks shortens nothing, whatever its clock says: of what is completed, and of what is in progress."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import inturn
+from inturn.core.errors import LockLost
+from inturn.core.idempotency import Accept, Extend, Lock, Record, Release, Slot, Verdict, current, decide
+from inturn.idempotency import Completed, InProgress, Locked
+from inturn.idempotency.keys import DatabaseKeys
+
+DAY = 86_400
+START = 1_700_000_000
+TIMES = st.integers(-10_000, 10_000)
+OTHERS = st.one_of(
+    st.builds(Lock, st.integers(1, 50), st.sampled_from([None, "d"])),
+    st.builds(Accept, st.just(6), st.integers(1, 50)),
+    st.builds(Extend, st.just(6), st.integers(1, 50)),
+    st.builds(Release, st.just(6)),
+)
+
+
+@given(
+    is_done=st.booleans(),
+    length=st.integers(1, 5_000),
+    offset=st.integers(-10_000, 0),
+    looks=st.lists(st.tuples(st.integers(0, 6_000), st.booleans(), OTHERS), max_size=12),
+)
+def test_a_steady_clock_that_is_behind_ends_no_lifetime_early(
+    is_done: bool, length: int, offset: int, looks: list[tuple[int, bool, Lock | Accept | Extend | Release]]
+) -> None:
+    """Of two clocks one is right and one is behind; what is not over by the right one is over by neither."""
+    record = Record(7, 0, length, is_done=is_done, digest="d")
+    slot = Slot(record, 7)
+    for time, is_behind, request in sorted(looks, key=lambda look: look[0]):
+        if time >= length:
+            break
+        slot, answer = decide(slot, request, time + offset * is_behind)
+        assert answer.verdict not in (Verdict.LOCKED, Verdict.DONE)
+        assert 0 <= answer.wait_ms <= length
+        assert slot.record is not None
+        assert slot.record.until_ms == length
+        assert current(slot.record, time) is not None
+
+
+@given(now=st.lists(TIMES, min_size=1), owns=st.sampled_from([Accept(7, 1_000), Extend(7, 1_000)]))
+def test_the_times_of_a_record_never_go_back(now: list[int], owns: Accept | Extend) -> None:
+    slot = Slot(Record(7, 0, 500), 7)
+    for each in now:
+        before = slot.record
+        slot, _ = decide(slot, owns, each)
+        if slot.record is None or before is None:
+            break
+        assert slot.record.since_ms >= before.since_ms
+        assert (slot.record.until_ms or 0) >= slot.record.since_ms
+
+
+class Clocks:
+    """One database that processes with other clocks use, and the time that really is, in seconds."""
+
+    def __init__(self, target: Path | str, stack: ExitStack) -> None:
+        self.now = START
+        self._target, self._stack = target, stack
+
+    def keys(self, offset: int = 0) -> DatabaseKeys:
+        """The keys as a process sees them whose clock is ahead by so many seconds."""
+        db = inturn.open(self._target, durable=False, clock=lambda: (self.now + offset) * 1000)
+        return self._stack.enter_context(db).idempotency_keys("k")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def clocks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Clocks]:
+    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with ExitStack() as stack:
+        yield Clocks(target, stack)
+
+
+def _locked(keys: DatabaseKeys, key: str = "tx-1", timeout_s: float = 30) -> Locked:
+    lock = keys.try_lock(key, timeout_s)
+    assert lock
+    return lock
+
+
+def test_a_key_that_is_kept_for_a_year_is_known_for_a_year_whoever_looks(clocks: Clocks) -> None:
+    keys, behind = clocks.keys(), clocks.keys(-800 * DAY)
+    keys.accept(_locked(keys), "first", keep_s=365 * DAY)
+    assert isinstance(behind.try_lock("tx-1"), Completed)
+    _locked(behind, "another")  # which clears away what is over
+    clocks.now += 364 * DAY
+    assert isinstance(behind.try_lock("tx-1"), Completed)
+    assert isinstance(keys.try_lock("tx-1"), Completed)
+    clocks.now += 2 * DAY
+    _locked(keys)
+
+
+def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None:
+    keys, behind = clocks.keys(), clocks.keys(-DAY)
+    lock = _locked(keys)
+    assert isinstance(behind.try_lock("tx-1"), InProgress)
+    clocks.now += 29
+    for each in (keys, behind):
+        assert isinstance(each.try_lock("tx-1"), InProgress)
+    keys.extend(lock, 30)
+    clocks.now += 29
+    for each in (behind, keys):
+        assert isinstance(each.try_lock("tx-1"), InProgress)
+    keys.accept(lock, "done", keep_s=DAY)
+    assert isinstance(behind.try_lock("tx-1"), Completed)
+
+
+@pytest.mark.parametrize("ahead", [DAY, 20 * 365 * DAY])
+def test_what_a_clock_far_ahead_has_locked_is_free_for_others_after_its_time(clocks: Clocks, ahead: int) -> None:
+    """The owner is dead, and nobody else's clock comes there for years."""
+    keys = clocks.keys()
+    lost = _locked(clocks.keys(ahead))
+    first = keys.try_lock("tx-1")
+    assert isinstance(first, InProgress)
+    clocks.now += 29
+    last = keys.try_lock("tx-1")
+    assert isinstance(last, InProgress)
+    assert last.retry_after_s == 1
+    clocks.now += 1
+    lock = _locked(keys)
+    assert lock.fencing_token > lost.fencing_token
+    with pytest.raises(LockLost):
+        keys.accept(lost)
+
+
+def test_a_clock_far_ahead_ends_nothing_for_others(tmp_path: Path) -> None:
+    """It takes keys of its own, and clears away; on PostgreSQL the server's clock does, which is everybody's."""
+    with ExitStack() as stack:
+        clocks = Clocks(tmp_path / "shop.db", stack)
+        keys, ahead = clocks.keys(), clocks.keys(20 * 365 * DAY)
+        keys.accept(_locked(keys, "kept"), keep_s=365 * DAY)
+        lock = _locked(keys)
+        _locked(ahead, "of its own")
+        with pytest.raises(LockLost):
+            ahead.release(lock)
+        assert isinstance(keys.try_lock("tx-1"), InProgress)
+        for number in range(100):  # and though it be at work alone for long
+            _locked(ahead, f"of its own {number}")
+        assert isinstance(keys.try_lock("kept"), Completed)
+
+
+def test_an_accept_by_a_clock_that_is_behind_keeps_the_key_for_others(clocks: Clocks) -> None:
+    keys, behind = clocks.keys(), clocks.keys(-2 * DAY)
+    behind.accept(_locked(keys), "first", keep_s=DAY)
+    clocks.now += DAY - 1
+    assert isinstance(keys.try_lock("tx-1"), Completed)

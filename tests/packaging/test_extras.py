@@ -1,0 +1,204 @@
+"""Every extra is complete: installed alone from the wheel, its first example runs.
+
+Each test has a clean environment with the wheel and one extra. What a server is needed for (PostgreSQL, S3) runs in the
+environment of the tests, as it would elsewhere.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import boto3
+import pytest
+from clean_environment import Environment
+
+from environments import ROOT
+
+pytestmark = pytest.mark.slow
+
+Installed = Callable[[str], Environment]
+
+LEDGER = '''
+"""A ledger of dicts, for the examples."""
+
+from inturn import Gapless, Pipeline
+
+
+def apply(state, message):
+    return {"balance": state.get("balance", 0) + message["amount"]}, [message["amount"]]
+
+
+ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), handler=apply)
+'''
+EVENTS = [{"account": "a", "revision": 2, "amount": 7}, {"account": "a", "revision": 1, "amount": 5}]
+
+
+@pytest.fixture
+def installed(installed: Installed) -> Installed:
+    """The environments, with a ledger and its events in the folder."""
+
+    def make(extras: str) -> Environment:
+        environment = installed(extras)
+        (environment.folder / "ledger.py").write_text(LEDGER)
+        (environment.folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+        return environment
+
+    return make
+
+
+def test_the_base_is_the_library(installed: Installed) -> None:
+    base = installed("")
+    assert "queue.md: 12 blocks" in base.paste("docs/queue.md", 12)  # the next is of the command line
+    told = subprocess.run([base.path / "bin" / "inturn", "--help"], capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert "pip install 'inturn[cli]'" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_cli(installed: Installed) -> None:
+    assert "worker.md: 6 blocks" in installed("cli").paste("docs/worker.md")
+
+
+def test_spark(installed: Installed) -> None:
+    spark = installed("spark")
+    assert "README.md: 3 blocks" in spark.paste("README.md")
+    told = json.loads(
+        spark.run("inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", "--store", "out/l", "--json")
+    )
+    assert told["counts"]["applied"] == 2
+
+
+def test_connect(installed: Installed) -> None:
+    connect = installed("connect")
+    program = """
+import inturn.spark
+from ledger import ledger
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+df = spark.read.schema("account string, revision bigint, amount bigint").json("events.jsonl")
+print(inturn.spark.batch(ledger, df, store="out/ledger"))
+"""
+    assert "applied 2" in connect.run("python", "-c", program, activated=True)
+
+
+def test_java(installed: Installed) -> None:
+    """There is no other Java to be found: the PATH holds nothing but the environment and a shell's tools."""
+    java = installed("spark,java")
+    tools = java.folder / "tools"
+    tools.mkdir()
+    for name in (
+        "sh",
+        "bash",
+        "env",
+        "dirname",
+        "basename",
+        "uname",
+        "ps",
+        "tr",
+        "sed",
+        "cat",
+        "ls",
+        "readlink",
+        "nohup",
+    ):
+        if found := shutil.which(name):
+            (tools / name).symlink_to(found)
+    env = {"JAVA_HOME": "", "PATH": str(tools)}
+    told = java.run(
+        "inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", "--store", "out/l", "--json", env=env
+    )
+    assert '"applied": 2' in told
+    program = """
+import inturn.spark
+from ledger import ledger
+from pyspark.sql import SparkSession
+inturn.spark.ensure_java()
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+df = spark.read.schema("account string, revision bigint, amount bigint").json("events.jsonl")
+print(inturn.spark.batch(ledger, df, store="out/own"))
+"""
+    own = env | {"PATH": f"{java.path / 'bin'}{os.pathsep}{tools}"}
+    assert "applied 2" in java.run("python", "-c", program, env=own)
+
+
+def test_objects(installed: Installed, bucket: str) -> None:
+    told = installed("objects").run(
+        "inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", "--store", f"{bucket}/ledger", "--json"
+    )
+    assert '"applied": 2' in told
+
+
+def test_delta(installed: Installed) -> None:
+    delta = installed("delta")
+    common = ("--store", "out/l", "--outputs", "delta", "--json")
+    assert '"applied": 2' in delta.run("inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", *common)
+    program = "import deltalake; print(deltalake.DeltaTable('out/l/data/outputs').count())"
+    assert delta.run("python", "-c", program).strip() == "2"
+
+
+def test_audit(installed: Installed) -> None:
+    audit = installed("audit")
+    assert "audit.md" in audit.paste("docs/audit.md")
+    audit.run("inturn", "audit", "events.jsonl", "--group", "account", "--out", "report")
+    assert (audit.folder / "report").is_dir()
+
+
+def test_demo(installed: Installed) -> None:
+    demo = installed("demo")
+    assert "good" in demo.run("inturn", "demo", "--json")
+
+
+def test_postgres(installed: Installed, postgres_server: str) -> None:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("create database shop")
+    place = conninfo_to_dict(postgres_server)
+    postgres = installed("postgres")
+    env = {"PGHOST": str(place["host"]), "PGUSER": str(place["user"])} | (
+        {"PGPORT": str(place["port"])} if "port" in place else {}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        assert "postgres.md: 3 blocks" in postgres.paste("docs/postgres.md", 3)
+
+
+def test_redis(installed: Installed) -> None:
+    assert "idempotency.md" in installed("redis").paste("docs/idempotency.md")
+
+
+def test_server(installed: Installed, tmp_path: Path) -> None:
+    """A client of the tests' environment speaks with the server of the wheel."""
+    server = installed("server")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    running = subprocess.Popen(
+        [server.path / "bin" / "inturn", "serve", "--db", "shop.db", "--port", "0"],
+        cwd=server.folder,
+        env=clean,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert running.stderr is not None
+        address = next(
+            word.strip("'\"") for line in running.stderr for word in line.replace("=", " ").split() if "http://" in word
+        )
+        any_key = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
+        client = boto3.client("sqs", endpoint_url=address, region_name="us-east-1", **any_key)
+        url = client.create_queue(QueueName="orders")["QueueUrl"]
+        client.send_message(QueueUrl=url, MessageBody="hello")
+        assert client.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "hello"
+    finally:
+        running.terminate()
+        running.wait(10)
+
+
+def test_every_extra_is_tried_here() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name.removeprefix("test_") for name in globals() if name.startswith("test_")} >= extras.keys()

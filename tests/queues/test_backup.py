@@ -1,0 +1,189 @@
+"""A copy of a file that is in use, and a copy put back: nothing of another history is taken for this one's."""
+
+import json
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli.main import app
+from inturn.core.errors import InputError, LeaseExpired, StoreError, StoreMismatch
+from inturn.queue.message import Receipt
+from inturn.store.sqlite.backup import restore
+
+SENDER = """
+import sys, inturn
+db = inturn.open(sys.argv[1])
+queues = db.queue("a"), db.queue("b")
+for number in range(3000):
+    with db.transaction() as tx:  # both or none
+        for queue in queues:
+            queue.send(str(number), tx=tx)
+    print(number, flush=True)
+"""
+
+
+def bodies(path: Path, queue: str = "q") -> list[object]:
+    with inturn.open(path) as db:
+        return [each.body for each in db.queue(queue).peek(1000)]
+
+
+@pytest.mark.thorough
+def test_a_copy_of_a_file_that_another_process_writes_is_one_state_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with subprocess.Popen([sys.executable, "-c", SENDER, str(path)], stdout=subprocess.PIPE, text=True) as sender:
+        assert sender.stdout is not None
+        with closing(sender.stdout):
+            for number in range(4):
+                seen = int([sender.stdout.readline() for _ in range(20)][-1])
+                with inturn.open(path) as db:
+                    db.backup(tmp_path / f"copy{number}.db")
+                with inturn.open(tmp_path / f"copy{number}.db") as copy:
+                    sent = [copy.queue(each).depth().messages for each in ("a", "b")]
+                    assert sent[0] == sent[1] > seen
+            sender.kill()
+
+
+def test_a_copy_is_whole_or_not_there(tmp_path: Path) -> None:
+    path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
+    with inturn.open(path) as db:
+        db.queue("q").send("a")
+        db.backup(copy)
+        beside = {f"shop.db{each}" for each in ("", "-wal", "-shm", "-reserve")}
+        assert {each.name for each in tmp_path.iterdir()} == {*beside, "copy.db"}
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        with pytest.raises(StoreError, match="is there already"):
+            db.backup(copy)
+        with pytest.raises(InputError, match="no directory"):
+            db.backup(tmp_path / "none" / "copy.db")
+        with db.transaction() as tx:  # nobody waits for who writes
+            db.queue("q", tx=tx).send("b", tx=tx)
+            thread = threading.Thread(target=db.backup, args=(tmp_path / "within.db",))
+            thread.start()
+            thread.join(60)
+            assert not thread.is_alive()
+    assert bodies(copy) == bodies(tmp_path / "within.db") == ["a"]
+    with inturn.open(":memory:") as memory, pytest.raises(InputError, match="in memory"):
+        memory.backup(tmp_path / "memory.db")
+    whole = copy.read_bytes()
+    for page in range(1, len(whole) // 4096):
+        copy.write_bytes(whole[: page * 4096] + b"\xff" * 4096 + whole[(page + 1) * 4096 :])
+        with pytest.raises(StoreError, match="damaged"):
+            restore(str(copy), str(tmp_path / "new.db"))
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_what_is_restored_refuses_what_came_after_the_copy(tmp_path: Path) -> None:
+    path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
+    with inturn.open(path) as db:
+        queue = db.queue("q")
+        queue.send_many([inturn.queue.draft(at) for at in range(3)])
+        db.backup(copy)
+        queue.send("lost")
+        late = queue.reader("r").place(queue.send("lost too").sequence_number)
+        handles = [Receipt(each.sequence_number, each.fencing_token) for each in queue.receive(10)]
+        lock = db.idempotency_keys("k").try_lock("x")
+        numbers, aside = restore(str(copy), str(tmp_path / "new.db"))
+        assert (list(numbers), aside) == (["q"], None)
+        with pytest.raises(StoreError, match="is there already"):
+            restore(str(copy), str(path))
+        with pytest.raises(StoreError, match="is open: end the processes"):
+            restore(str(copy), str(path), replace=True)
+        with pytest.raises(InputError, match="the file itself"):
+            restore(str(path), str(path), replace=True)
+    _, aside = restore(str(copy), str(path), replace=True)
+    assert aside is not None
+    assert bodies(Path(aside)) == [0, 1, 2, "lost", "lost too"]
+    assert bodies(path) == [0, 1, 2]
+    with inturn.open(path) as db:
+        queue = db.queue("q")
+        queue.send_many([inturn.queue.draft(f"new {at}") for at in range(9)])
+        with pytest.raises(StoreMismatch):
+            queue.reader("r").commit(late)
+        queue.receive(10)
+        with pytest.raises(LeaseExpired):  # of another message, that has the number and would have the token
+            queue.ack(handles)
+        assert queue.depth().messages == 12
+        again = db.idempotency_keys("k").try_lock("x")
+        assert again.fencing_token > lock.fencing_token  # type: ignore[union-attr]
+        with db.transaction() as tx:
+            notes = tx.execute("select note from inturn_incarnation where note is not null").fetchall()
+        assert notes == [("restored from copy.db",)]
+
+
+def test_the_log_of_a_file_that_was_deleted_is_not_taken_for_the_restored_ones(tmp_path: Path) -> None:
+    path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
+    with inturn.open(path) as db:
+        db.queue("q").send("a")
+        db.backup(copy)
+        db.queue("q").send("b")
+        for name in ("-wal", "-shm"):
+            shutil.copy(f"{path}{name}", f"{tmp_path}/left{name}")
+    path.unlink()
+    for name in ("-wal", "-shm"):
+        (tmp_path / f"left{name}").rename(f"{path}{name}")
+    restore(str(copy), str(path))
+    assert bodies(path) == ["a"]
+    assert len([*tmp_path.glob("shop.db.before-*-wal")]) == 1
+
+
+def test_a_damaged_file_is_replaced_and_kept(tmp_path: Path) -> None:
+    path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
+    with inturn.open(path) as db:
+        db.queue("q").send("a")
+        db.backup(copy)
+    path.write_bytes(b"no database " * 1000)
+    _, aside = restore(str(copy), str(path), replace=True)
+    assert bodies(path) == ["a"]
+    assert aside is not None
+    assert Path(aside).read_bytes().startswith(b"no database")
+
+
+def test_from_the_shell(tmp_path: Path) -> None:
+    run = CliRunner()
+    path, copy = str(tmp_path / "shop.db"), str(tmp_path / "copy.db")
+    with inturn.open(path) as db:
+        db.queue("q").send("a")
+        done = run.invoke(app, ["backup", path, copy])
+        assert done.exit_code == 0, done.output
+        assert "has all of" in done.output
+    told = run.invoke(app, ["restore", copy, path])
+    assert told.exit_code == 1
+    assert "--replace" in told.output
+    done = run.invoke(app, ["restore", copy, path, "--replace", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert found["queues"] == {"q": 2**44 + 1}
+    assert Path(found["replaced"]).exists()
+    for arguments in (["backup", str(tmp_path / "none.db"), copy], ["restore", str(tmp_path), path]):
+        assert run.invoke(app, arguments).exit_code == 1
+
+
+def test_a_server_is_copied_by_its_own_tools(postgres_url: str, tmp_path: Path) -> None:
+    run = CliRunner()
+    for arguments, tool in (
+        (["backup", postgres_url, str(tmp_path / "c")], "pg_dump"),
+        (["restore", str(tmp_path / "c"), postgres_url], "pg_restore"),
+    ):
+        inturn.open(postgres_url).close()
+        told = run.invoke(app, arguments)
+        assert told.exit_code == 1
+        assert tool in told.output
+
+
+def test_what_is_no_database_is_no_copy(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello, I am no database at all, and longer than a header of one is, I hope. " * 9)
+    with closing(sqlite3.connect(tmp_path / "strange.db")) as strange:
+        strange.execute("create table t (x)")
+    for name in ("text", "strange.db", "none"):
+        with pytest.raises(StoreError):
+            restore(str(tmp_path / name), str(tmp_path / "new.db"))
+    assert not (tmp_path / "new.db").exists()

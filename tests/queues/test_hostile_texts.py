@@ -1,0 +1,206 @@
+"""Hostile texts at the door of every store: what is taken comes back equal, what is not is refused, alike in all."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import STORES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import inturn
+from hostile import HOSTILE, TEXTS, is_name, is_utf8
+from inturn.core.envelope import QueueInfo, QueueSettings
+from inturn.core.errors import InputError, NoSuchQueue
+from inturn.core.texts import storable
+from inturn.database import Database
+from inturn.idempotency import MemoryKeys
+from inturn.queue import Queue
+from inturn.store.commands import Ask
+from inturn.store.memory import MemoryStore
+from inturn.store.postgres import PostgresStore
+from inturn.store.sqlite import SqliteStore
+from inturn.store.writer import Writer
+
+KINDS = ["memory", "sqlite", "postgres"]
+
+
+@pytest.fixture
+def queues(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, Queue]]:
+    """The queue named q, over every kind of store, and one named dead beside it."""
+    with ExitStack() as stack:
+        made = {}
+        for kind in KINDS:
+            store = STORES[kind](tmp_path, lambda: request.getfixturevalue("postgres_url"))
+            clock = count(1_000_000).__next__
+            writer = Writer(store, clock)
+            stack.callback(store.close if isinstance(store, SqliteStore | PostgresStore) else lambda: None)
+            stack.callback(writer.close)
+            for name in ("q", "dead"):
+                writer.run(
+                    Ask("", lambda store, now, name=name: store.save(name, QueueInfo(0, name, QueueSettings(), now)))
+                )
+            made[kind] = Queue(writer, "q")
+        yield made
+
+
+def outcome(function: Callable[[], Any]) -> Any:
+    """What a function returns, or how it is refused."""
+    try:
+        return ("returned", function())
+    except InputError as error:
+        return ("refused", str(error))
+
+
+def alike(queues: dict[str, Queue], function: Callable[[Queue], Any]) -> Any:
+    """What comes of it, which must be the same over every store."""
+    found = {kind: outcome(lambda queue=queue: function(queue)) for kind, queue in queues.items()}
+    assert found["memory"] == found["sqlite"] == found["postgres"]
+    return found["memory"]
+
+
+def through(queue: Queue, body: Any = "x", **more: Any) -> tuple[Any, ...]:
+    """What comes out of a queue when this was sent."""
+    queue.send(body, **more)
+    (message,) = queue.receive()
+    message.ack()
+    return message.body, message.group, message.dedup_id, message.attributes
+
+
+@given(text=TEXTS)
+@settings(max_examples=60)
+def _messages(queues: dict[str, Queue], unique: Iterator[int], text: str) -> None:
+    expected = ("returned", (text, None, None, {}))
+    assert (alike(queues, lambda queue: through(queue, text)) == expected) is is_utf8(text)
+    assert (alike(queues, lambda queue: through(queue, {"a": [text]}))[0] == "returned") is is_utf8(text)
+    assert (alike(queues, lambda queue: through(queue, attributes={text: text}))[0] == "returned") is is_utf8(text)
+    found = alike(queues, lambda queue: through(queue, group=text))
+    assert found == ("returned", ("x", text, None, {})) if is_name(text) else found[0] == "refused"
+    known = f"{text}{next(unique)}"
+    found = alike(queues, lambda queue: through(queue, dedup_id=known))
+    assert found == ("returned", ("x", None, known, {})) if is_name(known) else found[0] == "refused"
+
+
+def test_a_message_comes_back_equal_or_is_refused(queues: dict[str, Queue]) -> None:
+    _messages(queues, count())
+    long = HOSTILE["a megabyte"]
+    assert alike(queues, lambda queue: through(queue, long))[1][0] == long
+    for more in ({"group": long}, {"dedup_id": long}):
+        verdict, why = alike(queues, lambda queue, more=more: through(queue, **more))
+        assert (verdict, len(why) < 1_000) == ("refused", True)
+
+
+def about_a_group(queue: Queue, group: str, reason: str) -> tuple[Any, ...]:
+    """Everything that is said of a group by its name."""
+    queue.send("x", group=group)
+    peeked, deferred = queue.peek(group=group), queue.deferred(group=group)
+    queue.park(group, reason)
+    (parked,), (seen,) = queue.parked(), queue.groups(group)
+    (every,) = queue.groups()
+    assert queue.receive(group=group) == []
+    queue.resume(group)
+    session = queue.session(group)
+    assert session is not None
+    with session:
+        (message,) = session.receive()
+        session.park(reason)
+    again = queue.parked()[0].note
+    queue.resume(group)
+    (message,) = queue.receive(group=group)
+    message.reject(reason, to="dead")
+    dead = Queue(queue.writer, "dead")
+    (moved,) = dead.receive()
+    moved.ack()
+    return len(peeked), len(deferred), parked[:2], seen[:2], seen.note, every.group, again, moved.group, moved.note
+
+
+@given(group=TEXTS, reason=TEXTS)
+@settings(max_examples=40)
+def _groups(queues: dict[str, Queue], group: str, reason: str) -> None:
+    found = alike(queues, lambda queue: about_a_group(queue, group, reason))
+    note = storable(reason[:20_000])[:20_000]
+    if is_name(group):
+        assert found == ("returned", (1, 0, (group, note), (group, 1), note, group, note, group, note))
+        return
+    verbs: list[Callable[[Queue], Any]] = [
+        lambda queue: queue.receive(group=group),
+        lambda queue: queue.peek(group=group),
+        lambda queue: queue.deferred(group=group),
+        lambda queue: queue.groups(group),
+        lambda queue: queue.session(group),
+        lambda queue: queue.park(group, "x"),
+        lambda queue: queue.resume(group),
+    ]
+    assert {alike(queues, verb)[0] for verb in verbs} == {"refused"}
+
+
+def test_a_group_has_a_name_wherever_it_is_named(queues: dict[str, Queue]) -> None:
+    _groups(queues)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_names_of_queues_and_readers(queues: dict[str, Queue], text: str) -> None:
+    for queue in queues.values():
+        with pytest.raises((InputError, NoSuchQueue)):
+            queue.redrive(to=text)
+    if text.isprintable() and 0 < len(text) <= 200:
+        assert alike(queues, lambda queue: queue.reader(text).read(1)) == ("returned", [])
+        assert alike(queues, lambda queue: queue.reader(text).position()) == ("returned", 0)
+    else:
+        assert alike(queues, lambda queue: queue.reader(text).read(1))[0] == "refused"
+
+
+@pytest.mark.parametrize("text", [7, None, b"x"])
+def test_a_note_is_a_text(queues: dict[str, Queue], text: Any) -> None:
+    for queue in queues.values():
+        queue.send("x")
+        (message,) = queue.receive()
+        with pytest.raises(InputError, match=r"the note is .*; it is a text"):
+            message.reject(text, to="dead")
+        message.ack()
+
+
+@given(key=TEXTS, payload=TEXTS)
+@settings(max_examples=40)
+def _keys(dbs: list[Database], unique: Iterator[int], key: str, payload: str) -> None:
+    key = f"{key}{next(unique)}" if key else key
+    stores: list[Any] = [MemoryKeys(), *(db.idempotency_keys("p") for db in dbs)]
+
+    def told(keys: Any) -> Any:
+        lock = keys.try_lock(key, payload=payload)
+        assert lock
+        keys.accept(lock, payload)
+        return keys.try_lock(key, payload=payload).result
+
+    first, *others = [outcome(lambda keys=keys: told(keys)) for keys in stores]
+    assert all(each == first for each in others)
+    assert (first == ("returned", payload)) is (is_name(key) and is_utf8(payload))
+
+
+def test_a_key_is_refused_alike(target: str) -> None:
+    with inturn.open(target, durable=False) as db:
+        _keys([db], count())
+
+
+@given(texts=st.lists(TEXTS, min_size=1, max_size=3))
+@settings(max_examples=25)
+def _in_transactions(queue: Queue, db: Database, texts: list[str]) -> None:
+    """A send in a transaction of the caller's: the same door."""
+    with db.transaction() as tx:
+        for text in texts:
+            assert (outcome(lambda text=text: queue.send("x", group=text, tx=tx))[0] == "returned") is is_name(text)
+    got = queue.receive(100)
+    assert [each.group for each in got] == [text for text in texts if is_name(text)] or len(set(texts)) < len(texts)
+    queue.purge()
+
+
+def test_within_a_transaction_the_door_is_the_same(target: str) -> None:
+    with inturn.open(target, durable=False) as db:
+        _in_transactions(db.queue("q"), db)
+
+
+def test_the_stores_are_of_every_kind(queues: dict[str, Queue]) -> None:
+    assert {type(queue.writer.store) for queue in queues.values()} == {MemoryStore, SqliteStore, PostgresStore}  # type: ignore[attr-defined]

@@ -1,0 +1,160 @@
+"""Spark and Java say nothing unless they are asked, and what goes wrong in them is told in one paragraph."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from programs.connecting import environment
+
+PIPELINES = """
+from inturn import Gapless, Pipeline
+
+class Unmade:
+    def __reduce__(self):
+        return _fail, ()
+
+def _fail():
+    raise RuntimeError("not on a worker")
+
+unmade = Unmade()
+
+def travels_badly(state, message):
+    return state, [bool(unmade)]
+
+good = Pipeline(name="good", group="account", order=Gapless("revision"), handler=lambda s, m: (s, [m["revision"]]))
+bare = Pipeline(name="bare", group="account", order=Gapless("revision"), handler=lambda s, m: s)
+lost = Pipeline(name="lost", group="account", order=Gapless("revision"), handler=travels_badly)
+"""
+PLAIN = """
+import sys
+from pyspark.sql import SparkSession
+import inturn.spark
+from lines import good
+
+spark = SparkSession.builder.config("spark.ui.enabled", "false").master("local[1]").getOrCreate()
+try:
+    inturn.spark.batch(good, spark.createDataFrame([("a", 1)], "account string, revision long"), store="s")
+finally:
+    print(spark.conf.get("spark.sql.session.timeZone") == "UTC", spark.sparkContext.pythonExec)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with pipelines and messages, and another python3 on the PATH, which has nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.py").write_text(PIPELINES)
+    (tmp_path / "in.jsonl").write_text('{"account": "a", "revision": 1}\n{"account": "b", "revision": 1}\n')
+    (tmp_path / "bin").mkdir()
+    other = tmp_path / "bin" / "python3"
+    other.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} -S "$@"\n')  # -S: without installed packages
+    other.chmod(0o755)
+
+
+def variables(**more: str) -> dict[str, str]:
+    known = environment(PATH=f"{Path.cwd() / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    for name in ("PYSPARK_PYTHON", "PYTHONWARNINGS", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS", "INTURN_LOG"):
+        known.pop(name, None)
+    return {**known, "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", **more}
+
+
+UNWANTED_WORKER = r"""Traceback \(most recent call last\):
+(?:  File ".*pyspark/\w+\.py", .*\n(?:    .*\n)*)+(?:EOFError|ConnectionResetError: .*|BrokenPipeError: .*)\n"""
+"""PySpark's daemon prints this for a worker that Spark has given up before it began, which we cannot tell it not to."""
+
+
+def run(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, *(["-m", "inturn"] if arguments[0] != "-c" else []), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=variables(**more))
+    done.stderr = re.sub(UNWANTED_WORKER, "", done.stderr)
+    return done
+
+
+STORE = ("--from", "in.jsonl", "--store", "s", "--master", "local[1]")
+
+
+def test_a_run_prints_its_report_alone_whatever_python_is_on_the_path() -> None:
+    done = run("run", "lines.py:good", *STORE, "--json", PYSPARK_PYTHON="python3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["counts"]["applied"] == 2
+
+
+@pytest.mark.slow
+def test_a_step_that_fails_with_an_error_of_ours_says_that_alone() -> None:
+    done = run("run", "lines.py:bare", *STORE)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("HandlerError: the handler of pipeline 'bare' must take (state, message) and return")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_stream_that_fails_with_an_error_of_ours_says_that_alone(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    (tmp_path / "in.jsonl").rename(tmp_path / "events" / "in.jsonl")
+    given = ("--from", "events", "--store", "s", "--master", "local[1]", "--stream", "--trigger", "available now")
+    done = run("run", "lines.py:bare", *given)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the handler of pipeline 'bare' must take (state, message) and return" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_an_error_of_spark_is_one_paragraph_that_says_how_to_see_the_whole() -> None:
+    done = run("run", "lines.py:lost", *STORE)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "RuntimeError: not on a worker. INTURN_LOG=info before the command shows the whole" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_whoever_asks_sees_the_log_and_the_traceback() -> None:
+    done = run("run", "lines.py:lost", *STORE, INTURN_LOG="warn")
+    assert done.returncode == 1
+    assert "WARN" in done.stderr
+    assert "Traceback (most recent call last)" in done.stderr
+    assert "at org.apache.spark" in done.stderr
+    assert "INTURN_LOG=info" not in done.stderr
+
+
+@pytest.mark.slow
+def test_an_audit_and_a_check_print_their_reports_alone() -> None:
+    done = run("audit", "in.jsonl", "--group", "account", "--order", "revision", "--master", "local[1]", "--json")
+    assert (done.returncode, done.stderr, json.loads(done.stdout)["messages"]) == (0, "", 2)
+    done = run("check", "lines.py:good", "--from", "in.jsonl", "--master", "local[1]", "--json")
+    assert (done.returncode, done.stderr, json.loads(done.stdout)["agree"]) == (0, "", True)
+
+
+@pytest.mark.slow
+def test_a_check_that_fails_in_spark_is_told_in_one_paragraph() -> None:
+    done = run("check", "lines.py:lost", "--from", "in.jsonl", "--master", "local[1]", "--engines", "replay,batch")
+    assert done.returncode == 1
+    assert "not on a worker" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr + done.stdout
+    assert "\tat " not in done.stderr + done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_run_without_a_traceback() -> None:
+    command = [sys.executable, "-m", "inturn", "run", "lines.py:good", *STORE]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=variables(), start_new_session=True) as running:
+        time.sleep(6)  # in the middle of the start of Java, or of the step
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=120)
+    assert running.returncode in (0, 130), "0 if the machine was so fast that it was done"
+    assert "Traceback" not in err + out
+    assert "Exception" not in err + out
+
+
+@pytest.mark.slow
+def test_in_a_session_of_the_users_the_error_names_the_workers_python() -> None:
+    done = run("-c", PLAIN)
+    assert done.stdout == "False python3\n", "nothing of the session was configured"
+    assert "inturn.core.errors.SetupError: the workers' Python, python3, cannot import " in done.stderr
+    assert "set PYSPARK_PYTHON to a Python that has inturn[spark] before the session starts" in done.stderr
+    assert f"PYSPARK_PYTHON={sys.executable}" in done.stderr

@@ -1,0 +1,101 @@
+"""A writer that is killed at any moment, on an object store that lies about every seventh write."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from faulty_proxy import Fault, proxied
+from programs import mortal_steps
+from programs.ledger import ledger
+
+from inturn.core.decision import Decision
+from inturn.core.replay import Replay
+from inturn.spark.tables.manifest import Store
+from kernel_harness import Bench, expected
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+PROGRAM = Path(__file__).parent / "programs" / "mortal_steps.py"
+LIVES = 60
+FAULTS: tuple[Fault, ...] = (500, 503, 429, 408, "cut")
+
+
+class Storm:
+    """Kills the life that is told of after some requests, and answers every seventh write by a fault.
+
+    Each request was carried out when this is asked, so a life dies between the store's deed and its answer.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._life, self._left = 0, 0
+
+    def begin(self, life: int) -> None:
+        """A life began, in this process."""
+        self._life, self._left = life, self._chance.randint(20, 250)
+
+    def __call__(self, method: str, path: str) -> Fault:
+        """The fault of one request."""
+        self._left -= 1
+        if self._left == 0:
+            os.kill(self._life, signal.SIGKILL)
+        return self._chance.choice(FAULTS) if method in ("PUT", "DELETE") and self._chance.random() < 1 / 7 else None
+
+
+def test_the_only_writer_loses_nothing_does_nothing_twice_and_hears_of_no_other(
+    endpoint: str, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, soak_seed: int
+) -> None:
+    url, storm, told = f"{bucket}/storm-{soak_seed}", Storm(soak_seed), list[dict[str, Any]]()
+    with proxied(endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        proxy.faults = storm
+        command = [sys.executable, str(PROGRAM), url, str(soak_seed), str(LIVES)]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None
+            for line in program.stdout:
+                told.append(json.loads(line))
+                if "life" in told[-1]:
+                    storm.begin(told[-1]["life"])
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        local = copied(url, tmp_path / "store")
+    ends = [each["ended"] for each in told if "ended" in each]
+    assert ends[-1] == 0, f"it did not come to its end: {told[-5:]}"
+    assert ends.count(-signal.SIGKILL) > 3, "it was hardly killed"
+    assert [each for each in told if "conflict" in each] == []
+    with Bench(ledger, mortal_steps.SCHEMA, root=local) as bench:
+        whole, parts = Replay(), mortal_steps.parts(soak_seed)
+        assert bench.store.steps() == list(range(1, len(parts) + 1)), "each part was a step, once"
+        for step, messages in enumerate(parts, 1):
+            manifest = bench.store.manifest(step)
+            decisions = [decision_of(local, each.name) for each in manifest.decisions]
+            whole = ledger.replay(messages, now=mortal_steps.now(step), after=whole, decisions=decisions)
+        assert bench.seen() == expected(whole)
+        kept = {path.stem for path in (local / "decisions").glob("*/*.json")}
+        acknowledged = {each["decided"] for each in told if "decided" in each}
+        assert acknowledged <= kept <= {each["deciding"] for each in told if "deciding" in each}
+        taken = [each.name for step in bench.store.steps() for each in bench.store.manifest(step).decisions]
+        assert len(taken) == len(set(taken)), "each was taken once"
+
+
+def copied(url: str, to: Path) -> Path:
+    """All files of the store, in a directory."""
+    files = Store(url).files
+    for name in files.names(""):
+        data = files.source(name).read_buffer() if name.startswith("data/") else files.read(name)
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        (to / name).write_bytes(data or b"")
+    return to
+
+
+def decision_of(store: Path, name: str) -> Decision:
+    """A decision that a step took."""
+    path, *_ = store.glob(f"decisions/*/{name}.json")  # of the last step it may be among the new ones still
+    return msgspec.json.decode(path.read_bytes(), type=Decision)

@@ -1,0 +1,53 @@
+"""What a store says, held against the pure timeline: plain Python, since pyspark.testing needs other packages."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from inturn import Pipeline
+from inturn.core.timeline import Status
+from inturn.spark import read
+
+PARKED = (Status.GAP.value, Status.FAILED.value)
+
+
+def assert_as_replayed(spark: SparkSession, store: Path, pipeline: Pipeline, messages: list[Any]) -> None:
+    """States, outputs with their effect ids, and what is held or rejected, are those of ``Pipeline.replay``."""
+    replay = pipeline.replay(messages)
+    states = {
+        group: ("parked" if line.status in PARKED else line.status.value, line.reached, len(line.held))
+        for group, line in replay.timelines.items()
+    }
+    rows = read(spark, store, "states").collect()
+    assert {row.group: (row.status, row.revision, row.held) for row in rows} == states
+    assert {row.group: _state(row.asDict()) for row in rows} == {
+        group: msgspec.to_builtins(replay.states[group]) for group in states
+    }
+    found = Counter(
+        (row.group, row.revision, row["index"], row.effect_id, row.output) for row in _all(spark, store, "outputs")
+    )
+    assert found == Counter(
+        (each.group, each.revision, each.index, each.effect_id, msgspec.json.encode(each.output).decode())
+        for each in replay.outputs
+    )
+    held = Counter((row.group, row.revision) for row in _all(spark, store, "parked"))
+    assert held == Counter((each.group, each.message.revision) for each in replay.held)
+    rejected = Counter((row.group, row.reason, row.detail) for row in _all(spark, store, "rejected"))
+    assert rejected == Counter((each.group, each.reason, each.detail) for each in replay.rejected)
+
+
+def _all(spark: SparkSession, store: Path, table: str) -> list[Any]:
+    return read(spark, store, table).collect()
+
+
+def _state(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the state's own, of which lists are JSON."""
+    ours = {
+        name: row[name]
+        for name in row
+        if name not in {"group", "status", "epoch", "revision", "held", "skipped", "step"}
+    }
+    return {name: msgspec.json.decode(value) if name == "seen" else value for name, value in ours.items()}

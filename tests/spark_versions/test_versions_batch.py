@@ -1,0 +1,176 @@
+"""Batches on whatever Spark is installed: the answers of the pure timeline, the tables, decisions, the audit."""
+
+import datetime as dt
+import random
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from as_replayed import assert_as_replayed
+from message_files import DDL
+from programs.faulty import DDL as FAULTY_DDL
+from programs.faulty import SPOILERS, spoiled
+from programs.ledger import Transfer, history, ledger, pipeline
+from pyspark.sql import SparkSession
+
+from inturn import Gapless, Pipeline, Wait
+from inturn.core.decision import Action
+from inturn.core.fold import Counts
+from inturn.spark import audit, batch, read, settle
+from inturn.spark.audit.report import Kind
+from inturn.spark.inspect import Inspector
+from inturn.spark.intake import key_of_partition
+
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+def rows_of(messages: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [tuple(message.values()) for message in messages]
+
+
+@pytest.mark.parametrize(("steps", "buckets"), [(1, 1), (2, 8)])
+def test_a_history_with_gaps_and_copies_gives_the_answer_of_the_replay(
+    spark: SparkSession, tmp_path: Path, steps: int, buckets: int
+) -> None:
+    messages = history(seed=buckets)
+    size = -(-len(messages) // steps)
+    for at in range(0, len(messages), size):
+        df = spark.createDataFrame(rows_of(messages[at : at + size]), DDL)
+        batch(ledger, df, store=tmp_path, buckets=buckets)
+    assert_as_replayed(spark, tmp_path, ledger, messages)
+    told = read(spark, tmp_path, "steps").orderBy("step").collect()
+    assert [row.step for row in told] == list(range(1, steps + 1))
+    assert sum(row.received for row in told) == len(messages)
+
+
+def test_of_two_messages_with_one_revision_the_first_to_arrive_wins(spark: SparkSession, tmp_path: Path) -> None:
+    arriving = pipeline(arrival="came")
+    rows = [("a", 1, 5, 2), ("a", 1, 6, 1), ("b", 2, 1, 3), ("b", 1, 1, 4)]
+    df = spark.createDataFrame(rows, f"{DDL}, came bigint")
+    report = batch(arriving, df, store=tmp_path, buckets=2)
+    assert report.counts == Counts(received=4, applied=3, rejected={"conflict": 1})
+    assert {row.group: row.balance for row in read(spark, tmp_path, "states").collect()} == {"a": 6, "b": 32}
+    (rejected,) = read(spark, tmp_path, "rejected").collect()
+    assert (rejected.group, rejected.revision, rejected.reason) == ("a", 1, "conflict")
+
+
+def test_a_batch_without_messages_answers_for_each_bucket(spark: SparkSession, tmp_path: Path) -> None:
+    nothing = spark.createDataFrame([], DDL)
+    assert batch(ledger, nothing, store=tmp_path, buckets=3).counts == Counts()
+    none_left = spark.createDataFrame([("a", 1, 1)], DDL).where("amount > rand() + 5")
+    assert batch(ledger, none_left, store=tmp_path).counts == Counts()
+    one = spark.createDataFrame([("a", 1, 1)], DDL)
+    assert batch(ledger, one, store=tmp_path).counts == Counts(received=1, applied=1)
+
+
+def test_adaptive_execution_leaves_the_buckets_apart(spark: SparkSession, tmp_path: Path) -> None:
+    adaptive = spark.newSession()
+    adaptive.conf.set("spark.sql.adaptive.enabled", "true")
+    adaptive.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "true")
+    df = adaptive.createDataFrame([("a", 1, 1), ("b", 1, 1)], DDL)
+    assert batch(ledger, df, store=tmp_path, buckets=64).counts == Counts(received=2, applied=2)
+
+
+def test_a_key_goes_to_the_partition_that_it_was_made_for(spark: SparkSession) -> None:
+    keys = [key_of_partition(each) for each in range(2000)]
+    hashes = spark.createDataFrame([(key,) for key in keys], "k int").selectExpr("hash(k) AS h").collect()
+    assert [row.h for row in hashes] == list(range(2000))
+
+
+class Way(Enum):
+    IN = "in"
+    OUT = "out"
+
+
+@dataclass
+class Reading:
+    device: int
+    number: int
+    kind: Way
+    note: str | None = None
+
+
+class Last(msgspec.Struct):
+    number: int = 0
+    note: str = ""
+
+
+def test_functions_and_types_of_a_script_reach_the_workers(spark: SparkSession, tmp_path: Path) -> None:
+    word = "seen"
+
+    class Noted(msgspec.Struct):
+        device: int
+        text: str
+
+    def note(state: Last, reading: Reading) -> tuple[Last, list[Any]]:
+        assert isinstance(reading.kind, Way)
+        return Last(reading.number, f"{word} {reading.note}"), [Noted(reading.device, reading.kind.name)]
+
+    line = Pipeline(
+        name="devices", group="device", order=Gapless("number"), message=Reading, state=Last, handler=note
+    )  # fmt: skip
+    rows = [(7, 2, "out", "second"), (7, 1, "in", None), (8, 1, "in", "first"), (7, 1, "in", None)]
+    df = spark.createDataFrame(rows, "device int, number bigint, kind string, note string")
+    assert batch(line, df, store=tmp_path, buckets=2).counts == Counts(received=4, applied=3, duplicate=1)
+    assert {row.group: (row.number, row.note) for row in read(spark, tmp_path, "states").collect()} == {
+        "7": (2, "seen second"),
+        "8": (1, "seen first"),
+    }
+    effects = {row.effect_id for row in read(spark, tmp_path, "outputs").collect()}
+    replayed = line.replay([Reading(d, n, Way(k), t) for d, n, k, t in rows])
+    assert effects == {each.effect_id for each in replayed.outputs}
+
+
+def test_a_decision_frees_a_parked_group(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [("a", 1, 4), ("a", 2, -7), ("a", 3, 4), ("b", 1, 4)]
+    report = batch(ledger, spark.createDataFrame(rows, DDL), store=tmp_path, buckets=2)
+    assert report.counts == Counts(received=4, applied=2, held=2)
+    parked = read(spark, tmp_path, "parked").orderBy("revision").collect()
+    assert [(row.group, row.reason, row.revision) for row in parked] == [("a", "failed", 2), ("a", "failed", 3)]
+    assert parked[0].error.endswith("ValueError: amount -7 is below zero\n")
+    inspector = Inspector(tmp_path)
+    inspector.store.decisions.append(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 7}))
+    assert settle(ledger, store=tmp_path).counts.applied == 2
+    assert read(spark, tmp_path, "parked").count() == 0
+    assert_as_replayed(
+        spark, tmp_path, ledger, [Transfer("b", 1, 4), *(Transfer("a", n, a) for n, a in [(1, 4), (2, 7), (3, 4)])]
+    )
+
+
+def test_a_gap_is_skipped_when_its_time_is_over(spark: SparkSession, tmp_path: Path) -> None:
+    skipping = pipeline(on_gap=Wait("10 minutes", then="skip"))
+    df = spark.createDataFrame([("a", 1, 1), ("a", 3, 1)], DDL)
+    assert batch(skipping, df, store=tmp_path, buckets=2, now=NOON).counts == Counts(received=2, applied=1, held=1)
+    nothing = spark.createDataFrame([], DDL)
+    later = batch(skipping, nothing, store=tmp_path, now=NOON + dt.timedelta(minutes=10))
+    assert later.counts == Counts(released=1, applied=1)
+    (state,) = read(spark, tmp_path, "states").collect()
+    assert (state.status, state.revision, state.skipped) == ("open", 3, "[[2, 2]]")
+
+
+def test_an_audit_finds_each_fault_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+    log, injected = spoiled(seed=0)
+    df = spark.createDataFrame([tuple(message.values()) for message in log], FAULTY_DDL).coalesce(1)
+    report = audit(df, group="account", order="revision", id="id", out=str(tmp_path / "report"))
+    kinds = [kind for kind in SPOILERS if injected[kind]]
+    assert {kind: report.found[Kind(kind)].messages for kind in kinds} == {kind: len(injected[kind]) for kind in kinds}
+    assert set(report.found) == set(kinds)
+    assert (tmp_path / "report" / "report.json").exists()
+
+
+def test_an_audit_reads_numbers_and_times_that_are_texts(spark: SparkSession) -> None:
+    rows = [
+        ("a", "1", "2026-01-01 12:00:00"),
+        ("a", "3.0", "2026-01-01 12:00:01"),
+        ("a", "x", "soon"),
+        ("a", "2.5", ""),
+    ]
+    random.Random(1).shuffle(rows)
+    report = audit(spark.createDataFrame(rows, "g string, n string, at string"), group="g", order="n")
+    assert report.messages == 4
+    assert report.found[Kind.NO_ORDER].messages == 2
+    assert report.gaps is not None
+    assert report.gaps.open_revisions + report.gaps.lost_revisions == 1

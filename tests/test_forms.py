@@ -1,0 +1,228 @@
+"""States are brought to their normal form before the next call: each row of the table, in every engine."""
+
+import collections
+import datetime as dt
+import enum
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inturn import Gapless, Pipeline
+from inturn.core.errors import InputError, StateError, ValueRefused
+from inturn.core.forms import FORMS, KEPT, REFUSED, table
+from inturn.core.states import Normal
+from inturn.queue import draft
+from inturn.spark.columns.codec import StateCodec as Columns
+from inturn.worker.codec import StateCodec as Packed
+from kernel_harness import Bench
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Item:
+    sku: str = "x"
+    count: float = 1.0
+
+
+class Other(Item):
+    pass
+
+
+class Real(float):
+    pass
+
+
+longs = st.integers(-(2**63), 2**63 - 1)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+texts = st.text(max_size=3)
+zones = st.integers(-14, 14).filter(bool).map(lambda hours: dt.timezone(dt.timedelta(hours=hours)))
+naive = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1))  # noqa: DTZ001 - bounds have none
+beyond = st.integers(2**63, 2**70) | st.integers(-(2**70), -(2**63) - 1)
+itself: list[Any] = []
+itself.append(itself)
+deep: list[Any] = []
+for _ in range(200):
+    deep = [deep]
+shared = [1]
+Drawn = tuple[Any, st.SearchStrategy[Any]]
+VALUES: dict[int, list[Drawn]] = {
+    0: [(Any, st.none() | st.booleans() | floats | texts | longs)],
+    1: [(Any, st.dictionaries(texts, longs) | st.lists(texts)), (dict, st.dictionaries(texts, floats))],
+    2: [
+        (Any, texts.map(collections.Counter) | st.just(collections.defaultdict(int, a=1))),
+        (dict, texts.map(collections.Counter)),
+    ],
+    3: [(Any, st.tuples(longs, texts)), (list, st.tuples(longs))],
+    4: [(Any, st.sampled_from([Word.YES, Number.ONE, Real(1.5)]))],
+    5: [(Any, st.dictionaries(longs | st.none() | st.booleans(), texts, min_size=1))],
+    6: [
+        (
+            Any,
+            st.binary()
+            | st.just({1})
+            | naive
+            | st.dates()
+            | st.decimals()
+            | st.uuids()
+            | st.just(Colour.RED)
+            | st.just(Item()),
+        )
+    ],
+    7: [(int, longs)],
+    8: [(int, st.integers(-(2**53), 2**53).map(float))],
+    9: [(int, st.booleans() | st.none() | texts | st.just(1.5))],
+    10: [(float, floats)],
+    11: [(float, st.integers(-(2**53), 2**53))],
+    12: [
+        (str, texts),
+        (bool, st.booleans()),
+        (dt.date, st.dates()),
+        (dt.timedelta, st.timedeltas()),
+        (uuid.UUID, st.uuids()),
+        (bytes, st.binary()),
+    ],
+    13: [(bytes, st.binary().map(bytearray))],
+    14: [(dt.datetime, st.datetimes(timezones=st.just(dt.UTC)).map(lambda each: each.replace(fold=0)))],
+    15: [(dt.datetime, st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1), timezones=zones))],  # noqa: DTZ001 - bounds have none
+    16: [(dt.datetime, naive)],
+    17: [(Decimal, st.decimals(allow_nan=False, allow_infinity=False))],
+    18: [(Colour, st.sampled_from([Colour.RED, "red"])), (Number, st.sampled_from([Number.ONE, 1]))],
+    19: [(Item, st.builds(Item, texts, st.integers(-9, 9)))],
+    20: [(Item, st.builds(Other))],
+    21: [
+        (Any, beyond | st.sampled_from([float("nan"), float("inf"), "\ud800"])),
+        (float, st.just(float("nan"))),
+        (int, beyond),
+    ],
+    22: [
+        (Any, st.just([shared, shared])),
+        (list[list[int]], st.just([shared, shared])),
+        (list[Item], st.builds(lambda one: [one, one], st.builds(Item))),
+    ],
+    23: [(Any, st.sampled_from([itself, deep]))],
+}
+CASES = [(row, at) for row, drawn in VALUES.items() for at in range(len(drawn))]
+
+
+def words_of(row: int) -> str:
+    return FORMS[row][1]
+
+
+def test_each_row_has_values_and_the_page_has_the_table() -> None:
+    assert set(VALUES) == set(range(len(FORMS)))
+    assert table() in (Path(__file__).parents[1] / "docs" / "guarantees.md").read_text()
+
+
+def pipeline(kind: Any, handler: Callable[[Any, Any], Any] = lambda state, message: (state, [])) -> Pipeline:
+    state = make_dataclass("State", [("v", kind, field(default_factory=lambda: None))])
+    made = Pipeline(name="forms", group="g", order=Gapless("r"), state=state, handler=handler)
+    vars(made)["make_first"] = lambda: None
+    return made
+
+
+@pytest.mark.parametrize(("row", "at"), CASES, ids=[f"{words_of(row)} {at}" for row, at in CASES])
+@settings(max_examples=settings.default.max_examples // 5)
+@given(data=st.data())
+def test_a_value_has_one_normal_form_or_none(row: int, at: int, data: st.DataObject) -> None:
+    kind, values = VALUES[row][at]
+    value = data.draw(values)
+    becomes = FORMS[row][2]
+    line = pipeline(kind)
+    state = line.state(value)  # type: ignore[call-arg]
+    if becomes == REFUSED:
+        with pytest.raises(ValueRefused, match=r"state\.v.* of type "):
+            line.normal(state)
+        return
+    made = line.normal(state)
+    assert (made is state) == (becomes == KEPT or (becomes == "the member" and isinstance(value, enum.Enum)))
+    assert line.normal(made) is made, "once is enough"
+    # It is what comes back, of the very types, from every store.
+    packed, columns = Packed(line), Columns(line)
+    for again in (packed.decode(packed.encode(made)), columns.unpack(columns.pack([made]))[0]):
+        assert again == made
+        assert repr(again) == repr(made)
+        assert line.normal(again) is again
+
+
+SEEN: dict[str, Callable[[], Any]] = {
+    "counter": lambda: collections.Counter("a"),
+    "defaultdict": lambda: collections.defaultdict(list, a=[1]),
+    "key": lambda: {Word.YES: 1},
+    "tuple": lambda: ((1, 2), [3]),
+    "twice": lambda: [shared, shared],
+    "enum": lambda: Number.ONE,
+    "set": lambda: {1},
+    "nan": lambda: float("nan"),
+}
+
+
+@pytest.mark.parametrize("case", SEEN)
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_where_steps_are_cut_does_not_matter(case: str, cut: int) -> None:
+    def handler(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        seen = repr((type(state.get("v")), state.get("v")))
+        return {"v": SEEN[case]()}, [seen]
+
+    line = Pipeline(name="forms", group="g", order=Gapless("r"), handler=handler)
+    rows = [{"g": "a", "r": revision} for revision in (1, 2, 3)]
+    schema = pa.schema({"g": pa.string(), "r": pa.int64()})
+    whole = line.replay(rows)
+    parts = line.replay(rows[cut:], after=line.replay(rows[:cut]))
+    assert (parts.states, parts.outputs, parts.errors.keys()) == (whole.states, whole.outputs, whole.errors.keys())
+    with Bench(line, schema) as bench:
+        bench.step(rows[:cut])
+        bench.step(rows[cut:])
+        seen = bench.seen()
+    assert seen.states == whole.states
+    assert [each[-1] for each in seen.outputs] == [each.output for each in whole.outputs]
+    assert seen.errors == set(whole.errors)
+
+
+@pytest.mark.parametrize("kind", [collections.Counter, complex, type("Thing", (), {}), list[complex]])
+def test_a_type_that_no_state_can_be_is_refused(kind: Any) -> None:
+    with pytest.raises(StateError, match=r"a state cannot hold a .*docs/guarantees.md"):
+        Normal(kind if isinstance(kind, type) else make_dataclass("State", [("v", kind)]))
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("-inf"), b"x", {"a": [b"x"]}, {1.5: 2}], ids=repr)
+def test_a_body_with_what_json_has_not_is_refused_at_the_send(wrong: Any) -> None:
+    with pytest.raises(ValueRefused, match=r"^(a key of )?body\.items\[3\]\.price.* is .* of type "):
+        draft({"items": [{}, {}, {}, {"price": wrong}]})
+    with pytest.raises(InputError, match=r"^(a key of )?attributes\.price"):
+        draft("text", attributes={"price": wrong})
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | longs | st.floats() | texts | st.binary(max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(texts, plain, max_size=3))
+def test_a_body_comes_back_as_it_was_or_is_refused(body: dict[str, Any]) -> None:
+    try:
+        made = draft(body)
+    except InputError:
+        return
+    assert json.loads(made.body) == body

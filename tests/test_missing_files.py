@@ -1,0 +1,172 @@
+"""Files of a store that are missing: every verb answers as if they were there, or names one of them.
+
+Every single file of a store is taken away in turn, and every pair of the small ones. Two files together are the only
+sign of the last step, its manifest and the head: without both, the store is as an older copy of it is.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from inturn import Gapless, Pipeline
+from inturn.core.errors import StoreError, StoreMismatch
+from inturn.spark.decisions import group_hash
+from inturn.spark.inspect import Inspector
+from inturn.spark.step import settle
+from inturn.spark.tables.manifest import ABOUT, Store
+from inturn.spark.tables.steps import HEAD, manifest_name
+from inturn.spark.tables.vacuum import vacuum
+from kernel_harness import DAWN, Bench
+
+SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
+STEPS = 4
+
+
+@dataclass
+class Account:
+    balance: int = 0
+
+
+def post(state: Account, message: dict[str, Any]) -> tuple[Account, list[Any]]:
+    state.balance += message["amount"]
+    return state, [{"balance": state.balance}]
+
+
+ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), handler=post, state=Account)
+
+
+def rows(account: str, *revisions: int, amount: int = 1) -> list[dict[str, Any]]:
+    return [{"account": account, "revision": revision, "amount": amount} for revision in revisions]
+
+
+def bench_at(root: Path) -> Bench:
+    bench = Bench(ledger, SCHEMA, root=root)
+    bench.hash_of = group_hash  # type: ignore[method-assign] # as Spark has it, so that groups can be looked at
+    return bench
+
+
+def taken(root: Path) -> Any:
+    """Another step, and what is in the store after it."""
+    bench = bench_at(root)
+    bench.step([*rows("a", 50), *rows("c", 1)])
+    try:
+        return bench.seen()
+    except FileNotFoundError as error:  # the test's own reader
+        raise StoreError(str(error)) from error
+
+
+def looked(root: Path) -> Any:
+    look = Inspector(str(root))
+    return look.last.step, look.group("a"), look.group("b"), look.held("b")
+
+
+VERBS: dict[str, Callable[[Path], Any]] = {
+    "a step": taken,
+    "a step without messages": lambda root: settle(ledger, store=root, now=DAWN).step,
+    "look at groups": looked,
+    "the last step": lambda root: getattr(Store(root).latest(), "step", None),
+    "the steps": lambda root: [each.counts for each in map(Store(root).manifest, Store(root).steps())],
+    "the steps after one": lambda root: [each.step for each in Store(root).after(1)],
+    "go on after a step": lambda root: getattr(Store(root).latest(_known(root)), "step", None),
+    "vacuum": lambda root: vacuum(root, keep_steps=2, older_than_s=0),
+}
+_MANIFESTS: dict[Path, Any] = {}
+
+
+def _known(root: Path) -> Any:
+    return _MANIFESTS[root.parent]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with outputs, rejected and held messages in several levels."""
+    root = tmp_path_factory.mktemp("missing") / "whole"
+    bench = bench_at(root)
+    for step in range(STEPS):
+        first = 3 * step + 1
+        bench.step([*rows("a", first, first + 1, first + 2), *rows("b", first + 1), *rows("a", 1, amount=step)])
+    _MANIFESTS[root.parent] = bench.store.manifest(2)
+    return root
+
+
+def answer(verb: str, root: Path) -> Any:
+    """What a verb answers, without the place of the store."""
+    found = VERBS[verb](root)
+    return found if verb not in {"vacuum"} else sorted(each.partition("-")[0] for each in found)
+
+
+def check(verb: str, whole: Path, names: tuple[str, ...]) -> None:
+    place = whole.parent / "some"
+    expected = whole.parent / "all"
+    for each in (place, expected):
+        shutil.rmtree(each, ignore_errors=True)
+        shutil.copytree(whole, each)
+    for name in names:
+        (place / name).unlink()
+    found, told = None, ""
+    try:
+        found = answer(verb, place)
+    except StoreError as error:
+        told = str(error)
+    if told:
+        assert any(name in told for name in names), (names, told)
+    else:
+        missing = {each.partition("-")[0] for each in names if each.startswith("data")}
+        right = answer(verb, expected)
+        if verb == "vacuum":  # a file that is gone need not be deleted
+            assert sorted(missing | set(found)) == sorted(missing | set(right))
+        else:
+            assert found == right, names
+
+
+def small(whole: Path) -> list[str]:
+    return [ABOUT, HEAD, *(manifest_name(step) for step in range(1, STEPS + 1))]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_one_that_is_missing_is_named_or_not_needed(verb: str, whole: Path) -> None:
+    for file in sorted(path for path in whole.rglob("*") if path.is_file()):
+        check(verb, whole, (str(file.relative_to(whole)),))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("verb", VERBS)
+def test_two_that_are_missing_are_named_or_not_needed(verb: str, whole: Path) -> None:
+    for names in combinations(small(whole), 2):
+        if names != (HEAD, manifest_name(STEPS)):
+            check(verb, whole, names)
+
+
+def test_a_store_of_an_older_version_has_no_head(whole: Path, tmp_path: Path) -> None:
+    root = tmp_path / "old"
+    shutil.copytree(whole, root)
+    (root / HEAD).unlink()
+    assert taken(root) == taken(whole.parent / shutil.copytree(whole, tmp_path / "new"))
+    assert (root / HEAD).exists()
+
+
+def test_a_head_that_is_behind_does_no_harm(whole: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(whole, tmp_path / "behind"))
+    (root / HEAD).write_text('{"step": 1}')
+    last = Store(root).latest()
+    assert last is not None
+    assert last.step == STEPS
+
+
+def test_a_store_that_is_replaced_under_a_writer_is_noticed(whole: Path, tmp_path: Path) -> None:
+    """As many steps are not the same steps."""
+    roots = [Path(shutil.copytree(whole, tmp_path / name)) for name in ("one", "two")]
+    benches = [bench_at(root) for root in roots]
+    for bench, revision in zip(benches, (50, 60), strict=True):
+        bench.step(rows("a", revision))
+    known = benches[0].store.latest()
+    shutil.rmtree(roots[0])
+    shutil.move(roots[1], roots[0])
+    with pytest.raises(StoreMismatch, match="has another step 5 than was seen"):
+        benches[0].store.latest(known)

@@ -1,0 +1,231 @@
+"""Hostile texts in messages, errors and outputs: each harms its own message or group at most, alike in every engine."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shop import Row, Shop, stepwise
+
+from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
+from inturn import Arrival, Gapless, Pipeline, Retry, Retryable
+from inturn.core import limits
+from inturn.core.decision import Action, Decision
+from inturn.core.errors import InvalidMessage
+from inturn.core.replay import Replay
+from inturn.core.texts import kept_name, storable
+from inturn.queue import draft
+from inturn.store.commands import Ask
+from inturn.store.kept import Kept, PipelineInfo
+from inturn.worker.codec import StateCodec, timeline_of
+from kernel_harness import Bench
+
+SCHEMA = pa.schema({"g": pa.string(), "r": pa.int64(), "id": pa.string(), "text": pa.string(), "raise": pa.string()})
+
+
+def keep(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    """Keep the message's text and put it out; raise with the text that the message names."""
+    if message.get("raise"):
+        kind = Retryable if message["raise"] == "a NUL" else ValueError
+        raise kind(HOSTILE[message["raise"]])
+    return {"texts": [*state.get("texts", []), message["text"]]}, [message["text"]]
+
+
+def hostile(order: Any = None) -> Pipeline:
+    order = order or Gapless("r")
+    return Pipeline(name="ledger", group="g", order=order, id="id", handler=keep, retry=Retry(1, "1 millisecond"))
+
+
+def row(g: str | None = "a", r: int = 1, id: str | None = "i", text: str = "", **more: Any) -> Row:  # noqa: A002
+    return {"g": g, "r": r, "id": id, "text": text, "raise": None, **more}
+
+
+def of_replay(result: Replay) -> dict[str, Any]:
+    return {
+        "states": result.states,
+        "outputs": Counter((each.group, each.id, each.output) for each in result.outputs),
+        "rejected": Counter((each.group, each.reason, each.detail) for each in result.rejected),
+        "errors": {group: error.splitlines()[-1] for group, error in result.errors.items()},
+    }
+
+
+def of_worker(shop: Shop, pipeline: Pipeline) -> dict[str, Any]:
+    def everything(kept: Any, number: int) -> Any:
+        return kept.listed(number, "", 10_000), kept.outputs(number, 0, 10_000), kept.rejections(number, 0, 10_000)
+
+    lines, outputs, rejected = shop.ask(everything)
+    errors = {line.group: timeline_of(pipeline, line).error for line in lines}
+    return {
+        "states": {line.group: StateCodec(pipeline).decode(line.state) for line in lines},
+        "outputs": Counter((each.group, each.id, json.loads(each.output)) for each in outputs),
+        "rejected": Counter((each.group, each.reason, each.detail) for _, each in rejected),
+        "errors": {group: error.splitlines()[-1] for group, error in errors.items() if error},
+    }
+
+
+def of_kernel(pipeline: Pipeline, messages: Sequence[Row]) -> dict[str, Any]:
+    with Bench(pipeline, SCHEMA) as bench:
+        bench.step(messages)
+        rows = [bench.store.manifest(step) for step in bench.store.steps()]
+        rejected = bench.rows([file for each in rows for file in each.rejected])
+        outputs = bench.rows([file for each in rows for file in each.outputs])
+        levels = bench.rows([file for level in rows[-1].levels for file in level.groups]) if rows else []
+        return {
+            "states": bench.seen().states,
+            "outputs": Counter((each["group"], each["id"], json.loads(each["output"])) for each in outputs),
+            "rejected": Counter((each["group"], each["reason"], each["detail"]) for each in rejected),
+            "errors": {each["group"]: each["error"].splitlines()[-1] for each in levels if each["error"]},
+        }
+
+
+@contextmanager
+def shops(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[list[Shop]]:
+    kinds = ("memory", "sqlite", "postgres")
+    made = [Shop(kind, tmp_path / f"{kind}.db", lambda: request.getfixturevalue("postgres_url")) for kind in kinds]
+    try:
+        yield made
+    finally:
+        for shop in made:
+            shop.__exit__()
+
+
+EVERY = [
+    *(row(text, 1, f"g{at}") for at, text in enumerate(HOSTILE.values())),
+    *(row("ids", at + 1, text) for at, text in enumerate(text for text in HOSTILE.values())),
+    *(row("texts", at + 1, f"t{at}", text) for at, text in enumerate(HOSTILE.values())),
+    *(row(f"raises {name}", 1, "x", **{"raise": name}) for name in HOSTILE),
+    *(row(f"raises {name}", 2, "y") for name in HOSTILE),
+    row("well", 1, "w"),
+]
+"""Each text as the group, as the id, as another text of a message, and as that of an error."""
+CARRIED = [each for each in EVERY if all(is_utf8(text) for text in each.values() if isinstance(text, str))]
+"""Those that a queue or Spark can carry at all."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("order", [Gapless("r"), Arrival()], ids=["gapless", "arrival"])
+def test_every_engine_says_the_same(request: pytest.FixtureRequest, tmp_path: Any, order: Any) -> None:
+    pipeline = hostile(order)
+    rule = of_replay(stepwise(pipeline, CARRIED))
+    groups = {text for text in HOSTILE.values() if is_name(text)}
+    assert groups <= rule["states"].keys()
+    assert {"", "a\0b", HOSTILE["a megabyte"]}.isdisjoint(rule["states"])
+    assert len(rule["errors"]) == len(HOSTILE)
+    assert rule["errors"]["raises half a surrogate pair"] == "ValueError: caf\\udce9.txt"
+    assert rule["errors"]["raises a NUL"] == "inturn.core.errors.Retryable: a\\x00b"
+    for group, _, detail in rule["rejected"]:
+        assert len(group) <= limits.ID_LENGTH
+        assert len(detail) < 1_000
+    assert of_kernel(pipeline, CARRIED) == of_replay(pipeline.replay(CARRIED))
+    with shops(request, tmp_path) as made:
+        for shop in made:
+            shop.queue.send_many([draft(each) for each in CARRIED])
+            shop.work(pipeline, concurrency=1)
+            assert of_worker(shop, pipeline) == rule, shop.store
+
+
+def test_the_replay_rejects_what_no_queue_carries() -> None:
+    result = hostile().replay(EVERY)
+    assert result.counts.balanced
+    assert result.counts.rejected["invalid"] == sum(not _fits(each) for each in EVERY)
+    assert sum(len(result.states[each]) for each in ("well",)) == 1
+
+
+def _fits(message: Row) -> bool:
+    return is_name(message["g"]) and is_name(message["id"]) and is_utf8(message["text"])
+
+
+@given(rows=st.lists(st.builds(row, TEXTS, st.integers(1, 3), TEXTS | st.none(), TEXTS), max_size=5))
+@settings(max_examples=40)
+def _by_chance(shop: Shop, rows: list[Row]) -> None:
+    pipeline = hostile()
+    rows = [json.loads(json.dumps(each)) for each in rows]  # two halves that are escaped one after the other are one
+    result = stepwise(pipeline, rows)
+    assert result.counts.balanced
+    for each in result.rejected:
+        storable(f"{each.group}{each.detail}").encode()
+        assert each.reason != "invalid" or not (
+            is_name(each.message["g"])
+            and is_name("i" if each.message["id"] is None else each.message["id"])
+            and is_utf8(each.message["text"])
+        )
+    carried = [each for each in rows if all(is_utf8(text) for text in each.values() if isinstance(text, str))]
+    assert of_kernel(pipeline, carried) == of_replay(pipeline.replay(carried))
+    bodies = [draft(json.dumps(each)) for each in rows]  # where UTF-8 cannot hold it, JSON has an escape
+    shop.queue.send_many(bodies)
+    counts = shop.work(pipeline).counts
+    assert counts.balanced
+    assert counts.received == len(rows)
+    assert counts.rejected.get("invalid", 0) == sum(each.reason == "invalid" for each in result.rejected)
+
+
+@pytest.mark.thorough
+def test_texts_by_chance() -> None:
+    with Shop("memory") as shop:
+        _by_chance(shop)
+
+
+def test_a_deliver_that_fails_with_any_text_is_tried_again(request: pytest.FixtureRequest, tmp_path: Any) -> None:
+    left = list(HOSTILE)
+
+    def deliver(output: Any, _effect_id: str) -> None:
+        if failing:
+            raise OSError(HOSTILE[failing.pop()])
+
+    with shops(request, tmp_path) as made:
+        for shop in made:
+            failing = list(left)
+            shop.queue.send(row("a", 1, "i", "text"))
+            shop.work(hostile(), deliver=deliver, retry=Retry(1, "0 milliseconds"))
+            assert failing == []
+            assert not shop.ask(lambda kept, number: kept.outgoing(number, ["a"], 1))
+
+
+def test_a_name_of_the_system_does_not_end_the_worker(request: pytest.FixtureRequest, tmp_path: Any) -> None:
+    def read(_state: Row, message: Row) -> tuple[Row, list[Any]]:
+        raise ValueError("no file " + os.fsdecode(b"caf\xe9.txt"))
+
+    pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), handler=read)
+    with shops(request, tmp_path) as made:
+        for shop in made:
+            shop.queue.send({"g": "a", "r": 1})
+            shop.work(pipeline)
+            ((line,), _, _) = shop.ask(lambda kept, number: (kept.listed(number, "", 10), 0, 0))
+            assert "caf\\udce9.txt" in str(timeline_of(pipeline, line).error)
+
+
+@pytest.mark.parametrize("name", sorted(NO_NAMES))
+def test_a_pipeline_that_fails_on_invalid_says_which(name: str) -> None:
+    pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), handler=keep, on_invalid="fail")
+    with pytest.raises(InvalidMessage) as told:
+        pipeline.replay([{"g": HOSTILE[name], "r": 1}])
+    str(told.value).encode()
+
+
+def test_a_group_of_an_older_version_is_still_moved(tmp_path: Any) -> None:
+    """A file that has groups with names that are none now: they are found by them, and decided about."""
+    pipeline = hostile()
+    with Shop("sqlite", tmp_path / "old.db") as shop:
+        shop.queue.send_many([draft(row("a", 1)), draft(row("a", 2, "j", **{"raise": "quotes"}))])
+        shop.work(pipeline)
+        (line,) = shop.ask(lambda kept, number: kept.listed(number, "", 10))
+        held = shop.ask(lambda kept, number: kept.held(number, "a"))
+
+        def add(store: Any, now_ms: int) -> None:
+            info: PipelineInfo = store.pipelines.info("ledger")
+            for name in ("", "a\0b"):
+                store.pipelines.keep(info, [Kept(line._replace(group=name, version=0), held, [], [])], [], now_ms)
+
+        shop.writer.run(Ask("", add))
+        for at, name in enumerate(("", "a\0b")):
+            shop.decide(Decision(id=str(at), action=Action.GIVE_UP, group=name, by="ann", at_us=at))
+        shop.work(pipeline)
+        lines = shop.ask(lambda kept, number: kept.lines(number, ["", "a", "a\0b"]))
+        assert {each.group: each.status for each in lines} == {"": "given up", "a": "failed", "a\0b": "given up"}
+        assert kept_name("a\0b") == "a\\x00b"

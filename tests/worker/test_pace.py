@@ -1,0 +1,78 @@
+"""How much a worker takes at a time: threads need not wait for messages, and what it has taken is soon done."""
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shop import Shop, ledger, row
+
+from inturn.core import limits
+from inturn.worker.desk import Desk
+from inturn.worker.pace import Pace, receives
+from inturn.worker.turn import Turner
+
+CONCURRENCY = st.integers(1, 64)
+AHEAD = st.integers(0, limits.RECEIVE_MESSAGES)
+
+
+@given(AHEAD, CONCURRENCY, st.data())
+def test_no_more_is_taken_than_is_soon_done(ahead: int, concurrency: int, data: st.DataObject) -> None:
+    busy, free = data.draw(st.integers(0, 2 * concurrency)), data.draw(st.integers(0, concurrency))
+    most = receives(ahead, concurrency, busy, free)
+    assert all(each > 0 for each in most)
+    assert len(most) <= concurrency
+    assert sum(most) <= max(2 * ahead, 1) + free
+
+
+@given(AHEAD, CONCURRENCY, st.integers(1, 64))
+def test_each_group_at_work_gets_its_share_of_the_time_ahead_in_one_receive(
+    ahead: int, concurrency: int, groups: int
+) -> None:
+    at_work = min(groups, concurrency)
+    most = receives(ahead, concurrency, groups, concurrency)
+    assert len(most) == concurrency
+    assert most[:at_work] == [max(ahead // at_work, 1)] * at_work
+
+
+def test_the_pace_rises_at_once_and_falls_by_and_by() -> None:
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    found = []
+    for messages in (100, 10, 10, 10_000_000):
+        now[0] += limits.WORKER_AHEAD_S
+        pace.done(messages)
+        found.append(pace.ahead)
+    assert found == [100, 55, 32, limits.RECEIVE_MESSAGES]
+
+
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_one_hot_group_has_few_turns_however_many_threads_there_are(
+    concurrency: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn costs a transaction, and the next messages of its group can only be had after it."""
+    seen: Counter[str] = Counter()
+    for kind in (Turner, Desk):
+        monkeypatch.setattr(kind, "run", _counted(kind, seen))
+
+    def slow(state: Any, _message: Any) -> Any:
+        time.sleep(0.001)
+        return state, []
+
+    with Shop("memory") as shop:
+        shop.send([row(revision) for revision in range(1, 401)])
+        shop.work(ledger(handler=slow), concurrency=concurrency)
+    assert seen["Turner"] <= 100, f"{seen['Turner']} turns for 400 messages of one group"
+    assert seen["Desk"] <= 200, f"{seen['Desk']} transactions for 400 messages of one group"
+
+
+def _counted(kind: type, seen: Counter[str]) -> Any:
+    run = kind.run  # type: ignore[attr-defined]
+
+    def counted(self: Any, asked: Any) -> Any:
+        seen[kind.__name__] += 1
+        return run(self, asked)
+
+    return counted

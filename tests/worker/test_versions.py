@@ -1,0 +1,289 @@
+"""State types that change between runs: one rule in every engine, and one way out."""
+
+import datetime as dt
+import enum
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, make_dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shop import Shop
+
+from inturn import Gapless, Pipeline
+from inturn.core.errors import PipelineError, StateError
+from inturn.core.states import kind_of
+from inturn.core.versions import as_json, change, shape_of
+from kernel_harness import Bench
+
+if TYPE_CHECKING:
+    from inturn.core.replay import Replay
+
+Row = dict[str, Any]
+SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
+
+
+class Engine(Protocol):
+    """A pipeline that is stopped after every step, and begun again as another version of itself."""
+
+    def step(self, line: Pipeline, rows: list[Row]) -> None: ...
+
+    def states(self, line: Pipeline) -> dict[str, Any]: ...
+
+
+class InReplay:
+    def __init__(self) -> None:
+        self.last: Replay | None = None
+
+    def step(self, line: Pipeline, rows: list[Row]) -> None:
+        self.last = line.replay(rows, after=self.last)
+
+    def states(self, line: Pipeline) -> dict[str, Any]:
+        assert self.last is not None
+        return self.last.states
+
+
+class InKernel:
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def step(self, line: Pipeline, rows: list[Row]) -> None:
+        self.bench.pipeline = line
+        self.bench.step(rows)
+
+    def states(self, line: Pipeline) -> dict[str, Any]:
+        self.bench.pipeline = line
+        return self.bench.seen().states
+
+
+class InWorker:
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+
+    def step(self, line: Pipeline, rows: list[Row]) -> None:
+        self.shop.send(rows)
+        self.shop.work(line)
+
+    def states(self, line: Pipeline) -> dict[str, Any]:
+        return {group: state for group, (state, _) in self.shop.seen_lines(line).items()}
+
+
+ENGINES = ["replay", "kernel", "memory", "sqlite", "postgres"]
+
+
+@contextmanager
+def engine_of(name: str, path: Path, url: Callable[[], str]) -> Iterator[Engine]:
+    if name == "replay":
+        yield InReplay()
+    elif name == "kernel":
+        with Bench(ledger(Old), SCHEMA) as bench:
+            yield InKernel(bench)
+    else:
+        with Shop(name, path / "shop.db", url) as shop:
+            yield InWorker(shop)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    with engine_of(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")) as made:
+        yield made
+
+
+@dataclass
+class Item:
+    sku: str = ""
+
+
+@dataclass
+class Old:
+    name: str = "none"
+    amount: int = 0
+    items: list[Item] = field(default_factory=list)
+
+
+def add(state: Any, message: Row) -> tuple[Any, list[Any]]:
+    return replace(state, amount=state.amount + message["amount"]), []
+
+
+def ledger(state: Any = Old, handler: Any = add, **more: Any) -> Pipeline:
+    return Pipeline(name="ledger", group="account", order=Gapless("revision"), state=state, handler=handler, **more)
+
+
+def rows(*revisions: int, account: str = "a") -> list[Row]:
+    return [{"account": account, "revision": revision, "amount": 5} for revision in revisions]
+
+
+NAME, AMOUNT, ITEMS = ("name", str, "none"), ("amount", int, 0), ("items", list[Item], field(default_factory=list))
+CHANGED = {
+    "renamed": ([("owner", str, "none"), AMOUNT, ITEMS], "state.name is gone"),
+    "removed": ([AMOUNT, ITEMS], "state.name is gone"),
+    "float for int": ([NAME, ("amount", float, 0.0), ITEMS], "state.amount was int and is float now"),
+    "text for int": ([NAME, ("amount", str, ""), ITEMS], "state.amount was int and is str now"),
+    "optional": ([("name", str | None, None), AMOUNT, ITEMS], r"state.name was str and is str \| NoneType now"),
+    "within": (
+        [NAME, AMOUNT, ("items", list[make_dataclass("Item", [("number", str, "")])], field(default_factory=list))],  # type: ignore[misc]
+        r"state.items\[\].sku is gone",
+    ),
+    "any": (
+        [NAME, AMOUNT, ("items", list, field(default_factory=list))],
+        r"state.items was list\[a record of sku\] and is list now",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_state_type_that_would_lose_something_is_refused_before_anything_is_written(
+    engine: Engine, case: str
+) -> None:
+    engine.step(ledger(), rows(1))
+    fields, why = CHANGED[case]
+    other = ledger(make_dataclass("Old", fields))
+    with pytest.raises(StateError, match=f"{why}; .*Pipeline\\(version=2, upgrade=fn\\)"):
+        engine.step(other, rows(2))
+    assert engine.states(ledger()) == {"a": Old(amount=5)}
+    engine.step(ledger(), rows(3))
+
+
+def test_fields_with_defaults_may_be_added_also_within(engine: Engine) -> None:
+    item = make_dataclass("Item", [("sku", str, ""), ("count", int, 1)])
+    grown = make_dataclass(
+        "Old", [NAME, AMOUNT, ("items", list[item], field(default_factory=list)), ("note", str, "-")]
+    )  # type: ignore[valid-type]
+    engine.step(ledger(handler=lambda state, message: (replace(state, items=[Item("x")]), [])), rows(1))
+    engine.step(ledger(grown), rows(2))
+    assert engine.states(ledger(grown)) == {"a": grown(amount=5, items=[item("x")])}
+    with pytest.raises(StateError, match=r"state.items\[\].count is gone"):
+        engine.step(ledger(), rows(3))
+
+
+@dataclass
+class New:
+    owner: str = "nobody"
+    cents: int = 0
+    version: int = 3
+
+
+def upgrade(state: Any, version: int) -> New:
+    if version < 2:
+        state["amount"] *= 100
+    return New(state["name"], state["amount"], version)
+
+
+def add_cents(state: New, message: Row) -> tuple[New, list[Any]]:
+    return replace(state, cents=state.cents + message["amount"]), [state.version]
+
+
+def test_a_new_version_goes_on_from_what_upgrade_makes(engine: Engine) -> None:
+    new = ledger(New, add_cents, version=3, upgrade=upgrade)
+    second = replace(ledger(), version=2, upgrade=lambda state, version: Old(state["name"], state["amount"] * 100))
+    engine.step(ledger(), rows(1) + rows(1, 2, account="b") + rows(2, account="c"))  # c waits
+    engine.step(second, rows(3, account="b"))
+    with pytest.raises(StateError, match=r"kept by version 2, and this is version 3; .*upgrade=fn"):
+        engine.step(replace(new, upgrade=None), rows(2))
+    engine.step(new, rows(2) + rows(1, account="c"))
+    engine.step(new, rows(4, account="b"))
+    states = engine.states(new)
+    assert {name: state.cents for name, state in states.items()} == {"a": 505, "b": 1010, "c": 10}
+    assert states["b"].owner == "none"
+    with pytest.raises(StateError, match="kept by version 3, and this is version 1; run the newer one"):
+        engine.step(ledger(), rows(9))
+
+
+def test_a_state_without_a_type_is_upgraded_too(engine: Engine) -> None:
+    count = lambda state, message: ({"n": state.get("n", 0) + 1}, [])  # noqa: E731
+    engine.step(ledger(dict, count), rows(1, 2))
+    numbered = lambda state, message: (state + 1, [])  # noqa: E731
+    number = ledger(int, numbered, version=2, upgrade=lambda state, version: state["n"] * 10)
+    with pytest.raises(StateError, match="state was dict and is int now"):
+        engine.step(replace(number, version=1), rows(3))
+    engine.step(number, rows(3))
+    assert engine.states(number) == {"a": 21}
+
+
+@pytest.mark.parametrize("wrong", [lambda state, version: state["nothing"], lambda state, version: {"x": 1}])
+def test_an_upgrade_that_fails_keeps_nothing(engine: Engine, wrong: Any) -> None:
+    engine.step(ledger(), rows(1))
+    with pytest.raises(StateError, match=r"pipeline 'ledger': upgrade (raised KeyError|has made)"):
+        engine.step(ledger(New, add_cents, version=2, upgrade=wrong), rows(2))
+    if not isinstance(engine, InWorker):  # the worker knows of the version, not of a state
+        assert engine.states(ledger()) == {"a": Old(amount=5)}
+    engine.step(ledger(New, add_cents, version=3, upgrade=upgrade), rows(3))
+
+
+def test_definitions_of_versions() -> None:
+    for version in (0, True, 1.5, 2**31):
+        with pytest.raises(PipelineError, match=r"Pipeline\(version=.*expected a whole number from 1"):
+            ledger(version=version)
+    for wrong in ("fn", lambda state: state, 7):
+        with pytest.raises(PipelineError, match=r"Pipeline\(upgrade=.*expected a plain function"):
+            ledger(version=2, upgrade=wrong)
+
+
+# -- what upgrade gets ---------------------------------------------------------------------------------------------
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Rich:
+    at: dt.datetime
+    day: dt.date
+    time: dt.time
+    span: dt.timedelta
+    price: Decimal
+    raw: bytes
+    colour: Colour
+    uid: uuid.UUID
+    names: dict[int, tuple[str, float]]
+    item: Item | None = None
+
+
+rich = st.builds(
+    Rich,
+    st.datetimes(timezones=st.just(dt.UTC)),
+    st.dates(),
+    st.times(),
+    st.timedeltas(),
+    st.decimals(allow_nan=False, allow_infinity=False),
+    st.binary(max_size=3),
+    st.just(Colour.RED),
+    st.uuids(),
+    st.dictionaries(
+        st.integers(-3, 3), st.tuples(st.text(max_size=2), st.floats(allow_nan=False, allow_infinity=False)), max_size=2
+    ),
+    st.none() | st.builds(Item),
+)
+
+
+@given(rich)
+@settings(max_examples=settings.default.max_examples // 2)
+def test_json_values_of_a_state_are_those_that_a_store_gives(state: Rich) -> None:
+    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(state))
+    assert as_json(state) == msgspec.to_builtins(kept, str_keys=True) == msgspec.json.decode(msgspec.json.encode(state))
+
+
+@pytest.mark.parametrize("kind", [Rich, Old, dict, list[int], dict[str, Item | None], tuple[int, str], int | None])
+def test_a_shape_is_json_and_fits_itself(kind: Any) -> None:
+    shape = shape_of(kind_of(kind))
+    assert change(msgspec.json.decode(msgspec.json.encode(shape)), shape) is None
+
+
+@dataclass
+class Node:
+    value: int = 0
+    next: "Node | None" = None
+
+
+def test_a_type_that_holds_itself_has_a_shape() -> None:
+    shape = shape_of(kind_of(Node))
+    assert change(shape, shape) is None
+    assert change(shape, shape_of(kind_of(Item))) == "state.value is gone"
