@@ -6,18 +6,46 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS  ?=
+SERVICES = redis-server
 
-.PHONY: help demo test lint bench pins clean
+PYTEST = $(BIN)/python -m pytest
+PARALLEL = not spark and not slow and not document
+EXTRAS = demo,connect,objects,delta,server,postgres
+EDGES = clients cli packaging server spark spark_versions
+# With ARGS that choose some tests a part of the suite may have none of them: pytest's exit code 5.
+NONE_CHOSEN = test $$? -eq 5 -a -n "$(ARGS)"
+
+unexport PYTHONDONTWRITEBYTECODE # or each process rewrites the assertions of all tests again
+
+.PHONY: help demo quick test ci soak services lint bench spark-versions pythons supply-chain pins clean
 
 help:  ## show this list
 	@echo "make TARGET [ARGS='…'] [PYTHON=python3.x]"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY)  ## run the demo; ARGS go to `inturn demo`
 	@$(BIN)/inturn demo $(ARGS)
 
-test: lint  ## check the code, then run the tests, the quick ones first; ARGS go to pytest
-	$(BIN)/python -m pytest $(ARGS)
+quick: $(READY)  ## check the style and test the core, the stores and the kernel, under a minute; ARGS go to pytest
+	$(BIN)/ruff check -q
+	$(PYTEST) -n 2 --dist worksteal $(EDGES:%=--ignore=tests/%) -m '$(PARALLEL) and not postgres and not thorough' \
+	  --hypothesis-profile=quick $(ARGS) tests
+
+test: lint  ## check the code, then run all tests but the slow ones, under 10 minutes; ARGS go to pytest
+	$(PYTEST) -n 3 --dist worksteal -m '$(PARALLEL)' $(ARGS) || $(NONE_CHOSEN)
+	$(PYTEST) -n 2 --dist loadfile -m '(spark or document) and not slow' $(ARGS) || $(NONE_CHOSEN)
+
+ci: test  ## all that is checked: `make test`, then the slow tests, the supply chain and the oldest Spark, under 60 minutes
+	$(PYTEST) -n 2 --dist loadfile -m slow $(ARGS) || $(NONE_CHOSEN)
+	$(MAKE) --no-print-directory spark-$(firstword $(SPARKS))
+	$(BIN)/python .ci/supply_chain.py
+
+soak: $(READY)  ## repeat the tests that draw by chance with new seeds, for MINUTES (60); ARGS go to pytest
+	$(BIN)/python tests/soak.py $(or $(MINUTES),60) $(ARGS)
+
+services:  ## as root on Debian: install the servers that tests start, if they are not there; no other target does
+	@dpkg -s $(SERVICES) > /dev/null 2>&1 || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends -o Acquire::Retries=3 $(SERVICES); }
 
 lint: $(READY)  ## check style, types and which way the imports run
 	$(BIN)/ruff check
@@ -25,8 +53,22 @@ lint: $(READY)  ## check style, types and which way the imports run
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+supply-chain: $(READY)  ## check the pinned versions against advisories, and write a bill of materials to build/
+	$(BIN)/python .ci/supply_chain.py
+
 bench: $(READY)  ## run the benchmarks; ARGS go to each of them
 	@set -e; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
+
+spark-versions: $(READY)  ## run a telling part of the Spark tests with each version; one alone: make spark-3.5.9
+	$(BIN)/python tests/other_sparks.py $(SPARKS)
+
+spark-%: $(READY)
+	$(BIN)/python tests/other_sparks.py $*
+
+pythons: $(READY)  ## run the tests without Spark, and a step on Spark, from the wheel on each Python that the PATH has
+	$(BIN)/python tests/other_pythons.py
 
 pins:  ## renew constraints.txt: set up anew with the newest versions and write them down
 	@$(MAKE) --no-print-directory clean
@@ -43,7 +85,7 @@ clean:  ## remove the virtual environment, caches and builds; what runs have wri
 $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -c '' 2>/dev/null || { $(FIND_PYTHON) "$$python" -m venv --clear $(VENV); }
 	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1' # the first with --group
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,connect,objects,delta,server,postgres]' --group dev
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[$(EXTRAS)]' --group dev
 	@touch $(READY)
 
 # Sets $python to the first Python that is new enough and can make a virtual environment (Debian packs that apart).

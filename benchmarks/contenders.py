@@ -170,7 +170,8 @@ def outcome_of_files(spark: SparkSession, out: str) -> Outcome:
 
 
 def _sorted(frame: DataFrame) -> pa.Table:
-    table = frame.toArrow()
+    is_new = hasattr(frame, "toArrow")  # from Spark 4.0 on
+    table = frame.toArrow() if is_new else pa.Table.from_batches(frame._collect_as_arrow())
     return table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
 
 
