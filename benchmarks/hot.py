@@ -1,11 +1,11 @@
 """One hot group: what a message costs when ten thousand, a hundred thousand or a million came before it.
 
-    python benchmarks/hot.py scale [--sizes 10000 100000 1000000] [--engines replay kernel worker spark]
+    python benchmarks/hot.py scale [--sizes 10000 100000 1000000] [--engines replay kernel worker batch]
     python benchmarks/hot.py threads
 
 `scale` prints the CPU microseconds per message of one group, under each grade of order. Where its first message comes
 last, everything waits for it and is released at once. `replay` is the pure timeline, `kernel` what a Spark task does
-with the messages in one step, `worker` inturn.work over SQLite.
+with the messages in one step, `worker` inturn.work over SQLite, `batch` a whole batch on Spark, Java's share included.
 The goal: the last column at most twice the first.
 
 `threads` compares the wall time of inturn.work with the time that was spent in its handler, measured in the same run,
@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cpu import Meter
 from rich.console import Console
 from rich.table import Table
 
@@ -85,16 +86,19 @@ def replay(grade: str, size: int, _folder: Path) -> float:
 def kernel(grade: str, size: int, folder: Path) -> float:
     """A Spark task over messages that are sorted already, as Spark hands them to it."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from inturn.spark.chunk import GROUP, HASH, sort_keys
     from inturn.spark.decisions import group_hash
+    from inturn.spark.placed import placed
     from inturn.spark.task import Plan, run
 
     line, table = pipeline(grade), pa.Table.from_pylist(messages(grade, size))
     (folder / "store").mkdir()
     plan = Plan(str(folder / "store"), 0, 0, final=False, buckets=1, attempt="a", columns=table.column_names, levels=[])
     table = table.append_column(HASH, pa.repeat(group_hash("a"), size)).append_column(GROUP, table["account"])
-    table = table.sort_by([(key, "ascending") for key in sort_keys(line)])
+    keys = pa.Table.from_batches([placed(line, each) for each in table.combine_chunks().to_batches()])
+    table = table.take(pc.sort_indices(keys, [(key, "ascending") for key in sort_keys(line)]))
     began = time.process_time()
     result = run(plan, line, 0, "a", iter(table.to_batches(max_chunksize=10_000)))
     spent = time.process_time() - began
@@ -115,7 +119,25 @@ def worker(grade: str, size: int, folder: Path) -> float:
     return spent
 
 
-ENGINES = {"replay": replay, "kernel": kernel, "worker": worker}
+def batch(grade: str, size: int, folder: Path) -> float:
+    """`inturn.spark.batch` over Parquet, with what Spark's start of a step costs; the processes run already."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    import inturn.spark
+    from inturn.spark.local.session import local_session
+
+    spark = local_session(cores=2, memory="4g")
+    spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
+    pq.write_table(pa.Table.from_pylist(messages(grade, size)), folder / "in.parquet")
+    events = spark.read.parquet(str(folder / "in.parquet"))
+    with Meter() as meter:
+        report = inturn.spark.batch(pipeline(grade), events, store=str(folder / "store"))
+    assert report.counts.received == size
+    return meter.cpu_s
+
+
+ENGINES = {"replay": replay, "kernel": kernel, "worker": worker, "batch": batch}
 
 
 def scale(engines: list[str], grades: list[str], sizes: list[int]) -> Table:
