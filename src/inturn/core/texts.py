@@ -42,6 +42,8 @@ def name_fault(what: str, name: str) -> str:
     >>> name_fault("group", "acct-1"), name_fault("group", "")
     ('', "group is ''; it is a text of 1 to 1000 characters")
     """
+    if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
+        return ""
     if not 0 < len(name) <= limits.ID_LENGTH:
         return f"{what} is {quoted(name)}; {_FIT}"
     if "\0" in name:
@@ -68,8 +70,6 @@ def checked(what: str, name: object) -> str:
     if not isinstance(name, str):
         msg = f"{what} is {name!r}; {_FIT}"
         raise InputError(msg)
-    if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
-        return name
     if fault := name_fault(what, name):
         raise InputError(fault)
     return name
