@@ -70,6 +70,8 @@ def checked(what: str, name: object) -> str:
     if not isinstance(name, str):
         msg = f"{what} is {name!r}; {_FIT}"
         raise InputError(msg)
+    if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
+        return name
     if fault := name_fault(what, name):
         raise InputError(fault)
     return name

@@ -158,7 +158,9 @@ class SqliteStore(Sessions):
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Put messages at the end of a queue."""
-        self._make_room(drafts)
+        self._reserve.check(drafts, self.connection)
+        if self._is_full:
+            self._empty_log(0)
         self.look_at_clock(now_ms)
         if queue.number not in self.incarnations.begun:
             self.incarnations.begin(queue, now_ms)
@@ -201,12 +203,6 @@ class SqliteStore(Sessions):
         self.catalog.sent(queue)
         self.pending.sent(queue, before, added)
         return sent
-
-    def _make_room(self, drafts: Sequence[Draft]) -> None:
-        """See that there is room on the disk beside what draining the queues needs."""
-        self._reserve.check(sum([len(draft.body) for draft in drafts]), self.connection)
-        if self._is_full:
-            self._empty_log(0)
 
     def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
         """Of what was sent to each group the first, if it may be the group's head; 0 is one that is delayed."""
