@@ -113,6 +113,7 @@ class SqliteStore(Sessions):
             self.connection.execute("commit")
             self._files.check()  # what was written elsewhere is not said to be kept
             self.pending.commit()
+            self.later.behind.kept()
             self._reserve.committed()
             reach("after commit")
         except BaseException as error:
@@ -127,6 +128,7 @@ class SqliteStore(Sessions):
         """
         self.catalog.forget()
         self.pending.roll_back()
+        self.later.behind.lost()
         self.incarnations.begun.clear()
         with suppress(sqlite3.Error):
             if self.connection.in_transaction:  # a full disk has rolled back already
@@ -158,9 +160,7 @@ class SqliteStore(Sessions):
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Put messages at the end of a queue."""
-        self._reserve.check(drafts, self.connection)
-        if self._is_full:
-            self._empty_log(0)
+        self._make_room(drafts)
         self.look_at_clock(now_ms)
         if queue.number not in self.incarnations.begun:
             self.incarnations.begin(queue, now_ms)
@@ -203,6 +203,12 @@ class SqliteStore(Sessions):
         self.catalog.sent(queue)
         self.pending.sent(queue, before, added)
         return sent
+
+    def _make_room(self, drafts: Sequence[Draft]) -> None:
+        """See that there is room on the disk beside what draining the queues needs."""
+        self._reserve.check(drafts, self.connection)
+        if self._is_full:
+            self._empty_log(0)
 
     def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
         """Of what was sent to each group the first, if it may be the group's head; 0 is one that is delayed."""
