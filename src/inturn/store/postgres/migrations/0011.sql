@@ -1,0 +1,7 @@
+-- readable_from: 11
+-- Names of groups and ids that are too long for an index. Everywhere else their short form stands; see names.py.
+
+create table inturn_name (
+    short text collate "C" primary key,
+    name  text not null -- as it would stand there
+);
