@@ -2,7 +2,7 @@
 
 A name has up to 1,000 characters, so up to 4,000 bytes. One that is too long stands in all tables in its short form:
 its beginning, so that names are about in their order, and its SHA-256, so that there are no two. The name itself is
-kept once, in `inturn_name`, and stays there.
+kept once, in `inturn_name`, and stays there. The first of them stops versions that do not know of this.
 """
 
 import hashlib
