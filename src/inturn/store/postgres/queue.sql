@@ -445,22 +445,23 @@ select 1, queue, null, grp, since_ms, until_ms from inturn_session where until_m
 order by until_ms limit $2;
 
 -- name: end_holds_at
-with ended as materialized (
-    select h.sequence_number, e.since_ms, e.until_ms
-    from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
-         e (until_ms, since_ms, number, since, until)
-    join inturn_hold h on h.sequence_number = e.number and h.since_ms = e.since and h.until_ms = e.until
-    for update of h skip locked
+with found as materialized (
+    select sequence_number, since_ms, until_ms from inturn_hold
+    where sequence_number = any($3::bigint[]) for update skip locked
 ), moved as (
     update inturn_hold h set until_ms = e.until_ms, since_ms = e.since_ms
-    from ended e where h.sequence_number = e.sequence_number returning h.queue, h.until_ms
+    from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+         e (until_ms, since_ms, number, since, until)
+    join found f on f.sequence_number = e.number and f.since_ms = e.since and f.until_ms = e.until
+    where h.sequence_number = any(array(select sequence_number from found)) and h.sequence_number = e.number
+    returning h.queue, h.until_ms
 )
 insert into inturn_touched (queue, due_ms) select queue, min(until_ms) from moved group by queue;
 
 -- name: end_lock_at
 with ended as (
     update inturn_session set until_ms = $1, since_ms = $2
-    where queue = $3 and grp = $4 and since_ms = $5 and until_ms = $6 returning queue
+    where queue = $3 and grp = $4 and since_ms = $5 and coalesce(until_ms, -1) = $6 returning queue
 )
 insert into inturn_touched (queue, due_ms) select queue, $1 from ended;
 
