@@ -1,5 +1,6 @@
 """What a handler may do wrong, and what comes of it: its group stops, nothing else does, and nothing is lost."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from reference import BAD, Message, arrive, check_books, cut, keep, pipeline, re
 from inturn import Arrival, Gapless, Monotone, Retry, Retryable, Timestamp
 from inturn.core import limits
 from inturn.core.errors import HandlerError, PipelineError
-from inturn.core.fold import Fold
+from inturn.core.fold import Counts, Fold
 from inturn.core.order import Order
 
 
@@ -516,3 +517,11 @@ def test_the_same_story_whether_a_handler_changes_the_state_or_makes_a_new_one()
 
     messages = arrive([*history("x", "y", BAD, "z"), *history("x", BAD), *revisions(3, 5, 9)])
     assert story([pipeline(handler=anew).replay(messages)]) == story([pipeline().replay(messages)])
+
+
+def test_counts_are_added_each_to_its_own() -> None:
+    names = [each.name for each in dataclasses.fields(Counts) if each.name != "rejected"]
+    sums = Counts(**{name: 10**at for at, name in enumerate(names)}, rejected={"late": 1, "invalid": 2})
+    sums.add(Counts(**{name: 3 * 10**at for at, name in enumerate(names)}, rejected={"late": 5, "conflict": 7}))
+    assert [getattr(sums, name) for name in names] == [4 * 10**at for at in range(len(names))]
+    assert sums.rejected == {"late": 6, "invalid": 2, "conflict": 7}

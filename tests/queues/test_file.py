@@ -206,9 +206,12 @@ def test_no_query_scans_or_sorts(tmp_path: Path, name: str) -> None:
     allowed = {
         "queues": {"SCAN q"},  # all of them are wanted
         "pipelines": {"SCAN inturn_pipeline USING COVERING INDEX sqlite_autoindex_inturn_pipeline_1"},  # likewise
-        "set_right": {"SCAN inturn_hold USING INDEX inturn_hold_due"},  # when the clock went back
-        "set_leases_right": {"SCAN inturn_lease"},
-        "set_locks_right": {"SCAN inturn_session USING INDEX inturn_session_due"},
+        "begun_later": {  # when the clock went back
+            "SCAN inturn_hold USING INDEX inturn_hold_due",
+            "SCAN inturn_lease",
+            "SCAN inturn_session USING INDEX inturn_session_due",
+            "USE TEMP B-TREE FOR ORDER BY",
+        },
         "groups": {"USE TEMP B-TREE FOR ORDER BY"},  # for people; the rows are found by an index
         "ungrouped": {"USE TEMP B-TREE FOR ORDER BY", "UNION USING TEMP B-TREE"},  # likewise
         "hidden_groups": {"UNION USING TEMP B-TREE"},  # for people; it goes through what is in flight

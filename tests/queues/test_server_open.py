@@ -24,7 +24,7 @@ HOT = set(re.findall(r"^-- name: (\w+)$", QUEUE_SQL, re.MULTILINE)) - {
     "group",
     "ungrouped",
     "deferred",
-    "set_right",
+    "begun_later",
 }
 """All but what is asked by people, or looks at all there is since it is about all there is."""
 

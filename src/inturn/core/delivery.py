@@ -14,6 +14,7 @@ The rules, as the memory store runs them and every other store is tested against
 5. A deferred message is out of the way: what is behind it goes on. It is given out by its number only, to one at a
    time, and in nobody's way then either. Given back, it is deferred again. To defer uses up no attempt.
 6. A scheduled message is one that is delayed and that nobody has had yet. It can be cancelled until its time has come.
+7. Who only looks shortens nothing, whatever its clock says; see behind.py.
 
 Who has a whole group for itself is in session.py.
 """
@@ -202,13 +203,6 @@ def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0)
     if delay_ms:
         return left._replace(until_ms=now_ms + delay_ms, since_ms=now_ms)
     return left if left.attempts or left.deferred else None
-
-
-def set_right(hold: Hold, now_ms: int) -> Hold:
-    """A hold that began in the future, because the clock went back, lasts as long as it was to last, but from now."""
-    if hold.until_ms is None or hold.since_ms <= now_ms:
-        return hold
-    return hold._replace(until_ms=now_ms + hold.until_ms - hold.since_ms, since_ms=now_ms)
 
 
 def is_exhausted(hold: Hold | None, max_receives: int | None) -> bool:

@@ -8,7 +8,7 @@ import contextlib
 import copy
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from inturn.core import limits
@@ -68,8 +68,12 @@ class Counts:
 
     def add(self, other: "Counts") -> None:
         """Add another's counts to these."""
-        for name in (each.name for each in fields(Counts) if each.name != "rejected"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.received += other.received
+        self.released += other.released
+        self.applied += other.applied
+        self.duplicate += other.duplicate
+        self.stale += other.stale
+        self.held += other.held
         for reason, count in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + count
 

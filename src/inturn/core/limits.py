@@ -91,6 +91,9 @@ BODY_BYTES: Final = 1_048_576
 ID_LENGTH: Final = 1_000
 """The longest name of a group and the longest deduplication id, in characters."""
 
+KNOWN_NAMES: Final = 1_000
+"""How many names that are too long for an index of PostgreSQL a process remembers."""
+
 SHOWN_LENGTH: Final = 200
 """So many characters of somebody's text are shown in a table, in a sentence or in an error."""
 
@@ -102,6 +105,9 @@ READ_MESSAGES: Final = 10_000
 
 EXPIRE_AT_ONCE: Final = 1_000
 """How many leases that are over, and messages past their retention, one command clears away; the next goes on."""
+
+NOTED_SPANS: Final = 100_000
+"""How many leases, delays and locks that began in the future of its clock a process notes; then the next of them."""
 
 HEADS_AT_ONCE: Final = 64
 """How many groups are looked up together by receives."""

@@ -175,7 +175,21 @@ def digests(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[byte
 
 def digest(content: Mapping[str, Any]) -> bytes:
     """The digest of one message's content: the one-row case of :func:`digests`."""
+    text = _content_text(content)
+    if text is not None:
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return digests(list(content), [[value] for value in content.values()])[0]
+
+
+def _content_text(content: Mapping[str, Any]) -> str | None:
+    """The canonical JSON of a content, in one call; None if something in it is null, or has no canonical form."""
+    if not {*map(type, content)} <= {str}:
+        return None
+    try:
+        text = _canonical.encode(content if type(content) is dict else dict(content))
+    except (InputError, TypeError, ValueError, RecursionError):  # told for the value that it is
+        return None
+    return None if "null" in text else text
 
 
 def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, index: int) -> str:

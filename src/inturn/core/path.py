@@ -8,7 +8,7 @@ pipeline, the columns of an audit and whatever else names a field read it from h
 
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -41,11 +41,29 @@ def joined(names: Sequence[str]) -> str:
 
 def value_at(content: Any, path: str) -> Any:
     """Return the value of a field of a mapping or a record; None if it, or a field on the way there, is absent."""
-    for part in parts(path):
+    names = parts(path)
+    if len(names) == 1 and type(content) is dict:  # as nearly always
+        return content.get(names[0])
+    for part in names:
         content = content.get(part) if type(content) is dict else _field(content, part)
         if content is None:
             return None
     return content
+
+
+def reader(paths: Sequence[str | None], absent: Any) -> Callable[[Any], list[Any]]:
+    """Return what reads the values at some paths, each as :func:`value_at` does; ``absent`` where there is no path."""
+    names = [None if path is None else parts(path) for path in paths]
+    firsts = [each and each[0] for each in names]
+    is_flat = all(each is None or len(each) == 1 for each in names)
+
+    def read(content: Any) -> list[Any]:
+        if is_flat and type(content) is dict:  # as nearly always
+            get = content.get
+            return [absent if name is None else get(name) for name in firsts]
+        return [absent if path is None else value_at(content, path) for path in paths]
+
+    return read
 
 
 def _field(content: Any, name: str) -> Any:

@@ -153,23 +153,28 @@ class Pipeline:
         """How long a gap is waited for, in microseconds; None for ever."""
         return self.gap_policy.timeout_us
 
-    @property
+    @cached_property
     def epoch(self) -> str | None:
         """The field with the epoch, if the order has one."""
         return self.order.epoch if isinstance(self.order, Gapless | Monotone) else None
 
-    @property
+    @cached_property
     def turn(self) -> str | None:
         """The field with a message's place in its group's order; None for ``Arrival``."""
         return None if isinstance(self.order, Arrival) else self.order.column
 
-    @property
+    @cached_property
     def key_fields(self) -> tuple[str, ...]:
         """The fields without which a message cannot be placed: group, epoch, place, id where they apply."""
         ids = self.id if isinstance(self.order, Timestamp | Arrival) else None
         return tuple(name for name in (self.group, self.epoch, self.turn, ids) if name is not None)
 
-    @property
+    @cached_property
+    def read_places(self) -> Callable[[Any], list[Any]]:
+        """What reads the fields of a message that place it: group, epoch, turn, id and arrival; 0 for no such field."""
+        return path.reader([self.group, self.epoch, self.turn, self.id, self.arrival], 0)
+
+    @cached_property
     def fields(self) -> tuple[str, ...] | None:
         """The fields of the message type, in order; None for plain dicts."""
         return None if self.message is None else field_names(self.message)

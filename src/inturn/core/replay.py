@@ -8,18 +8,17 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from inturn.core import limits, versions
-from inturn.core.absent import filled, is_unfilled, lacking
+from inturn.core import versions
 from inturn.core.decision import Decision, placing
-from inturn.core.errors import InputError, InvalidMessage
+from inturn.core.errors import InputError
 from inturn.core.fold import Counts, Fold, Group, Journal
 from inturn.core.grades import timeline
-from inturn.core.instant import instant_us, is_date, parsed, read_us
-from inturn.core.message import Entry, digest, effect_id, group_text
-from inturn.core.order import Arrival, Gapless, Timestamp
-from inturn.core.path import joined, parts, put, value_at
+from inturn.core.instant import instant_us
+from inturn.core.message import Entry, effect_id
+from inturn.core.order import Arrival, Timestamp
+from inturn.core.path import put, value_at
 from inturn.core.pipeline import Pipeline
-from inturn.core.texts import kept_name, name_fault, storable, unholdable
+from inturn.core.reading import message_of, read, values_of
 from inturn.core.timeline import Timeline
 
 
@@ -180,14 +179,14 @@ def remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
     Raises:
         InputError: if the message has no such field.
     """
-    own = entry.message if pipeline.fields is None else _values(entry.message, pipeline.fields)
+    own = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
     for name in new.keys() - own.keys():
         msg = f"the message has no field {name!r}; it has {', '.join(own)}"
         raise InputError(msg)
     content: Any = {**own, **new}
     for name in placing(pipeline):
         content = put(content, name, value_at(own, name))
-    message, _ = _content(pipeline, content)
+    message, _ = message_of(pipeline, content)
     return changed(entry, message=message)
 
 
@@ -201,182 +200,3 @@ def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now
     state = versions.carried(pipeline, before.states[name], before.version, before.shape)
     line = copy.deepcopy(before.timelines[name])
     return Group(name, line, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)
-
-
-def read(
-    pipeline: Pipeline, messages: Iterable[Any]
-) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, str | None, Any]]]:
-    """Each message as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
-
-    Raises:
-        InputError: if a message lacks a field, or one that places it is of the wrong type.
-        InvalidMessage: if one cannot be placed, and the pipeline says ``on_invalid="fail"``.
-    """
-    offers, invalid = [], []
-    for number, given in enumerate(messages):
-        message, content = _content(pipeline, given)
-        why = _invalid(pipeline, content)
-        if why is None and message is None and pipeline.message is not None:
-            why = lacking(pipeline.message, filled(pipeline.message, content))
-        why = why or text_invalid(pipeline, content)
-        if why is None:
-            offers.append(_offer(pipeline, message, content, number))
-        elif pipeline.on_invalid == "fail":
-            raise InvalidMessage(why + f": {given!r}")
-        else:
-            group = value_at(content, pipeline.group)
-            invalid.append((storable(why), None if group is None else kept_name(group_text(group)), given))
-    return offers, invalid
-
-
-def _content(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
-    names = pipeline.fields
-    if isinstance(given, Mapping):
-        if names is None or pipeline.message is None:
-            message = with_time(pipeline, dict(given))
-            return message, message
-        return _made(pipeline, given, names)
-    if names is None or not isinstance(given, pipeline.message or ()):
-        kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
-        msg = f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}"
-        raise InputError(msg)
-    if is_unfilled(given):
-        return _made(pipeline, _values(given, names), names)
-    return given, _values(given, names)
-
-
-def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
-    """A message of its fields; None if one is null that must not be."""
-    assert pipeline.message is not None  # noqa: S101 - plain dicts are not made
-    wanted = filled(pipeline.message, given, make=True)
-    if lacking(pipeline.message, wanted) is not None:
-        return None, given
-    try:
-        message = pipeline.message(**wanted)
-    except TypeError as error:
-        msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
-        raise InputError(msg) from error
-    return message, {**given, **_values(message, names)}
-
-
-def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in names}
-
-
-def _invalid(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
-    """Why the message cannot be placed; None if it can."""
-    return _null(pipeline, content) or _misplaced(pipeline, content)
-
-
-def _null(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
-    """Say which field that places a message is null; a group, an order and an arrival must not be."""
-    for name in pipeline.key_fields:
-        if value_at(content, name) is None:
-            if len(parts(name)) > 1 and name in content:
-                msg = f"a message has a field {name!r}, with a dot in its name; write {joined([name])!r} to name it"
-                raise InputError(msg)
-            return f"{name} is null"
-    came = pipeline.arrival
-    if came is not None and _says_arrival(came, content) and value_at(content, came) is None:
-        return f"{came} is null"
-    return None
-
-
-def _misplaced(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
-    """Say which field that places a message is beyond its bounds, or no time."""
-    for name in filter(None, (pipeline.epoch, pipeline.turn, pipeline.arrival)):
-        value = value_at(content, name)
-        if type(value) is int and not -(2**63) <= value < 2**63:
-            return f"{name} is {value}, which does not fit into 64 bits"
-    order = pipeline.order
-    if isinstance(order, Timestamp):
-        given = value_at(content, order.column)
-        if isinstance(given, str) and read_us(given, order.unit) is None and not is_date(given):
-            return f"{order.column} is {given!r:.100}, which is no time"
-    if isinstance(order, Gapless):
-        if (turn := _typed(content, order.column)) < order.start:
-            return f"{order.column} {turn} is below start {order.start}"
-        if turn == limits.REVISION:
-            return no_next(order.column)
-    return None
-
-
-def no_next(column: str) -> str:
-    """Say why ``Gapless`` does not take the greatest revision."""
-    return f"{column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
-
-
-def text_invalid(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
-    """Say why a text keeps a message from being placed: the group's name, the id, or any other."""
-    for name in (pipeline.group, pipeline.id):
-        value = None if name is None else value_at(content, name)
-        if name is None or value is None or value.__class__ is int:
-            continue
-        if fault := name_fault(name, str(value)):
-            return fault
-    if (path := unholdable(content)) is not None:
-        return f"{path} has half a surrogate pair, which no UTF-8 can hold"
-    return None
-
-
-def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a plain dict whose time is a datetime if it came as text, as it must from JSON."""
-    if isinstance(pipeline.order, Timestamp):
-        given = value_at(message, pipeline.order.column)
-        made = parsed(given) if isinstance(given, str) else None
-        if made is not None:
-            return put(message, pipeline.order.column, made)  # type: ignore[no-any-return]
-    return message
-
-
-def _offer(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number: int) -> tuple[Any, str, Entry]:
-    order = pipeline.order
-    turn = _time(content, order) if isinstance(order, Timestamp) else _typed(content, pipeline.turn)
-    fields = pipeline.fields or tuple(content)
-    own = {name: content[name] for name in fields}
-    for name in pipeline.left_out.keys() & own.keys():
-        value = own.pop(name)
-        if pipeline.in_content(name):
-            own[name] = pipeline.content_of(name, value)
-    entry = Entry(
-        turn=turn,
-        digest=digest(own),
-        message=message,
-        epoch=_typed(content, pipeline.epoch),
-        id=None if pipeline.id is None or (ident := value_at(content, pipeline.id)) is None else str(ident),
-    )
-    # The id orders what it identifies, as the value it is; a revision identifies by itself.
-    ident = value_at(content, pipeline.id) if pipeline.id and isinstance(order, Timestamp | Arrival) else ""
-    key = (entry.epoch, entry.turn, ident, entry.digest)
-    group = group_text(value_at(content, pipeline.group))
-    if pipeline.arrival is None:
-        return key, group, entry
-    says = _says_arrival(pipeline.arrival, content)
-    return (value_at(content, pipeline.arrival) if says else number, *key), group, entry
-
-
-def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:
-    """Whether messages say when they arrived; those without the field are taken in the order of the list."""
-    return len(parts(name)) > 1 or parts(name)[0] in content
-
-
-def _typed(content: Mapping[str, Any], name: str | None) -> Any:
-    """The value of a field that places messages; 0 where the order has no such field."""
-    if name is None:
-        return 0
-    value = value_at(content, name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        msg = f"{name} is {value!r} of type {type(value).__name__}; expected an integer of 64 bits: convert it first"
-        raise InputError(msg)
-    return value
-
-
-def _time(content: Mapping[str, Any], order: Timestamp) -> int:
-    value = value_at(content, order.column)
-    found = read_us(value, order.unit)
-    if found is None:
-        kind = type(value).__name__
-        msg = f"{order.column} is {value!r} of type {kind}; expected a datetime: convert it first"
-        msg += ", or to a number since 1970 (unit=…)"
-        raise InputError(msg)
-    return found

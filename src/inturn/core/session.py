@@ -171,13 +171,6 @@ def may_fetch(gate: Gate, token: int | None, now_ms: int) -> bool:
     return gate.note is None and not is_locked(gate, now_ms)
 
 
-def set_right(gate: Gate, now_ms: int) -> Gate:
-    """A lock that began in the future, because the clock went back, lasts as long as it was to, but from now."""
-    if gate.until_ms is None or gate.since_ms <= now_ms:
-        return gate
-    return renewed(gate, gate.until_ms - gate.since_ms, now_ms)
-
-
 def why(gate: Gate, head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tuple[Why, int | None, int | None]:
     """Why the head of a group is not given out, until when, and who has it.
 

@@ -42,6 +42,8 @@ def name_fault(what: str, name: str) -> str:
     >>> name_fault("group", "acct-1"), name_fault("group", "")
     ('', "group is ''; it is a text of 1 to 1000 characters")
     """
+    if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
+        return ""
     if not 0 < len(name) <= limits.ID_LENGTH:
         return f"{what} is {quoted(name)}; {_FIT}"
     if "\0" in name:

@@ -21,7 +21,7 @@ from inturn.core.grades import MonotoneTimeline, timeline
 from inturn.core.message import Entry
 from inturn.core.order import Gapless, Monotone, Timestamp
 from inturn.core.pipeline import Pipeline
-from inturn.core.replay import no_next
+from inturn.core.reading import no_next
 from inturn.core.timeline import MARK_BYTES, Status, Timeline, Verdict
 from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inturn.core import dedup, delivery, line, redelivery, session
+from inturn.core.behind import Behind, Span
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import (
     Delivery,
@@ -68,6 +69,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
         self._numbers = 0
+        self._behind = Behind()
         self.identity = self._incarnation = uuid.uuid4().hex
         self.pipelines = MemoryPipelines()
 
@@ -214,17 +216,38 @@ class MemoryStore:
         return self._without_exhausted(kept, [message], now_ms)
 
     def _look_at_clock(self, now_ms: int) -> None:
-        """If it went back, nothing waits longer than it was to wait."""
-        for queue in self._queues.values():
-            for message in queue.messages.values():
-                message.hold = message.hold and delivery.set_right(message.hold, now_ms)
-            queue.gates = {group: session.set_right(gate, now_ms) for group, gate in queue.gates.items()}
+        """If it went back, nothing waits for much longer than it was to wait."""
+        for (kind, number, key, *span), since_ms, until_ms in self._behind.look(now_ms, self._later):
+            for queue in (each for each in self._queues.values() if each.info.number == number):
+                kept = queue.messages.get(key) if isinstance(key, int) else None
+                gate = queue.gate(key) if isinstance(key, str) else OPEN
+                if kept is not None and kept.hold is not None and [kept.hold.since_ms, kept.hold.until_ms] == span:
+                    kept.hold = kept.hold._replace(since_ms=since_ms, until_ms=until_ms)
+                if kind == "lock" and [gate.since_ms, gate.until_ms] == span:
+                    queue.gates[str(key)] = gate._replace(since_ms=since_ms, until_ms=until_ms)
+        self._behind.kept()  # or all of this is as it was before the transaction
 
-    @staticmethod
-    def _look_ahead(queue: _Queue) -> None:
+    def _later(self, now_ms: int) -> list[Span]:
+        """All that begins in the future."""
+        spans = [
+            Span("hold", queue.info.number, number, kept.hold.since_ms, kept.hold.until_ms)
+            for queue in self._queues.values()
+            for number, kept in queue.messages.items()
+            if kept.hold is not None and kept.hold.until_ms is not None
+        ]
+        spans += [
+            Span("lock", queue.info.number, group, gate.since_ms, gate.until_ms)
+            for queue in self._queues.values()
+            for group, gate in queue.gates.items()
+            if group is not None and gate.until_ms is not None
+        ]
+        return [span for span in spans if span.since_ms > now_ms]
+
+    def _look_ahead(self, queue: _Queue) -> None:
         """See when a lease, a delay or a lock is over."""
         ends = [message.hold.until_ms for message in queue.messages.values() if message.hold]
         ends += [gate.until_ms for gate in queue.gates.values()]
+        ends.append(self._behind.next_ms(queue.info.number))
         queue.info.due_ms = min((end for end in ends if end is not None), default=None)
 
     def _in_line(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:

@@ -15,7 +15,7 @@ from inturn.core.message import group_text
 from inturn.core.order import Retry, Wait
 from inturn.core.path import parts, put, value_at
 from inturn.core.pipeline import Pipeline
-from inturn.core.replay import read
+from inturn.core.reading import read
 
 T = TypeVar("T")
 LONG: Final = dt.timedelta(days=1000)

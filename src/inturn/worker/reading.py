@@ -11,9 +11,10 @@ from inturn.core.envelope import Entry as Envelope
 from inturn.core.errors import InputError, InvalidMessage, StateError
 from inturn.core.message import Entry, group_text
 from inturn.core.order import Gapless, Monotone
-from inturn.core.path import put, value_at
+from inturn.core.path import parts, put, value_at
 from inturn.core.pipeline import Pipeline
-from inturn.core.replay import read, remake, with_time
+from inturn.core.reading import read, with_time
+from inturn.core.replay import remake
 from inturn.core.texts import kept_name, name_fault, storable
 from inturn.store.kept import HeldMessage
 
@@ -135,12 +136,12 @@ class Reader:
                 continue
             own = value_at(body, name)
             if own is None:
-                body = put(body, name, value)
+                body = _with(body, name, value)
             elif own != value and _text(own) != str(value):
                 msg = f"{name} is {own!r} in the body and {value!r} in the envelope"
                 raise Misfit(msg)
         if pipeline.arrival is not None and value_at(body, pipeline.arrival) is None:
-            body = put(body, pipeline.arrival, envelope.sequence_number)
+            body = _with(body, pipeline.arrival, envelope.sequence_number)
         return body  # type: ignore[no-any-return]
 
     def _entry(self, content: dict[str, Any]) -> Entry:
@@ -186,6 +187,15 @@ def _class_defaults(kind: type | None) -> dict[str, Any]:
     if kind is None or not dataclasses.is_dataclass(kind) or not kind.__dictoffset__:
         return {}
     return {each.name: each.default for each in dataclasses.fields(kind) if each.default is not dataclasses.MISSING}
+
+
+def _with(body: dict[str, Any], name: str, value: Any) -> Any:
+    """A body with a value in a field; it was just decoded and nobody else has it, so nothing need be copied."""
+    names = parts(name)
+    if len(names) > 1:
+        return put(body, name, value)
+    body[names[0]] = value
+    return body
 
 
 def _text(value: Any) -> str | None:

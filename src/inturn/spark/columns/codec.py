@@ -26,7 +26,7 @@ from inturn.core.message import digests, field_names
 from inturn.core.order import Timestamp
 from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
-from inturn.core.replay import with_time
+from inturn.core.reading import with_time
 from inturn.spark.columns import contents
 from inturn.spark.columns.shape import Older, shape, still_loads
 

@@ -114,6 +114,9 @@ class AdoptedQueues(Queues):
         """It is the caller's."""
         return nullcontext()
 
+    def look_at_clock(self, now_ms: int) -> None:
+        """Who has the queues open sees to what the clock has done."""
+
     def look(self) -> int:
         """See what others have changed; the server's time.
 
@@ -122,7 +125,6 @@ class AdoptedQueues(Queues):
         """
         if not self._is_known:
             self._check()
-        self._now_ms = 0  # who has the queues open sets right what the clock has done
         self.incarnations.begun.clear()  # whether what was written is kept is not known here
         for those in (self._locked, self._news, self._idle):
             those.clear()

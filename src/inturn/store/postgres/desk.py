@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from inturn.core import limits, redelivery
+from inturn.core.behind import Behind, Span
 from inturn.core.delivery import Hold
 from inturn.core.envelope import Content, Entry, QueueInfo, first_number
 from inturn.store.base import RunAgain
@@ -175,7 +176,7 @@ class Desks(Statements):
         self.catalog: Final = Catalog(wire)
         self.gates: Final = Gates(wire)
         self.incarnations: Final = Incarnations(wire)
-        self._now_ms = 2**63
+        self.behind: Final = Behind()
         self._locked: set[int] = set()  # the queues whose desks this transaction has
         self._news: set[int] = set()  # the queues in which others may find something after it
         self._idle: set[int] = set()  # the queues in which nothing was found the last time
@@ -192,10 +193,22 @@ class Desks(Statements):
             self._do("notify", channel, ",".join(map(str, sorted(self._news)[: limits.COMMANDS_AT_ONCE])))
 
     def look_at_clock(self, now_ms: int) -> None:
-        """If it went back, nothing waits longer than it was to wait."""
-        if now_ms < self._now_ms:  # or this is the first look
-            self._do("set_right", now_ms)
-        self._now_ms = now_ms
+        """If it went back, nothing waits for much longer than it was to wait."""
+        over = self.behind.look(now_ms, self._later)
+        holds = [(until_ms, since_ms, *span[2:]) for span, since_ms, until_ms in over if span.kind == "hold"]
+        if holds:
+            self._do("end_holds_at", *map(list, zip(*holds, strict=True)))
+        for span, since_ms, until_ms in over:
+            if span.kind == "lock":
+                self._do("end_lock_at", until_ms, since_ms, *span[1:])
+
+    def _later(self, now_ms: int) -> list[Span]:
+        """What begins in the future of this clock."""
+        rows = self._all("begun_later", now_ms, limits.NOTED_SPANS)
+        return [
+            Span("lock", queue, grp, *span) if kind else Span("hold", queue, number, *span)
+            for kind, queue, number, grp, *span in rows
+        ]
 
     # --- the desk ---
 
@@ -323,7 +336,9 @@ class Desks(Statements):
         """Nothing was found: when a lease, a delay or a lock is over, at the earliest."""
         self._idle.add(queue.number)
         is_ahead = desk.due_ms is not None and desk.due_ms > now_ms  # if not, somebody is settling it just now
-        queue.due_ms = desk.due_ms if is_ahead else None
+        noted_ms = self.behind.next_ms(queue.number)
+        due_ms = desk.due_ms if is_ahead else None
+        queue.due_ms = due_ms if noted_ms is None else min(noted_ms, noted_ms if due_ms is None else due_ms)
 
     # --- what both who receives and who settles does ---
 

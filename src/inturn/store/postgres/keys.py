@@ -10,6 +10,7 @@ import time
 from inturn.core import limits
 from inturn.core.idempotency import Answer, Lock, Record, Request, Slot, Verdict, current, decide, least_token
 from inturn.store.key_records import read_record, written_record
+from inturn.store.postgres.names import short
 from inturn.store.postgres.statements import Statements
 from inturn.store.postgres.texts import written
 
@@ -23,7 +24,7 @@ class Keys(Statements):
         A row is cleared away by a later change of any key, and only well after its lifetime: if the clock is set back,
         it counts again.
         """
-        at = written(space), written(key)
+        at = short(written(space)), short(written(key))
         if isinstance(request, Lock):
             record = _record(self._one("key", *at), space, key)
             if record is None or current(record, now_ms) != record:
@@ -38,7 +39,7 @@ class Keys(Statements):
 
     def _take(self, space: str, key: str, request: Lock, now_ms: int) -> Answer:
         """Lock a key that was free, if nobody else is about to."""
-        at = written(space), written(key)
+        at = short(written(space)), short(written(key))
         taken, row = self._do("take_key", *at), self._do("lock_free_key", *at)
         token = self._next_token(now_ms)  # asked for once nobody else can take the key
         if not taken.rows[0][0] or not row.rows:

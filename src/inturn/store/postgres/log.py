@@ -11,6 +11,7 @@ from inturn.core.incarnation import ORIGIN
 from inturn.store.base import no_such_queue
 from inturn.store.postgres.catalog import Catalog
 from inturn.store.postgres.connection import connect_to_look, said
+from inturn.store.postgres.names import Names, as_it_is
 from inturn.store.postgres.statements import Statements, Wire, text_of
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Log(Statements):
         self._url = url
         self._connection = connect_to_look(url)
         super().__init__(Wire(self._connection.pgconn))
+        self._names = Names(self.wire)
         self._queue = queue
         self._catalog = Catalog(self.wire)
 
@@ -95,8 +97,13 @@ class Log(Statements):
         part = after, up_to, limits.SOURCE_ARROW_ROWS
         (size,) = self._one("log_size", *part)
         if (size or 0) <= limits.SOURCE_ARROW_BYTES:
-            return self._many("log", *part)
-        return self._many("log_bounded", *part, limits.SOURCE_ARROW_BYTES)
+            rows = self._many("log", *part)
+        else:
+            rows = self._many("log_bounded", *part, limits.SOURCE_ARROW_BYTES)
+        name = self._asked(lambda: self._names.reader(row[1] for row in rows))
+        if name is as_it_is:  # as nearly always
+            return rows
+        return [Row._make((row[0], row[1] and name(row[1]), *row[2:])) for row in rows]
 
     def _many(self, name: str, *values: int) -> Sequence[Row]:
         """Many rows: for these a cursor of psycopg costs less than a wire."""

@@ -33,7 +33,8 @@ from inturn.store.kept import (
     RejectedMessage,
     Spot,
 )
-from inturn.store.postgres.statements import Statements
+from inturn.store.postgres.names import Names, short
+from inturn.store.postgres.statements import Statements, Wire
 from inturn.store.postgres.texts import read, written
 
 _OUTPUTS = "outputs"
@@ -53,6 +54,10 @@ class Known(PipelineInfo):
 
 class Pipelines(Statements):
     """The pipelines of one database; see :class:`inturn.store.base.PipelineStore`."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self._names = Names(wire)
 
     # --- pipelines and their groups ---
 
@@ -106,42 +111,51 @@ class Pipelines(Statements):
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
         """Those of the groups that are known."""
-        return [_line(row) for row in self._all("lines", pipeline, [*map(written, groups)])]
+        return self._lines(self._all("lines", pipeline, [*map(_key, groups)]))
 
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
         """Groups in the order of their names."""
-        rows = self._all("parked_lines" if parked else "lines_after", pipeline, written(after), limit)
-        return [_line(row) for row in rows]
+        rows = self._all("parked_lines" if parked else "lines_after", pipeline, _key(after), limit)
+        return self._lines(rows)
+
+    def _lines(self, rows: Sequence[Any]) -> list[Line]:
+        name = self._names.reader(row[0] for row in rows)
+        return [Line(read(name(row[0])), *row[1:]) for row in rows]
 
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
         """Groups whose wait is over."""
-        return [read(group) for (group,) in self._all("due_groups", pipeline, now_us, limit)]
+        groups = [group for (group,) in self._all("due_groups", pipeline, now_us, limit)]
+        return [*map(read, map(self._names.reader(groups), groups))]
 
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
         """What a group holds."""
-        group = written(group)
+        group = _key(group)
         if turns is None and ids is None:
-            return [_held(row) for row in self._all("held_of", pipeline, group)]
+            return self._held(self._all("held_of", pipeline, group))
         rows = self._all("held_turns", pipeline, group, list(turns)) if turns else []
-        rows += self._all("held_ids", pipeline, group, [*map(written, ids)]) if ids else []
-        return sorted({_held(row) for row in rows})
+        rows += self._all("held_ids", pipeline, group, [*map(_key, ids)]) if ids else []
+        return sorted(set(self._held(rows)))
 
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
         """What a group holds from a spot on."""
         epoch, turn, message_id = spot
-        rows = self._all("held_from", pipeline, written(group), epoch, turn, written(message_id), limit)
-        return [_held(row) for row in rows]
+        return self._held(self._all("held_from", pipeline, _key(group), epoch, turn, _key(message_id), limit))
+
+    def _held(self, rows: Sequence[Any]) -> list[HeldMessage]:
+        name = self._names.reader(row[2] for row in rows)
+        return [HeldMessage(epoch, turn, read(name(message_id)), *more) for epoch, turn, message_id, *more in rows]
 
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
         """Since when a group holds those messages that wait longest, and where they lie."""
-        rows = self._all("held_longest", pipeline, written(group), limit)
-        return [(since_us, (epoch, turn, read(message_id))) for since_us, epoch, turn, message_id in rows]
+        rows = self._all("held_longest", pipeline, _key(group), limit)
+        name = self._names.reader(row[3] for row in rows)
+        return [(since_us, (epoch, turn, read(name(message_id)))) for since_us, epoch, turn, message_id in rows]
 
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
         """What is remembered beside a group of messages with these marks."""
-        rows = self._all("marks", pipeline, written(group), sorted(marks)) if marks else []
+        rows = self._all("marks", pipeline, _key(group), sorted(marks)) if marks else []
         return [Mark._make(row) for row in rows]
 
     def keep(
@@ -153,7 +167,7 @@ class Pipelines(Statements):
             RunAgain: if somebody else has made a group at the same time.
         """
         number = info.number
-        names = {each.line.group: written(each.line.group) for each in kept}
+        names = {each.line.group: self._names.kept(written(each.line.group)) for each in kept}
         known = dict(self._all("lock_lines", number, list(names.values()))) if kept else {}
         overtaken = [line.group for line, *_ in kept if known.get(names[line.group], 0) != line.version]
         if overtaken:
@@ -163,7 +177,9 @@ class Pipelines(Statements):
             ("release_messages", [(each, spot) for each in kept for spot in each.gone]),
             ("hold_messages", [(each, held) for each in kept for held in each.held]),
         ):
-            rows = [(names[each.line.group], *at[:2], written(at[2]), *at[3:]) for each, at in messages]
+            rows = [
+                (names[each.line.group], *at[:2], self._names.kept(written(at[2])), *at[3:]) for each, at in messages
+            ]
             self._do_all(statement, number, rows)
         marks = [(names[each.line.group], *mark) for each in kept for mark in each.marks]
         self._do_all("add_marks", number, sorted(marks))
@@ -205,7 +221,14 @@ class Pipelines(Statements):
 
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
         """Outputs in about the order in which they were made, those of a group in that order."""
-        return [_output(row) for row in self._all("outputs", pipeline, after, limit)]
+        return self._outputs(self._all("outputs", pipeline, after, limit))
+
+    def _outputs(self, rows: Sequence[Any]) -> list[MadeOutput]:
+        name = self._names.reader(row[1] for row in rows)
+        return [
+            MadeOutput(number, read(name(group)), epoch, revision, message_id and read(message_id), *more)
+            for number, group, epoch, revision, message_id, *more in rows
+        ]
 
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
         """The first outputs of groups that nobody has."""
@@ -213,9 +236,9 @@ class Pipelines(Statements):
         rows = self._all("claim", info.number, now_ms, groups, outputs, until_ms)
         claims, empty = [], []
         for (group, token, attempts), part in groupby(rows, lambda row: row[:3]):
-            made = [_output(row[3:]) for row in part if row[3] is not None]
+            made = self._outputs([row[3:] for row in part if row[3] is not None])
             if made:
-                claims.append(Claim(read(group), token, attempts, made))
+                claims.append(Claim(made[0].group, token, attempts, made))
             else:
                 empty.append(group)
         if empty:
@@ -224,13 +247,13 @@ class Pipelines(Statements):
 
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
         """Have claims for longer."""
-        groups, tokens = [written(each.group) for each in claims], [each.token for each in claims]
+        groups, tokens = [_key(each.group) for each in claims], [each.token for each in claims]
         if groups:
             self._do("renew_claims", pipeline, until_ms, groups, tokens)
 
     def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
         """The first outputs of a claim were delivered."""
-        group, gone = written(claim.group), [each.number for each in claim.outputs[:count]]
+        group, gone = _key(claim.group), [each.number for each in claim.outputs[:count]]
         error = None if error is None else written(error)
         is_ours = bool(self._all("delivered", pipeline, group, claim.token, until_ms, count, error, gone))
         if is_ours:
@@ -242,10 +265,11 @@ class Pipelines(Statements):
         rows = (
             self._all("failing", pipeline, limit)
             if groups is None
-            else self._all("outgoing", pipeline, [*map(written, groups)], limit)
+            else self._all("outgoing", pipeline, [*map(_key, groups)], limit)
         )
+        name = self._names.reader(row[0] for row in rows)
         return [
-            Outgoing(read(group), until_ms, attempts, error and read(error), depth)
+            Outgoing(read(name(group)), until_ms, attempts, error and read(error), depth)
             for group, until_ms, attempts, error, depth in rows
         ]
 
@@ -253,16 +277,17 @@ class Pipelines(Statements):
 
     def decide(self, pipeline: int, decided: Decided) -> None:
         """Append a decision."""
-        self._do("add_decision", pipeline, decided.name, written(decided.group), decided.decision)
+        self._do("add_decision", pipeline, decided.name, self._names.kept(written(decided.group)), decided.decision)
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
         """Those that are not taken yet."""
         rows = (
             self._all("decisions", pipeline, limit)
             if group is None
-            else self._all("decisions_of", pipeline, limit, written(group))
+            else self._all("decisions_of", pipeline, limit, _key(group))
         )
-        return [Decided(name, read(group), *more) for name, group, *more in rows]
+        of = self._names.reader(row[1] for row in rows)
+        return [Decided(name, read(of(group)), *more) for name, group, *more in rows]
 
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
         """Decisions were taken."""
@@ -284,15 +309,6 @@ def _flat(counts: Mapping[str, Any]) -> dict[tuple[str, str], int]:
     return flat
 
 
-def _line(row: Sequence[Any]) -> Line:
-    return Line(read(row[0]), *row[1:])
-
-
-def _held(row: Sequence[Any]) -> HeldMessage:
-    epoch, turn, message_id, *more = row
-    return HeldMessage(epoch, turn, read(message_id), *more)
-
-
-def _output(row: Sequence[Any]) -> MadeOutput:
-    number, group, epoch, revision, message_id, *more = row
-    return MadeOutput(number, read(group), epoch, revision, message_id and read(message_id), *more)
+def _key(name: str) -> str:
+    """What stands for a group or an id, to be looked for."""
+    return short(written(name))

@@ -437,17 +437,33 @@ select least(
     (select until_ms from inturn_session where queue = $1 and until_ms >= $2 order by until_ms limit 1)
 );
 
--- name: set_right
+-- name: begun_later
+select 0 as kind, queue, sequence_number, null::text as grp, since_ms, until_ms from inturn_hold
+where until_ms is not null and since_ms > $1
+union all
+select 1, queue, null, grp, since_ms, until_ms from inturn_session where until_ms is not null and since_ms > $1
+order by until_ms limit $2;
+
+-- name: end_holds_at
 with found as materialized (
-    select sequence_number from inturn_hold where until_ms is not null and since_ms > $1 for update skip locked
+    select sequence_number, since_ms, until_ms from inturn_hold
+    where sequence_number = any($3::bigint[]) for update skip locked
 ), moved as (
-    update inturn_hold set until_ms = $1 + until_ms - since_ms, since_ms = $1
-    where sequence_number = any(array(select sequence_number from found)) returning queue
-), locks as (
-    update inturn_session set until_ms = $1 + until_ms - since_ms, since_ms = $1
-    where until_ms is not null and since_ms > $1 returning queue
+    update inturn_hold h set until_ms = e.until_ms, since_ms = e.since_ms
+    from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+         e (until_ms, since_ms, number, since, until)
+    join found f on f.sequence_number = e.number and f.since_ms = e.since and f.until_ms = e.until
+    where h.sequence_number = any(array(select sequence_number from found)) and h.sequence_number = e.number
+    returning h.queue, h.until_ms
 )
-insert into inturn_touched (queue, due_ms) select queue, $1 from moved union select queue, $1 from locks;
+insert into inturn_touched (queue, due_ms) select queue, min(until_ms) from moved group by queue;
+
+-- name: end_lock_at
+with ended as (
+    update inturn_session set until_ms = $1, since_ms = $2
+    where queue = $3 and grp = $4 and since_ms = $5 and coalesce(until_ms, -1) = $6 returning queue
+)
+insert into inturn_touched (queue, due_ms) select queue, $1 from ended;
 
 -- name: retire
 with old as (

@@ -1,15 +1,29 @@
 """What is sent, and what can be looked at, over PostgreSQL; and what else is in the database."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from inturn.core import dedup, limits, session
 from inturn.core.delivery import Hold
-from inturn.core.envelope import Depth, Draft, Entry, GroupView, QueueInfo, Sent, first_number
+from inturn.core.envelope import (
+    Delivery,
+    Depth,
+    Draft,
+    Entry,
+    GroupView,
+    ParkedGroup,
+    QueueInfo,
+    Sent,
+    Want,
+    first_number,
+)
 from inturn.core.errors import InputError
-from inturn.core.idempotency import Answer, Request
+from inturn.core.idempotency import Answer as KeyAnswer
+from inturn.core.idempotency import Request as KeyRequest
+from inturn.core.session import Answer, Request
 from inturn.store.base import PipelineStore, RunAgain
 from inturn.store.postgres.desk import entry_of, hold_of
 from inturn.store.postgres.keys import Keys
+from inturn.store.postgres.names import Names, as_it_is, short
 from inturn.store.postgres.pipelines import Pipelines
 from inturn.store.postgres.sessions import Sessions
 from inturn.store.postgres.statements import Later, Wire
@@ -23,7 +37,7 @@ class Queues(Sessions):
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
-        self._pipelines, self._keys = Pipelines(wire), Keys(wire)
+        self._pipelines, self._keys, self._names = Pipelines(wire), Keys(wire), Names(wire)
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Make, change or remove a queue."""
@@ -37,6 +51,12 @@ class Queues(Sessions):
         self.look_at_clock(now_ms)
         if not drafts:
             return []
+        drafts = [
+            each
+            if each.group is None or short(each.group) is each.group
+            else each._replace(group=self._names.kept(each.group))
+            for each in drafts
+        ]
         self.incarnations.begin(queue, now_ms)
         settings = queue.settings
         if settings.content_dedup or any(draft.dedup_id is not None for draft in drafts):
@@ -68,7 +88,7 @@ class Queues(Sessions):
     def _send_known(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Put those at the end that are not an earlier message again."""
         settings = queue.settings
-        keys = [dedup.known_by(draft, settings) for draft in drafts]
+        keys = [key and (key[0], short(key[1])) for key in (dedup.known_by(draft, settings) for draft in drafts)]
         wanted = [key for key in keys if key is not None]
         for scope, dedup_id in wanted:
             _check_text("the group", scope)
@@ -128,6 +148,28 @@ class Queues(Sessions):
             self._do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
             self._touch(queue, [(None, None, 0, min(until_ms for *_, until_ms in delayed), None)])
 
+    # --- receiving: within, a group is known by what stands for its name ---
+
+    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages."""
+        wants = [each if each.group is None else each._replace(group=short(each.group)) for each in wants]
+        answers = super().receive(queue, wants, now_ms)
+        name = self._names.reader(each.entry.group for part in answers for each in part)
+        if name is as_it_is:  # as nearly always
+            return answers
+        return [[each._replace(entry=_named(each.entry, name)) for each in part] for part in answers]
+
+    def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
+        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        answer = super().session(queue, None if group is None else self._names.kept(group), request, now_ms)
+        return answer._replace(group=self._names.reader([answer.group])(answer.group))
+
+    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
+        """Groups that are parked, those first that were parked first."""
+        found = super().parked(queue, limit)
+        name = self._names.reader(each.group for each in found)
+        return [each._replace(group=name(each.group)) for each in found]
+
     # --- looking ---
 
     def read(
@@ -142,13 +184,16 @@ class Queues(Sessions):
     ) -> list[Entry]:
         """The messages after a sequence number."""
         if group is not None:
+            group = short(group)
             rows = self._all("read_group_deferred" if deferred else "read_group", queue.number, group, after, limit)
         elif deferred:
             rows = self._all("read_deferred", queue.number, after, limit)
         else:
             after = max(after, first_number(queue.number))
             rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
-        return [entry_of(row) for row in rows]
+        entries = [entry_of(row) for row in rows]
+        name = self._names.reader(each.group for each in entries)
+        return entries if name is as_it_is else [_named(each, name) for each in entries]
 
     def incarnation(self, queue: QueueInfo, number: int) -> str:
         """Return the incarnation in which a number was given."""
@@ -164,14 +209,16 @@ class Queues(Sessions):
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Groups with messages, those whose head is oldest first."""
-        wanted = list(names)
+        wanted = [*map(short, names)]
         if wanted:
             found = [(name, *self._one("group", queue.number, name)) for name in wanted]
         else:
             singles = self._all("ungrouped", queue.number, limit)
             found = [*self._all("groups", queue.number, limit), *((None, 1, number) for (number,) in singles)]
         found = sorted((row for row in found if row[1]), key=lambda row: row[2])
-        return [self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit]]
+        name = self._names.reader(row[0] for row in found)
+        views = (self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit])
+        return [each._replace(group=each.group and name(each.group)) for each in views]
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
         row = self._one("one_message", head)
@@ -191,9 +238,13 @@ class Queues(Sessions):
         """The pipelines."""
         return self._pipelines
 
-    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Decide about an idempotency key."""
         return self._keys.decide(space, key, request, now_ms)
+
+
+def _named(entry: Entry, name: Callable[[str], str]) -> Entry:
+    return entry._replace(group=entry.group and name(entry.group))
 
 
 def _check_text(what: str, text: str | None) -> None:

@@ -185,6 +185,7 @@ class PostgresStore(Queues):
                 raise StoreError(msg) from error
             self.roll_back(error)
             raise
+        self.behind.kept()
         reach("after commit")
 
     def roll_back(self, because: BaseException) -> None:
@@ -198,6 +199,7 @@ class PostgresStore(Queues):
         self.wire.forget()
         self.catalog.forget()
         self._look_again()
+        self.behind.lost()
         self.incarnations.begun.clear()
         is_lasting, self._is_lasting = self._is_lasting, False
         with suppress(psycopg.Error):

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from inturn.core import delivery, limits, line, redelivery, session
 from inturn.core.delivery import Act, Change, Hold, Verdict
 from inturn.core.envelope import Delivery, Entry, QueueInfo, Want, first_number
+from inturn.store.sqlite.behind import Later
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.gates import Gates
 from inturn.store.sqlite.incarnations import Incarnations
@@ -63,7 +64,7 @@ class Deliveries(Statements):
         self.leases: Final = Leases(connection)
         self.incarnations: Final = Incarnations(connection)
         self.line: Final = Line(connection)
-        self._now_ms = 2**63
+        self.later: Final = Later(connection)
         self._used: list[int] = []
         self._has_holds = True  # whether any message has a hold of its own, as it was when a receive began
 
@@ -73,11 +74,8 @@ class Deliveries(Statements):
         return self.catalog.queues
 
     def look_at_clock(self, now_ms: int) -> None:
-        """If it went back, nothing waits longer than it was to wait."""
-        if now_ms < self._now_ms:  # or this is the first look
-            for statement in ("set_right", "set_leases_right", "set_locks_right"):
-                self._do(statement, now_ms)
-        self._now_ms = now_ms
+        """If it went back, nothing waits for much longer than it was to wait."""
+        self.later.look(now_ms)
 
     # --- receiving ---
 
@@ -105,13 +103,17 @@ class Deliveries(Statements):
         if any(answers):
             self.catalog.counted(queue)
         if not all(answers):
-            self.look_ahead(queue)
+            self.look_ahead(queue, now_ms)
         return answers
 
-    def look_ahead(self, queue: QueueInfo) -> None:
+    def look_ahead(self, queue: QueueInfo, now_ms: int) -> None:
         """Nothing was found: see when a lease, a delay or a lock is over."""
-        due = [self._one(kind, queue.number) for kind in ("due", "lease_due", "lock_due")]
-        queue.due_ms = min((row[0] for row in due if row), default=None)
+        due = [row for kind in ("due", "lease_due", "lock_due") if (row := self._one(kind, queue.number))]
+        if any(since_ms > now_ms for _, since_ms in due):
+            self.later.note(now_ms)
+        ends = [until_ms for until_ms, _ in due]
+        noted_ms = self.later.behind.next_ms(queue.number)
+        queue.due_ms = min(ends if noted_ms is None else (*ends, noted_ms), default=None)
 
     def _lease(
         self,

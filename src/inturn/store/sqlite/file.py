@@ -19,8 +19,11 @@ OWNER_ONLY: Final = 0o600
 _NO_CHECKPOINT: Final = getattr(sqlite3, "SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE", 1006)
 _MAKING: Final = threading.Lock()
 _Identity = tuple[int, int]
-_TICK_NS: Final = 3_000_000_000
-"""Longer than the coarsest clock of a file system, by which two changes may have the same time."""
+_TICK_NS: Final = 100_000_000
+"""Longer than the clock of a file system ticks, within which two changes may have the same time."""
+_COARSE_NS: Final = 1_000_000_000
+_COARSE_TICK_NS: Final = 3 * _COARSE_NS
+"""The same for one that knows whole seconds only, or every other of them."""
 
 
 def checked_mode(mode: int) -> int:
@@ -62,8 +65,8 @@ class Files:
         real = os.path.realpath(path)
         self._beside = (f"{real}-wal", f"{real}-shm") if beside else ()
         self._before = self._identities((self._name,)) if path != ":memory:" and path else {}
-        self._directories = {os.path.dirname(self._name), os.path.dirname(real)}  # noqa: PTH120 - for os.stat
-        self._unchanged: list[tuple[int, int, int]] = []
+        self._directories = list({os.path.dirname(self._name), os.path.dirname(real)})  # noqa: PTH120 - for os.stat
+        self._unchanged: dict[str, tuple[int, int, int]] = {}
         self._are_lost = False
 
     def opened(self) -> None:
@@ -86,7 +89,7 @@ class Files:
         Raises:
             StoreError: if not.
         """
-        if not self._before or (not self._are_lost and self._are_there()):
+        if not self._before or self._is_nothing_changed() or (not self._are_lost and self._are_there()):
             return
         msg = (
             f"{self._path}: the file, or its -wal or -shm, was deleted or replaced while it was open: nothing more is "
@@ -94,16 +97,29 @@ class Files:
         )
         raise StoreError(msg)
 
-    def _are_there(self) -> bool:
+    def _is_nothing_changed(self) -> bool:
+        """Whether the directories are as they were when the files were there; asked after each commit."""
+        if not self._unchanged:
+            return False
         try:
-            seen = [(at.st_dev, at.st_ino, at.st_mtime_ns) for at in map(os.stat, self._directories)]
-            if seen == self._unchanged:
-                return True
-            found = {name: os.stat(name) for name in self._before}  # noqa: PTH116 - a Path costs as much again
+            for directory, seen in self._unchanged.items():
+                at = os.stat(directory)  # noqa: PTH116 - a Path costs as much again
+                if (at.st_dev, at.st_ino, at.st_mtime_ns) != seen:
+                    return False
+        except OSError:
+            return False
+        return True
+
+    def _are_there(self) -> bool:
+        self._unchanged = {}
+        try:
+            directories = {name: os.stat(name) for name in self._directories}  # noqa: PTH116 - as above
+            seen = {name: (at.st_dev, at.st_ino, at.st_mtime_ns) for name, at in directories.items()}
+            found = {name: os.stat(name) for name in self._before}  # noqa: PTH116 - as above
         except (FileNotFoundError, NotADirectoryError):
             found = {}
         self._are_lost = {name: (each.st_dev, each.st_ino) for name, each in found.items()} != self._before
-        if not self._are_lost and max(each[2] for each in seen) < time.time_ns() - _TICK_NS:
+        if not self._are_lost and all(_is_past(changed_ns) for _, _, changed_ns in seen.values()):
             self._unchanged = seen  # what changes from now on, changes at another time
         return not self._are_lost
 
@@ -111,6 +127,11 @@ class Files:
     def _identities(names: tuple[str, ...]) -> dict[str, _Identity]:
         found = {name: Path(name).stat() for name in names if Path(name).exists()}
         return {name: (each.st_dev, each.st_ino) for name, each in found.items()}
+
+
+def _is_past(changed_ns: int) -> bool:
+    """Whether a file system's clock has gone on since a change, so that the next one has another time."""
+    return changed_ns < time.time_ns() - (_TICK_NS if changed_ns % _COARSE_NS else _COARSE_TICK_NS)
 
 
 def let_go(connection: sqlite3.Connection, files: Files) -> None:

@@ -269,10 +269,15 @@ from inturn_lease, json_each(numbers) where queue = ? and grp = ?;
 select grp from inturn_lease where queue = ? and until_ms <= ? order by until_ms limit ?;
 
 -- name: lease_due
-select until_ms from inturn_lease where queue = ? order by until_ms limit 1;
+select until_ms, since_ms from inturn_lease where queue = ? order by until_ms limit 1;
 
--- name: set_leases_right
-update inturn_lease set until_ms = ?1 + until_ms - since_ms, since_ms = ?1 where since_ms > ?1;
+-- name: end_lease_at
+update inturn_lease set until_ms = ?1, since_ms = ?2
+where queue = ?3 and grp = ?4 and since_ms = ?5 and until_ms = ?6;
+
+-- name: end_lease_parts_at
+update inturn_hold set until_ms = ?1, since_ms = ?2
+where queue = ?3 and grp = ?4 and deferred = 0 and since_ms = ?5 and until_ms = ?6;
 
 -- name: group_of
 select grp from inturn_message where sequence_number = ?;
@@ -297,11 +302,18 @@ from inturn_hold where queue = ?1 and until_ms > ?2;
 select count(*) from inturn_message where queue = ? and done = 2;
 
 -- name: due
-select until_ms from inturn_hold where queue = ? and until_ms is not null order by until_ms limit 1;
+select until_ms, since_ms from inturn_hold where queue = ? and until_ms is not null order by until_ms limit 1;
 
--- name: set_right
-update inturn_hold set until_ms = ?1 + until_ms - since_ms, since_ms = ?1
-where until_ms is not null and since_ms > ?1;
+-- name: begun_later
+select 0 as kind, queue, sequence_number as key, since_ms, until_ms from inturn_hold
+where until_ms is not null and since_ms > ?1
+union all select 1, queue, grp, since_ms, until_ms from inturn_lease where since_ms > ?1
+union all select 2, queue, grp, since_ms, until_ms from inturn_session where until_ms is not null and since_ms > ?1
+order by until_ms limit ?2;
+
+-- name: end_hold_at
+update inturn_hold set until_ms = ?1, since_ms = ?2
+where queue = ?3 and sequence_number = ?4 and since_ms = ?5 and until_ms = ?6;
 
 -- name: remove_message
 delete from inturn_message where sequence_number = ?;
@@ -397,11 +409,11 @@ select grp, token, until_ms, since_ms, note, parked_ms from inturn_session
 where queue = ? and until_ms <= ? order by until_ms limit ?;
 
 -- name: lock_due
-select until_ms from inturn_session where queue = ? and until_ms is not null order by until_ms limit 1;
+select until_ms, since_ms from inturn_session where queue = ? and until_ms is not null order by until_ms limit 1;
 
--- name: set_locks_right
-update inturn_session set until_ms = ?1 + until_ms - since_ms, since_ms = ?1
-where until_ms is not null and since_ms > ?1;
+-- name: end_lock_at
+update inturn_session set until_ms = ?1, since_ms = ?2
+where queue = ?3 and grp = ?4 and since_ms = ?5 and until_ms = ?6;
 
 -- name: next_group
 select sequence_number, grp from inturn_ready

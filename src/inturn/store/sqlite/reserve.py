@@ -9,11 +9,13 @@ import errno
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from inturn.core import limits
+from inturn.core.envelope import Draft
 from inturn.store.base import NoRoom
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -42,22 +44,23 @@ class Reserve:
         self._allowed -= self._sending
         self._sending = 0
 
-    def check(self, sending: int, connection: sqlite3.Connection) -> None:
+    def check(self, drafts: Sequence[Draft], connection: sqlite3.Connection) -> None:
         """See before a send that what is acknowledged will have room.
 
         Args:
-            sending: how many bytes are sent.
+            drafts: what is sent.
             connection: to the database.
 
         Raises:
             NoRoom: if not.
         """
-        self._sending += sending + _OVERHEAD
-        now = time.monotonic()
-        if not self._is_kept or (self._sending < self._allowed and now < self._until):
-            return
-        sending = self._sending
-        self._allowed, self._until = 0, now + limits.RESERVE_LOOK_S
+        self._sending += sum([len(draft.body) for draft in drafts]) + _OVERHEAD
+        if (self._sending >= self._allowed or time.monotonic() >= self._until) and self._is_kept:
+            self._look(self._sending, connection)
+
+    def _look(self, sending: int, connection: sqlite3.Connection) -> None:
+        """See how much there is room for until the next look."""
+        self._allowed, self._until = 0, time.monotonic() + limits.RESERVE_LOOK_S
         grows, within = self._asked(connection)
         needed = max(0, grows) + 2 * sending + limits.RESERVE_BYTES // 2  # so that it is seldom looked at
         wanted = limits.RESERVE_BYTES * (1 + min(needed, limits.RESERVE_MAX_BYTES) // limits.RESERVE_BYTES)

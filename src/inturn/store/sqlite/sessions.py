@@ -20,7 +20,7 @@ class Sessions(Deliveries):
             group = self._next_group(queue, now_ms) if group is None else group
             answer = Answer(Verdict.HELD) if group is None else self._decide(queue, group, request, now_ms)
             if answer.verdict is not Verdict.DONE:
-                self.look_ahead(queue)
+                self.look_ahead(queue, now_ms)
             return answer
         return self._decide(queue, group or "", request, now_ms)
 
@@ -98,7 +98,7 @@ class Sessions(Deliveries):
         if session.is_of(gate, want.token, now_ms):
             taken = self._take_within(queue, want, gate, now_ms)
         if not taken:
-            self.look_ahead(queue)
+            self.look_ahead(queue, now_ms)
         return self._give(queue, taken, want, gate, now_ms)
 
     def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> Sequence[Found]:

@@ -113,6 +113,7 @@ class SqliteStore(Sessions):
             self.connection.execute("commit")
             self._files.check()  # what was written elsewhere is not said to be kept
             self.pending.commit()
+            self.later.behind.kept()
             self._reserve.committed()
             reach("after commit")
         except BaseException as error:
@@ -127,6 +128,7 @@ class SqliteStore(Sessions):
         """
         self.catalog.forget()
         self.pending.roll_back()
+        self.later.behind.lost()
         self.incarnations.begun.clear()
         with suppress(sqlite3.Error):
             if self.connection.in_transaction:  # a full disk has rolled back already
@@ -204,7 +206,7 @@ class SqliteStore(Sessions):
 
     def _make_room(self, drafts: Sequence[Draft]) -> None:
         """See that there is room on the disk beside what draining the queues needs."""
-        self._reserve.check(sum([len(draft.body) for draft in drafts]), self.connection)
+        self._reserve.check(drafts, self.connection)
         if self._is_full:
             self._empty_log(0)
 

@@ -1,0 +1,220 @@
+"""From what a user gives to an entry with its place: a message is read once, checked, and never guessed at."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from inturn.core import limits
+from inturn.core.absent import filled, is_unfilled, lacking
+from inturn.core.errors import InputError, InvalidMessage
+from inturn.core.instant import is_date, parsed, read_us
+from inturn.core.message import Entry, digest, group_text
+from inturn.core.order import Arrival, Gapless, Timestamp
+from inturn.core.path import joined, parts, put, value_at
+from inturn.core.pipeline import Pipeline
+from inturn.core.texts import kept_name, name_fault, storable, unholdable
+
+_LEAST: Final = -(2**63)
+_BEYOND: Final = 2**63
+
+
+class Placed(NamedTuple):
+    """The fields that place a message, as they came: None if null or absent, 0 if the pipeline names no such field."""
+
+    group: Any
+    epoch: Any
+    turn: Any
+    id: Any
+    arrival: Any
+
+
+def read(
+    pipeline: Pipeline, messages: Iterable[Any]
+) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, str | None, Any]]]:
+    """Each message as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
+
+    Raises:
+        InputError: if a message lacks a field, or one that places it is of the wrong type.
+        InvalidMessage: if one cannot be placed, and the pipeline says ``on_invalid="fail"``.
+    """
+    offers, invalid = [], []
+    for number, given in enumerate(messages):
+        message, content = message_of(pipeline, given)
+        at = Placed._make(pipeline.read_places(content))
+        why = _invalid(pipeline, content, at)
+        if why is None and message is None and pipeline.message is not None:
+            why = lacking(pipeline.message, filled(pipeline.message, content))
+        why = why or _text_invalid(pipeline, content, at)
+        if why is None:
+            offers.append(_offer(pipeline, message, content, at, number))
+        elif pipeline.on_invalid == "fail":
+            raise InvalidMessage(why + f": {given!r}")
+        else:
+            group = None if at.group is None else kept_name(group_text(at.group))
+            invalid.append((storable(why), group, given))
+    return offers, invalid
+
+
+def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return what the handler is given of a message, and its fields.
+
+    Raises:
+        InputError: if it is none of this pipeline.
+    """
+    names = pipeline.fields
+    if isinstance(given, Mapping):
+        if names is None or pipeline.message is None:
+            message = with_time(pipeline, dict(given))
+            return message, message
+        return _made(pipeline, given, names)
+    if names is None or not isinstance(given, pipeline.message or ()):
+        kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
+        msg = f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}"
+        raise InputError(msg)
+    if is_unfilled(given):
+        return _made(pipeline, values_of(given, names), names)
+    return given, values_of(given, names)
+
+
+def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
+    """A message of its fields; None if one is null that must not be."""
+    assert pipeline.message is not None  # noqa: S101 - plain dicts are not made
+    wanted = filled(pipeline.message, given, make=True)
+    if lacking(pipeline.message, wanted) is not None:
+        return None, given
+    try:
+        message = pipeline.message(**wanted)
+    except TypeError as error:
+        msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
+        raise InputError(msg) from error
+    return message, {**given, **values_of(message, names)}
+
+
+def values_of(message: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of a record."""
+    return {name: getattr(message, name) for name in names}
+
+
+def _invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
+    """Why the message cannot be placed; None if it can."""
+    return (_null(pipeline, content) if None in at else None) or _misplaced(pipeline, at)
+
+
+def _null(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
+    """Say which field that places a message is null; a group, an order and an arrival must not be."""
+    for name in pipeline.key_fields:
+        if value_at(content, name) is None:
+            if len(parts(name)) > 1 and name in content:
+                msg = f"a message has a field {name!r}, with a dot in its name; write {joined([name])!r} to name it"
+                raise InputError(msg)
+            return f"{name} is null"
+    came = pipeline.arrival
+    if came is not None and _says_arrival(came, content) and value_at(content, came) is None:
+        return f"{came} is null"
+    return None
+
+
+def _misplaced(pipeline: Pipeline, at: Placed) -> str | None:
+    """Say which field that places a message is beyond its bounds, or no time."""
+    for value in at[1:]:
+        if type(value) is int and not _LEAST <= value < _BEYOND and (name := _name_of(pipeline, at, value)):
+            return f"{name} is {value}, which does not fit into 64 bits"
+    order = pipeline.order
+    if isinstance(order, Timestamp):
+        given = at.turn
+        if isinstance(given, str) and read_us(given, order.unit) is None and not is_date(given):
+            return f"{order.column} is {given!r:.100}, which is no time"
+    if isinstance(order, Gapless):
+        if (turn := _typed(at.turn, order.column)) < order.start:
+            return f"{order.column} {turn} is below start {order.start}"
+        if turn == limits.REVISION:
+            return no_next(order.column)
+    return None
+
+
+def _name_of(pipeline: Pipeline, at: Placed, value: int) -> str | None:
+    """The field of 64 bits that has a value; None if it is another."""
+    named = ((pipeline.epoch, at.epoch), (pipeline.turn, at.turn), (pipeline.arrival, at.arrival))
+    return next((name for name, own in named if own is value), None)
+
+
+def no_next(column: str) -> str:
+    """Say why ``Gapless`` does not take the greatest revision."""
+    return f"{column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
+
+
+def _text_invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
+    """Say why a text keeps a message from being placed: the group's name, the id, or any other."""
+    for name, value in ((pipeline.group, at.group), (pipeline.id, at.id)):
+        if value.__class__ is int or value is None or name is None:
+            continue
+        if fault := name_fault(name, str(value)):
+            return fault
+    if (path := unholdable(content)) is not None:
+        return f"{path} has half a surrogate pair, which no UTF-8 can hold"
+    return None
+
+
+def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a plain dict whose time is a datetime if it came as text, as it must from JSON."""
+    if isinstance(pipeline.order, Timestamp):
+        given = value_at(message, pipeline.order.column)
+        made = parsed(given) if isinstance(given, str) else None
+        if made is not None:
+            return put(message, pipeline.order.column, made)  # type: ignore[no-any-return]
+    return message
+
+
+def _offer(
+    pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed, number: int
+) -> tuple[Any, str, Entry]:
+    order, is_identified = pipeline.order, pipeline.id is not None
+    turn = _time(at.turn, order) if isinstance(order, Timestamp) else _typed(at.turn, pipeline.turn)
+    entry = Entry(
+        turn=turn,
+        digest=digest(_own(pipeline, content)),
+        message=message,
+        epoch=_typed(at.epoch, pipeline.epoch),
+        id=str(at.id) if is_identified and at.id is not None else None,
+    )
+    # The id orders what it identifies, as the value it is; a revision identifies by itself.
+    ident = at.id if is_identified and isinstance(order, Timestamp | Arrival) else ""
+    key = (entry.epoch, entry.turn, ident, entry.digest)
+    group = group_text(at.group)
+    if pipeline.arrival is None:
+        return key, group, entry
+    return (at.arrival if _says_arrival(pipeline.arrival, content) else number, *key), group, entry
+
+
+def _own(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content of which the digest is made: without arrival and what is ignored."""
+    if pipeline.fields is None and not pipeline.left_out:
+        return content
+    own = {name: content[name] for name in pipeline.fields or content}
+    for name in pipeline.left_out.keys() & own.keys():
+        value = own.pop(name)
+        if pipeline.in_content(name):
+            own[name] = pipeline.content_of(name, value)
+    return own
+
+
+def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:
+    """Whether messages say when they arrived; those without the field are taken in the order of the list."""
+    return len(parts(name)) > 1 or parts(name)[0] in content
+
+
+def _typed(value: Any, name: str | None) -> Any:
+    """The value of a field that places messages, and is an integer."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        msg = f"{name} is {value!r} of type {type(value).__name__}; expected an integer of 64 bits: convert it first"
+        raise InputError(msg)
+    return value
+
+
+def _time(value: Any, order: Timestamp) -> int:
+    found = read_us(value, order.unit)
+    if found is None:
+        kind = type(value).__name__
+        msg = f"{order.column} is {value!r} of type {kind}; expected a datetime: convert it first"
+        msg += ", or to a number since 1970 (unit=…)"
+        raise InputError(msg)
+    return found

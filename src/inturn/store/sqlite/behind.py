@@ -1,0 +1,44 @@
+"""Leases, delays and locks that began in the future of this process's clock, over SQLite; see core/behind.py."""
+
+import sqlite3
+from typing import Final
+
+from inturn.core import limits
+from inturn.core.behind import Behind, Kind, Span
+from inturn.store.sqlite.statements import Statements
+
+_KINDS: Final[tuple[Kind, ...]] = ("hold", "lease", "lock")
+_ENDING: Final[dict[Kind, tuple[str, ...]]] = {
+    "hold": ("end_hold_at",),
+    "lease": ("end_lease_at", "end_lease_parts_at"),  # it may have been broken up since it was noted
+    "lock": ("end_lock_at",),
+}
+
+
+class Later(Statements):
+    """Finds them, and ends those that are over.
+
+    Args:
+        connection: to the file.
+
+    Attributes:
+        behind: what this process has noted.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self.behind = Behind()
+
+    def look(self, now_ms: int) -> None:
+        """End what is over."""
+        for span, since_ms, until_ms in self.behind.look(now_ms, self._later):
+            for statement in _ENDING[span.kind]:
+                self._do(statement, until_ms, since_ms, *span[1:])
+
+    def note(self, now_ms: int) -> None:
+        """Something was seen that began in the future: note all that did."""
+        self.behind.note(self._later(now_ms), now_ms)
+
+    def _later(self, now_ms: int) -> list[Span]:
+        rows = self._all("begun_later", now_ms, limits.NOTED_SPANS)
+        return [Span(_KINDS[kind], *row) for kind, *row in rows]

@@ -1,0 +1,194 @@
+"""Names at their longest, of characters with four bytes by chance, which no compression shortens: every store has them.
+
+An entry of an index of PostgreSQL has 2,704 bytes at most; a name has up to 4,000.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import inturn
+from inturn.core import limits
+from inturn.database import Database
+from inturn.idempotency import Completed, Locked
+from inturn.queue import QueueSettings, draft
+from inturn.store.memory import MemoryStore
+from inturn.store.postgres import names
+from inturn.store.postgres.log import Log
+
+
+def longest(seed: int, length: int = limits.ID_LENGTH) -> str:
+    """A name of so many characters of four bytes each."""
+    chance = random.Random(seed)
+    return "".join(chr(chance.randrange(0x10000, 0x110000)) for _ in range(length))
+
+
+A, B = longest(1), longest(2)
+A2 = A[:-1] + "z"
+"""Differs from A in the last character only."""
+LOOKALIKE = names.short(A)
+"""As A stands in an index."""
+GROUPS = [A, A2, B, LOOKALIKE, "й" * 1_000, "é" * 600, "é" * 601, "x" * 1_000, "\1\3"]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    if request.param == "memory":
+        memory: Any = MemoryStore()
+        db = Database(memory)
+        yield db
+        db.writer.close()
+        return
+    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with inturn.open(target, durable=False) as db:
+        yield db
+
+
+def test_groups_and_ids(db: Database) -> None:
+    queue = db.queue("q")
+    for _ in range(2):  # the second is the same again
+        queue.send_many([draft(at, group=group, dedup_id=group) for at, group in enumerate(GROUPS)])
+    assert [(each.group, each.dedup_id) for each in queue.peek(100)] == [(group, group) for group in GROUPS]
+    assert [view.group for view in queue.groups()] == GROUPS
+    assert [view.group for view in queue.groups(A2, LOOKALIKE)] == [A2, LOOKALIKE]
+    for at, group in enumerate(GROUPS):
+        (message,) = queue.receive(10, group=group)
+        assert (message.group, message.dedup_id, message.body) == (group, group, at)
+        message.nack()
+    received = queue.receive(100)
+    assert [each.group for each in received] == GROUPS
+    queue.extend(received, 60)
+    queue.ack(received)
+    assert queue.depth().messages == 0
+
+
+def test_what_is_done_with_a_message(db: Database) -> None:
+    dead = db.queue("dead")
+    queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
+    first, _ = queue.send_many([draft("a1", group=A), draft("a2", group=A)])
+    (message,) = queue.receive(group=A)
+    message.defer()
+    assert [each.group for each in queue.deferred()] == [A]
+    fetched = queue.fetch(first.sequence_number)
+    assert fetched is not None
+    assert fetched.group == A
+    fetched.ack()
+    (message,) = queue.receive()
+    message.reject("no such account")
+    assert [(each.group, each.body) for each in dead.peek()] == [(A, "a2")]
+    late = queue.send("late", group=B, delay_s=60)
+    assert queue.cancel(late.sequence_number)
+    reader = queue.reader("r")
+    queue.send("b1", group=B)
+    assert [each.group for each in reader.read(10)] == [B]
+
+
+def test_sessions_and_parks(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(group[:3], group=group) for group in (A, A2, B)])
+    session = queue.session(A)
+    assert session is not None
+    assert session.group == A
+    session.set_state(b"s")
+    (message,) = session.receive()
+    session.renew(60)
+    message.ack()
+    assert session.state() == b"s"
+    assert [each.group for each in queue.receive(10, group=A)] == []
+    session.close()
+    with queue.session() as following:
+        assert following is not None
+        assert following.group == A2
+    for group in (B, A2):
+        queue.park(group, "why")
+    assert [each.group for each in queue.parked()] == [B, A2]
+    assert queue.receive(10) == []
+    for group in (B, A2):
+        queue.resume(group)
+    assert [each.group for each in queue.receive(10)] == [A2, B]
+
+
+@pytest.mark.parametrize("db", ["sqlite", "postgres"], indirect=True)
+def test_keys(db: Database) -> None:
+    space = longest(3, limits.NAME_LENGTH)
+    keys = db.idempotency_keys("".join(each if each.isprintable() else "é" for each in space))
+    for key in (A, A2):
+        lock = keys.try_lock(key)
+        assert isinstance(lock, Locked)
+        keys.extend(lock, 60)
+        keys.accept(lock, key[:3])
+    for key in (A, A2):
+        assert isinstance(keys.try_lock(key), Completed)
+
+
+def test_another_process_reads_the_names(postgres_url: str) -> None:
+    with inturn.open(postgres_url, durable=False) as db:
+        db.queue("q").send_many([draft("x", group=group) for group in GROUPS])
+    with inturn.open(postgres_url, durable=False) as db:
+        queue = db.queue("q")
+        assert [each.group for each in queue.peek(100)] == GROUPS
+        with db.transaction() as tx:
+            assert [each.group for each in queue.receive(100, tx=tx)] == GROUPS
+    with psycopg.connect(postgres_url) as connection, inturn.open(postgres_url, durable=False) as db:
+        queue = db.queue("q")
+        queue.send("mine", group=longest(9), tx=connection)
+        connection.commit()
+        (message,) = queue.receive(100)
+        assert message.group == longest(9)
+    log = Log(postgres_url, "q")
+    try:
+        rows = log.rows(log.first(), log.info().last or 2**62)
+        assert [row.group for row in rows] == [*GROUPS, longest(9)]
+    finally:
+        log.close()
+
+
+def test_a_send_that_is_rolled_back_leaves_its_name_to_the_next(postgres_url: str) -> None:
+    with inturn.open(postgres_url, durable=False) as db:
+        queue = db.queue("q")
+        with suppress(ZeroDivisionError), db.transaction() as tx:
+            print(queue.send("x", group=A, tx=tx).sequence_number / 0)
+        queue.send("y", group=A)
+    with inturn.open(postgres_url, durable=False) as db:
+        assert [each.group for each in db.queue("q").receive()] == [A]
+
+
+@given(name=st.text(min_size=1, max_size=limits.ID_LENGTH))
+def test_what_stands_for_a_name_fits(name: str) -> None:
+    if not name.isascii():
+        name = name.encode(errors="replace").decode()
+    found = names.short(name)
+    assert len(found.encode()) <= names.LONGEST
+    assert found == name or names.is_short(found)
+    assert names.short(found) != found or found == name, "no name is taken for another's short form"
+
+
+def test_two_of_the_longest_fit_one_entry_of_an_index(postgres_url: str) -> None:
+    """Beside numbers, as in the indices of what groups hold."""
+    text = longest(4, names.LONGEST // 4)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("create temporary table t (a bigint, b text, c bigint, d bigint, e bigint, f text)")
+        connection.execute("create index on t (a, b, c, d, e, f)")
+        connection.execute("insert into t values (1, %s, 2, 3, 4, %s)", (text, text[::-1]))
+
+
+def test_the_first_long_name_stops_versions_that_do_not_know_of_them(postgres_url: str) -> None:
+    def readable_from() -> list[tuple[int]]:
+        with psycopg.connect(postgres_url) as connection:
+            return connection.execute("select value from inturn_meta where name = 'readable_from'").fetchall()
+
+    with inturn.open(postgres_url, durable=False) as db:
+        queue = db.queue("q")
+        queue.send("x", group="x" * 1_000)
+        assert readable_from() == []
+        for name in (A, A, B):
+            queue.send("x", group=name)
+        assert readable_from() == [(11,)]
+        assert len(queue.receive(10)) == 4

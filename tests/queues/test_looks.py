@@ -1,0 +1,194 @@
+"""Who only looks shortens nothing, whatever its clock says; and a clock that went back makes nothing last for ever."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import inturn
+from inturn.core.behind import Behind, Span
+from inturn.core.errors import LeaseExpired
+from inturn.database import Database
+from inturn.queue import Message, Queue
+
+HOUR = 3_600
+START = 1_700_000_000
+
+
+class Clocks:
+    """One database that processes with other clocks use, and the time that really is, in seconds."""
+
+    def __init__(self, target: Path | str, stack: ExitStack) -> None:
+        self.now = START
+        self._target, self._stack = target, stack
+
+    def open(self, offset: int = 0) -> Database:
+        """The database as a process sees it whose clock is ahead by so many seconds."""
+        return self._stack.enter_context(
+            inturn.open(self._target, durable=False, clock=lambda: (self.now + offset) * 1000)
+        )
+
+    def queue(self, offset: int = 0) -> Queue:
+        return self.open(offset).queue("q")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def clocks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Clocks]:
+    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with ExitStack() as stack:
+        yield Clocks(target, stack)
+
+
+def bodies(messages: list[Message]) -> list[object]:
+    return [each.body for each in messages]
+
+
+def look(queue: Queue) -> None:
+    """All that only looks, and all that changes something else."""
+    queue.groups()
+    queue.groups("a")
+    queue.info()
+    queue.peek(10)
+    assert queue.receive(10, group="a") == []
+    queue.send("other", group="z")
+    queue.ack(queue.receive(10))
+
+
+def test_a_lease_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None:
+    queue = clocks.queue()
+    queue.send("a1", group="a")
+    queue.send("single")
+    held = queue.receive(10, visibility_timeout_s=60)
+    behind = clocks.queue(-HOUR)
+    for _ in range(2):
+        look(behind)
+        clocks.now += 29
+        assert queue.receive(10) == []
+    queue.ack(held)
+    assert behind.depth().messages == 0
+
+
+def test_a_part_of_a_lease_lasts_as_long_too(clocks: Clocks) -> None:
+    queue = clocks.queue()
+    queue.send_many([inturn.queue.draft(f"a{number}", group="a") for number in range(3)])
+    first, *rest = queue.receive(3, visibility_timeout_s=60)
+    behind = clocks.queue(-HOUR)
+    look(behind)
+    queue.ack([first])
+    clocks.now += 59
+    look(behind)
+    queue.extend(rest, 60)
+    clocks.now += 59
+    look(behind)
+    queue.ack(rest)
+
+
+def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None:
+    queue = clocks.queue()
+    queue.send("a1", group="a")
+    queue.send("a2", group="a")
+    session = queue.session("a", lock_s=60)
+    assert session is not None
+    (first,) = session.receive()
+    behind = clocks.queue(-HOUR)
+    for _ in range(2):
+        look(behind)
+        assert behind.session("a") is None
+        clocks.now += 29
+        assert queue.receive(10) == []
+    first.ack()
+    session.renew(60)
+    look(behind)
+    clocks.now += 59
+    look(behind)
+    assert bodies(session.receive()) == ["a2"]
+
+
+def test_a_delay_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None:
+    queue = clocks.queue()
+    queue.send("a1", group="a", delay_s=60)
+    behind = clocks.queue(-HOUR)
+    look(behind)
+    clocks.now += 59
+    look(behind)
+    assert queue.receive(10) == []
+    clocks.now += 1
+    assert bodies(queue.receive(10)) == ["a1"]
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened later"])
+def test_for_a_clock_that_went_back_nothing_lasts_longer_than_it_was_to(clocks: Clocks, *, is_open: bool) -> None:
+    """Nobody else is there any more: what was an hour ahead is over after its own time."""
+    before = clocks.queue(HOUR)
+    for group in "abc":
+        before.send_many([inturn.queue.draft(f"{group}{number}", group=group) for number in (1, 2)])
+    before.send("d1", group="d", delay_s=50)
+    first, _ = before.receive(2, visibility_timeout_s=30, group="a")
+    before.ack([first])
+    before.receive(2, visibility_timeout_s=30, group="b")
+    assert before.session("c", lock_s=40) is not None
+    clocks.now -= HOUR
+    queue = before if is_open else clocks.queue(HOUR)
+    assert queue.receive(10) == []
+    clocks.now += 29
+    assert queue.receive(10) == []
+    clocks.now += 1
+    assert sorted(map(str, bodies(queue.receive(10, visibility_timeout_s=HOUR)))) == ["a2", "b1", "b2"]
+    clocks.now += 10
+    assert bodies(queue.receive(10, visibility_timeout_s=HOUR)) == ["c1", "c2"]
+    clocks.now += 10
+    assert bodies(queue.receive(10)) == ["d1"]
+
+
+def test_what_others_lease_meanwhile_is_over_for_a_clock_that_is_behind_after_its_time(tmp_path: Path) -> None:
+    """Its owner is dead, and nobody else is there. (Over PostgreSQL all go by the server's clock.)"""
+    with ExitStack() as stack:
+        clocks = Clocks(tmp_path / "shop.db", stack)
+        queue, behind = clocks.queue(), clocks.queue(-HOUR)
+        assert behind.receive(10) == []
+        queue.send("a1", group="a")
+        (held,) = queue.receive(visibility_timeout_s=60)
+        assert behind.receive(10) == []
+        clocks.now += 59
+        assert behind.receive(10) == []
+        clocks.now += 1
+        assert bodies(behind.receive(10)) == ["a1"]
+        with pytest.raises(LeaseExpired):
+            held.ack()
+
+
+@given(
+    offset=st.integers(-10_000, 0),
+    lengths=st.lists(st.integers(1, 5_000), min_size=1),
+    looks=st.lists(st.tuples(st.integers(0, 6_000), st.booleans())),
+)
+def test_a_steady_clock_that_is_behind_ends_nothing_early(
+    offset: int, lengths: list[int], looks: list[tuple[int, bool]]
+) -> None:
+    spans = [Span("hold", 1, number, 0, length) for number, length in enumerate(lengths)]
+    behind = Behind()
+    for time, is_lost in sorted(looks):
+        now = time + offset
+        over = behind.look(now, lambda now: [span for span in spans if span.since_ms > now])
+        for each in over:
+            assert each.span.until_ms <= time
+            assert each.since_ms + each.span.until_ms - each.span.since_ms == each.until_ms <= now
+        behind.lost() if is_lost else behind.kept()
+
+
+@given(times=st.lists(st.integers(-10_000, 10_000), min_size=1), length=st.integers(1, 100))
+def test_once_a_clock_is_steady_nothing_lasts_longer_than_it_was_to(times: list[int], length: int) -> None:
+    span, behind = Span("lock", 1, "a", 20_000, 20_000 + length), Behind()
+    for now in times:
+        for each in behind.look(now, lambda _: [span]):
+            assert now >= each.until_ms
+            return
+        behind.kept()
+    (over,) = behind.look(times[-1] + length, lambda _: [span])
+    assert over.span == span
+    assert behind.look(times[-1] + length, lambda _: [span]) == []
+    behind.lost()
+    assert behind.look(times[-1] + length, lambda _: [span]) == [over], "what was rolled back is told again"

@@ -1,0 +1,78 @@
+"""Groups and ids at their longest, of characters with four bytes by chance: a pipeline has them over every store."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from shop import Row, Shop
+
+from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
+from inturn.core import limits
+from inturn.core.decision import Action, Decision
+from inturn.worker.codec import StateCodec
+
+
+def longest(seed: int) -> str:
+    """A name of so many characters of four bytes each."""
+    chance = random.Random(seed)
+    return "".join(chr(chance.randrange(0x10000, 0x110000)) for _ in range(limits.ID_LENGTH))
+
+
+def add(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    if message["n"] < 0:
+        raise ValueError(message["n"])
+    return {"n": state.get("n", 0) + message["n"]}, [message["n"]]
+
+
+GROUPS = [longest(1), longest(1)[:-1] + "z", longest(2), "\1" * limits.ID_LENGTH]
+
+
+@pytest.mark.parametrize("order", [Gapless("r"), Monotone("r"), Timestamp("r", "1 second"), Arrival()], ids=repr)
+def test_every_order(shop: Shop, order: Any) -> None:
+    pipeline = Pipeline(name="ledger", group="g", order=order, id="id", handler=add)
+    rows = [{"g": group, "r": r, "id": longest(10 + r), "n": r} for r in (3, 2, 1) for group in GROUPS]
+    for each in rows:  # each by itself: what comes early is held, and read again
+        shop.send([each], "g")
+        shop.work(pipeline)
+    delivered: list[Any] = []
+    shop.work(pipeline, deliver=lambda output, _effect_id: delivered.append(output))
+    result = pipeline.replay([])
+    for each in rows:
+        result = pipeline.replay([each], after=result)
+    lines, outputs = shop.ask(lambda kept, number: (kept.listed(number, "", 100), kept.outputs(number, 0, 1_000)))
+    codec = StateCodec(pipeline)
+    assert {line.group: codec.decode(line.state) for line in lines} == result.states
+    assert set(result.states) == set(GROUPS)
+    assert sorted(delivered) == sorted(each.output for each in result.outputs)
+    assert not outputs
+
+
+def test_a_group_that_is_parked_and_decided_about(shop: Shop) -> None:
+    pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), id="id", handler=add)
+    group = GROUPS[0]
+    shop.send([{"g": group, "r": r, "id": longest(r), "n": r - 2} for r in (1, 2, 4)], "g")
+    shop.work(pipeline)
+    held = shop.ask(lambda kept, number: kept.held(number, group))
+    assert [each.id for each in held] == [longest(1), longest(2), longest(4)]
+    assert shop.ask(lambda kept, number: kept.held(number, group, None, [longest(2)])) == [held[1]]
+    assert shop.ask(lambda kept, number: kept.held_from(number, group, (0, 2, longest(2)), 9)) == held[1:]
+    longest_held = shop.ask(lambda kept, number: kept.held_longest(number, group, 9))
+    assert {spot for _, spot in longest_held} == {each[:3] for each in held}
+    name = shop.decide(Decision(id="1", action=Action.GIVE_UP, group=group, by="ann", at_us=1))
+    assert [each.group for each in shop.ask(lambda kept, number: kept.decisions(number, 9))] == [group]
+    shop.work(pipeline)
+    assert shop.ask(lambda kept, number: kept.verdict(number, name)) == ""
+    assert [each.group for _, each in shop.ask(lambda kept, number: kept.rejections(number, 0, 9))] == [group] * 3
+    (line,) = shop.ask(lambda kept, number: kept.lines(number, [group]))
+    assert (line.group, line.status) == (group, "given up")
+
+
+def test_outputs_that_are_not_delivered(shop: Shop) -> None:
+    pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), handler=add)
+    shop.send([{"g": group, "r": 1, "n": at} for at, group in enumerate(GROUPS)], "g")
+    shop.work(pipeline)
+    found = shop.ask(lambda kept, number: kept.outputs(number, 0, 100))
+    assert sorted((each.group, json.loads(each.output)) for each in found) == sorted(zip(GROUPS, range(4), strict=True))
+    outgoing = shop.ask(lambda kept, number: kept.outgoing(number, GROUPS[1:3], 10))
+    assert {each.group: each.depth for each in outgoing} == dict.fromkeys(GROUPS[1:3], 1)
