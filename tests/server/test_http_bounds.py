@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from raw_http import LOOPS, OK, Front, Later, always, chunked, get, post
 
-from inturn.core.limits import HTTP_REFUSED_AT_ONCE
+from inturn.core.limits import HTTP_RESERVED
 from inturn.server.http import Server
 
 
@@ -73,7 +73,7 @@ def test_connections_that_are_too_many_are_told_so_until_there_is_room(loop: str
     with Front(loop, connections=2, linger_s=20) as front:
         with front.client() as first, front.client() as second:
             assert [first.ask(get()).status, second.ask(get()).status] == [200, 200]
-            refused = [front.client() for _ in range(HTTP_REFUSED_AT_ONCE)]
+            refused = [front.client() for _ in range(HTTP_RESERVED)]
             for client in refused:
                 answer = client.answer()
                 assert (answer.status, answer.headers["connection"], answer.body) == (503, "close", b"")
