@@ -344,8 +344,8 @@ HTTP_BODY_BYTES: Final = 4 * BODY_BYTES
 """The longest body of an HTTP request: the longest message is up to three times as long in JSON or percent-encoded."""
 
 HTTP_PENDING_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes all HTTP connections together may hold of requests that are not with the handler yet: heads, unfinished
-bodies, and what waits behind another request. Nobody knows yet whether those who send them may."""
+"""How many bytes all HTTP connections together may hold of requests that are not with the handler yet: heads, bodies
+that are unfinished, and what waits behind another request. Nobody knows yet whether those who send them may."""
 
 HTTP_PENDING_LEAST: Final = 16 * 1024 * 1024
 """The least that this can be set to: half of it has room for two of the longest bodies."""

@@ -89,6 +89,11 @@ class Front(Protocol):
         """How many there are."""
         ...
 
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes are kept of requests that are unfinished, or wait behind another."""
+        ...
+
 
 class _Traffic:
     """What went through one queue."""
@@ -217,6 +222,9 @@ class Metrics:
             connections = GaugeMetricFamily("inturn_http_connections", "Connections that are open.")
             connections.add_metric([], self.front.open_connections)
             yield connections
+            pending = GaugeMetricFamily("inturn_http_pending_bytes", "Bytes of requests that are not whole, or wait.")
+            pending.add_metric([], self.front.pending_bytes)
+            yield pending
             yield _counter(
                 "inturn_http_requests", "Requests that came, answered or not.", [], {(): self.front.requests}
             )
