@@ -229,7 +229,7 @@ def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path) -> None:
                 )
             )
         with pytest.raises(urllib.error.HTTPError) as unwell:
-            urllib.request.urlopen(f"{url}/health")  # noqa: S310
+            urllib.request.urlopen(f"{url}/ready")  # noqa: S310
         told = refused.value.read().decode(), unwell.value.code
         refused.value.close()
         unwell.value.close()

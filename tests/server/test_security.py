@@ -314,18 +314,18 @@ def test_slow_clients_are_dropped_and_the_others_served(start: Callable[..., Pro
             return made
 
         silent = [slow(b"") for _ in range(3)]
-        heads = [slow(b"POST / HTTP/1.1\r\nHost: a\r\nX-A: b") for _ in range(5)]
-        bodies = [slow(post(b"a" * 1000)[:-999]) for _ in range(5)]
+        heads = [slow(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-A: b") for _ in range(5)]
+        bodies = [slow(post(b"a" * 1000)[:-999].replace(b"Host: a", b"Host: localhost")) for _ in range(5)]
         for each in silent:
             assert each.is_closed()
         for each in heads + bodies:
             assert each.answer().status == 408
             assert each.is_closed()
         process.works()
-        deaf = slow(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 5_000)
+        deaf = slow(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5_000)
         with suppress(ConnectionError):
             while True:  # what it has not read is not kept for ever: no time is asked for, it must end
-                deaf.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 1_000)
+                deaf.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000)
         process.works()
     assert process.stop()
 
@@ -336,7 +336,7 @@ def test_connections_that_are_too_many_do_not_keep_others_from_being_served(star
     with ExitStack() as stack:
         held = [stack.enter_context(Client(process.port)) for _ in range(19)]
         for each in held:
-            assert each.ask(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
+            assert each.ask(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
         refused_one = client(f"http://127.0.0.1:{process.port}")
         with pytest.raises(ClientError) as caught:
             refused_one.list_queues()
@@ -354,7 +354,7 @@ def test_bodies_without_end_do_not_fill_the_memory(start: Callable[..., Process]
     before = psutil.Process(process.process.pid).memory_info().rss
     offered = 0
     chunk = b"100000\r\n%b\r\n" % (b"a" * 0x100000)
-    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     for _ in range(20):
         with Client(process.port) as greedy:
             greedy.send(head)
@@ -363,7 +363,7 @@ def test_bodies_without_end_do_not_fill_the_memory(start: Callable[..., Process]
                 offered += len(chunk)
             assert greedy.answer().status == 413
     with Client(process.port) as liar:
-        assert liar.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n").status == 413
+        assert liar.ask(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n").status == 413
     grown = psutil.Process(process.process.pid).memory_info().rss - before
     assert grown < 10 * HTTP_BODY_BYTES < offered / 5
     process.works()

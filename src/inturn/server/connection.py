@@ -124,7 +124,9 @@ class Room:
         """Listen to a connection that is too much; of too many of those the oldest is cut, but for who is served."""
         self.reserved[connection] = None
         if len(self.reserved) > bounds.HTTP_RESERVED:
-            next((each for each in self.reserved if not each.is_served), connection).cut()
+            oldest = next((each for each in self.reserved if not each.is_served), connection)
+            del self.reserved[oldest]
+            oldest.cut()
 
     def make_room(self) -> None:
         """Let go of requests until what is kept of them fits the budget."""
@@ -257,6 +259,7 @@ class Connection(asyncio.BufferedProtocol):
             server.failures.failed(f"The head of {_name(head)} could not be looked at", error)
             response = refusal(500)
         if response is not None:
+            server.requests += 1
             self._say_last(response)
         elif reader.expects:
             reader.expects = False

@@ -305,7 +305,9 @@ def _limits(config: Config) -> http.Limits:
 def _not_listening(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is in use: stop what listens there, or give another --port"
-    reason = os.strerror(error.errno) if error.errno else error  # what asyncio says of it has the address once more
+    reason = error.strerror or error
+    if error.errno is not None and error.errno > 0:
+        reason = os.strerror(error.errno)  # in asyncio's own words is the address once more
     return f"{host}:{port} cannot be listened on ({reason}): give another --host or --port"
 
 

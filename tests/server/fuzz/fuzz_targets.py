@@ -44,8 +44,14 @@ def http(data: bytes) -> None:
             assert name == name.lower()
             assert not {*b"\r\n\0"} & {*name, *value}
         assert not {*b"\r\n\0 "} & {*request.target}
-    whole.close()
-    cut.close()
+    for reader in (whole, cut):
+        size = sum(map(_size, reader.requests))
+        assert reader.held == size if reader.refused else reader.held >= size
+        while reader.requests:
+            reader.take()
+        assert 0 <= reader.held <= _LIMITS.header_bytes + _LIMITS.body_bytes + len(data)
+        assert reader.held == 0 or reader.has_begun
+        reader.close()
 
 
 def query(data: bytes) -> None:
@@ -82,6 +88,11 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "json": json_body,
     "signature": signature,
 }
+
+
+def _size(request: Request) -> int:
+    headers = request.headers
+    return len(request.target) + sum(map(len, headers)) + sum(map(len, headers.values())) + len(request.body)
 
 
 def _told(request: Request) -> None:

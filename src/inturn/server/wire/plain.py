@@ -1,8 +1,8 @@
 """Answers and errors of the Query protocol in JSON, for clients that accept it: gateways, scripts, a shell.
 
-The service does so where ``Accept`` names ``application/json``. Its answers have the structure of those in XML: the same
-names, a map as a list of names and values, and null for what is not there. There is no specification of that; two lists
-begin with a small letter, as in the answers that are known.
+The service does so where ``Accept`` names ``application/json``. Its answers have the structure of those in XML: the
+same names, a map as a list of names and values, and null for what is not there. There is no specification of that; two
+lists begin with a small letter, as in the answers that are known.
 """
 
 import base64
