@@ -121,10 +121,10 @@ class Room:
         return False
 
     def reserve(self, connection: "Connection") -> None:
-        """Listen to a connection that is too much; of too many of those the oldest is cut, but for who is served."""
+        """Listen to one that is too much; of too many of those the oldest is cut, but for who is served."""
         self.reserved[connection] = None
         if len(self.reserved) > bounds.HTTP_RESERVED:
-            oldest = next((each for each in self.reserved if not each.is_served), connection)
+            oldest = next((each for each in self.reserved if each.current is None), connection)
             del self.reserved[oldest]
             oldest.cut()
 
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Room) -> None:
         self._server = server
-        self._current: Exchange | None = None  # the request that is with the handler
+        self.current: Exchange | None = None  # the request that is with the handler
         self._is_serving = False  # requests are being given to it
         self._is_reading = True
         self._is_unread = False  # the client leaves so much unread that no more is written
@@ -176,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - whatever the cause
         """Give back all that it had."""
-        exchange, self._current = self._current, None
+        exchange, self.current = self.current, None
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()
         server = self._server
@@ -220,12 +220,12 @@ class Connection(asyncio.BufferedProtocol):
         server, reader, transport = self._server, self._reader, self._transport
         requests = reader.requests
         self._is_serving = True
-        while requests and self._current is None and not self._is_unread and not transport.is_closing():
+        while requests and self.current is None and not self._is_unread and not transport.is_closing():
             request = reader.take()
             if self._is_reserved and not self._may_stay(request):
                 reader.drop(503)
                 break
-            exchange = self._current = Exchange(self, request)
+            exchange = self.current = Exchange(self, request)
             server.requests += 1
             try:
                 server.handler(request, exchange)
@@ -233,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
                 server.failures.failed(f"The handler failed on {_name(request)}", error)
                 exchange(refusal(500))
         self._is_serving = False
-        if self._current is None and not requests:
+        if self.current is None and not requests:
             if reader.refused:
                 self._refuse(reader.refused)
             elif not transport.is_closing() and (head := reader.head()) is not None:
@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _look_at(self, head: Request) -> None:
         """Refuse a request before its body comes, or let the body come."""
-        server, reader = self._server, self._reader
+        server = self._server
         if self._is_reserved and not self._may_stay(head):
             self._refuse(503)
             return
@@ -261,8 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         if response is not None:
             server.requests += 1
             self._say_last(response)
-        elif reader.expects:
-            reader.expects = False
+        elif self._reader.expects:
             self._transport.write(_CONTINUE)
 
     def _may_stay(self, request: Request) -> bool:
@@ -285,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             if held > before:
                 server.make_room()
                 held = self._held
-        if self._is_reserved or self._current is not None or self._transport.is_closing():
+        if self._is_reserved or self.current is not None or self._transport.is_closing():
             self._move(None)
         else:
             self._move(server.receiving if held else server.idle)
@@ -304,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.drop(503)
         self._server.budget.change(self, self._held, 0)
         self._held = 0
-        if self._current is None:
+        if self.current is None:
             self._refuse(503)
 
     def give_way(self) -> None:
@@ -321,20 +320,15 @@ class Connection(asyncio.BufferedProtocol):
                 transport.abort()
         self._move(None)
 
-    @property
-    def is_served(self) -> bool:
-        """Whether a request of it is with the handler."""
-        return self._current is not None
-
     def awaits(self, exchange: Exchange) -> bool:
         """Whether the client waits for this answer."""
-        return exchange is self._current and not self._transport.is_closing()
+        return exchange is self.current and not self._transport.is_closing()
 
     def answer(self, exchange: Exchange, response: Response) -> None:
         """Send an answer, if it is still waited for, and go on with the next request."""
-        if exchange is not self._current:
+        if exchange is not self.current:
             return
-        self._current = None
+        self.current = None
         server, reader, transport, request = self._server, self._reader, self._transport, exchange.request
         if transport.is_closing():
             return
@@ -375,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         end: Callable[[], None] = transport.abort
         if self._is_unread or transport.is_closing():
             most_s = limits.unread_s
-        elif self._current is not None:
+        elif self.current is not None:
             return  # it is we who let the client wait
         elif self._is_lingering or self._is_reserved:
             most_s = limits.linger_s
@@ -390,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def retire(self) -> None:
         """Close the connection if nothing is to be answered."""
-        if self._is_lingering or not (self._current or self._reader.requests or self._reader.has_begun):
+        if self._is_lingering or not (self.current or self._reader.requests or self._reader.has_begun):
             self._transport.close()
 
     def cut(self) -> None:
