@@ -49,7 +49,11 @@ class Failures:
     def failed(self, what: str, error: BaseException) -> None:
         """Tell what failed: in a sentence if it is known why, else with a traceback."""
         if isinstance(error, InturnError | OSError):
-            self.note((type(error), str(error)[: limits.SHOWN_LENGTH]), f"{what}: {error}", level=logging.ERROR)
+            self.note(
+                (type(error), str(error)[: limits.SHOWN_LENGTH]),
+                f"{what}: {str(error) or type(error).__name__}",
+                level=logging.ERROR,
+            )
         else:
             self._add((type(error), _place(error)), _Line(logging.ERROR, what, error, {}))
 

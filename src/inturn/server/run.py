@@ -92,7 +92,7 @@ class Endpoint:
         self._context = Context(db=db, place=self._place)
         self._failures = Failures()
         self._app = App(db, self._place, gate=self._gate(), failures=self._failures)
-        self.metrics = Metrics(db, self._app.counts, BOUNDS_S)
+        self.metrics = Metrics(db, self._app.counts, BOUNDS_S, self._failures)
         self._pages = Pages(config, self.metrics)
         self._showing: set[asyncio.Task[None]] = set()
         self._server: http.Server
