@@ -1,6 +1,7 @@
 """The files of an SQLite database: whose they are, that they are there, how large they get, and a full disk."""
 
 import asyncio
+import logging
 import os
 import shutil
 import sqlite3
@@ -220,8 +221,13 @@ def test_who_only_reads_the_log_is_told(tmp_path: Path) -> None:
         log.close()
 
 
-def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path) -> None:
+def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def use(url: str) -> tuple[str, int]:
+        for _ in range(3):
+            ask(url)
+        return ask(url)
+
+    def ask(url: str) -> tuple[str, int]:
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(  # noqa: S310 - of this test
                 urllib.request.Request(  # noqa: S310
@@ -229,7 +235,7 @@ def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path) -> None:
                 )
             )
         with pytest.raises(urllib.error.HTTPError) as unwell:
-            urllib.request.urlopen(f"{url}/health")  # noqa: S310
+            urllib.request.urlopen(f"{url}/ready")  # noqa: S310
         told = refused.value.read().decode(), unwell.value.code
         refused.value.close()
         unwell.value.close()
@@ -244,6 +250,11 @@ def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path) -> None:
     told, status = asyncio.run(main())
     assert "ServiceUnavailable" in told
     assert status == 503
+    failures = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert not any(record.exc_info for record in failures), "what is known needs no traceback"
+    first, *later = [record.getMessage().partition(": ")[2] for record in failures]
+    assert LOST in first
+    assert all(record.others for record in failures[1:]), f"each kind once, the rest counted: {later}"
 
 
 def test_it_is_noticed_in_the_midst_of_a_transaction(tmp_path: Path, lose: Callable[[], None]) -> None:

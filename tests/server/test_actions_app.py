@@ -16,7 +16,7 @@ from inturn.core import limits
 from inturn.core.envelope import Content, Delivery, Entry, first_number
 from inturn.server import errors
 from inturn.server.actions import DONE_BY, names
-from inturn.server.app import BOUNDS_S, App, Counts
+from inturn.server.app import BOUNDS_S, App, Counts, Open
 from inturn.server.attempts import Attempts
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS
@@ -41,12 +41,13 @@ def test_every_action_of_the_model_is_done() -> None:
 def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
 
-    def check(request: Request, call: Call) -> str:
-        seen.append((request.method, call.action))
-        raise errors.access_denied("not you")
+    class Closed(Open):
+        def permit(self, who: None, request: Request, call: Call) -> str:
+            seen.append((request.method, call.action))
+            raise errors.access_denied("not you")
 
     with inturn.open(tmp_path / "q.db") as db:
-        app = App(db, PLACE, check=check)
+        app = App(db, PLACE, gate=Closed())
         for protocol in boto_halves.PROTOCOLS:
             response = ask(app, boto_halves.request(protocol, "CreateQueue", {"QueueName": "q"}))
             assert response.status == 403
@@ -58,7 +59,12 @@ def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
 def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     sqs.client.send_message(QueueUrl=url, MessageBody="nobody must say")
-    sqs.options = {"check": lambda _request, _call: "AKIDEXAMPLE"}
+
+    class Known(Open):
+        def permit(self, who: None, request: Request, call: Call) -> str:
+            return "AKIDEXAMPLE"
+
+    sqs.options = {"gate": Known()}
     sqs.restart()
     sqs.client.send_message(QueueUrl=url, MessageBody="a key")
     senders = [message["Attributes"]["SenderId"] for message in sqs.receive(url, MessageAttributeNames=["All"])]
@@ -99,11 +105,12 @@ def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
 
 @pytest.mark.parametrize("protocol", boto_halves.PROTOCOLS)
 def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: str) -> None:
-    def check(_request: Request, _call: Call) -> str:
-        raise RuntimeError("secret")
+    class Broken(Open):
+        def permit(self, who: None, request: Request, call: Call) -> str:
+            raise RuntimeError("secret")
 
     with inturn.open(tmp_path / "q.db") as db:
-        response = ask(App(db, PLACE, check=check), boto_halves.request(protocol, "ListQueues", {}))
+        response = ask(App(db, PLACE, gate=Broken()), boto_halves.request(protocol, "ListQueues", {}))
     assert response.status == 500
     assert b"secret" not in response.body
 

@@ -365,6 +365,47 @@ def test_what_is_kept_at_hand_is_bounded() -> None:
     assert len(verifier._claims) == 10
 
 
+# --- before the body is there ---
+
+
+def admitted(sent: Sent, verifier: Verifier = VERIFIER) -> str:
+    """What is said of the head alone; "" if the body may come."""
+    try:
+        verifier.admit(sent.method, sent.target, sent.headers, NOW)
+    except SqsError as error:
+        return error.query_code
+    return ""
+
+
+def hashed(key: Key = KEY) -> Sent:
+    """A request that says what the hash of its body is, as those of the SDK for JavaScript do."""
+    headers = {"X-Amz-Target": "AmazonSQS.SendMessage", "X-Amz-Content-SHA256": sha256(b"{}").hexdigest()}
+    return signed(headers=headers, key=key)
+
+
+def test_a_head_that_nobody_has_signed_is_refused_without_its_body() -> None:
+    foreign = Key("AKIDEXAMPLE", "another")
+    assert admitted(signed()) == admitted(signed(method="GET", headers={}, expires=60)) == admitted(hashed()) == ""
+    assert admitted(signed().header("authorization", None)) == "MissingAuthenticationToken"
+    assert admitted(signed(key=Key("AKIDNOBODY", "x"))) == "InvalidClientTokenId"
+    assert admitted(signed(at=NOW - 1000)) == "SignatureDoesNotMatch"
+    assert admitted(signed(service="s3")) == "SignatureDoesNotMatch"
+    assert admitted(signed().header("authorization", b"AWS4-HMAC-SHA256 x")) == "IncompleteSignature"
+    assert admitted(hashed(foreign)) == "SignatureDoesNotMatch"
+    assert admitted(hashed().header("x-amz-target", b"AmazonSQS.PurgeQueue")) == "SignatureDoesNotMatch"
+    assert admitted(signed(key=foreign)) == "", "only the whole body tells"
+
+
+def test_a_look_at_the_head_uses_nothing_up_and_lets_no_other_body_in() -> None:
+    strict = Verifier([KEY], replays=Replays())
+    sent = hashed()
+    assert admitted(sent, strict) == admitted(sent, strict) == ""
+    assert told(sent._replace(body=b"x"), strict).endswith(NO_MATCH)
+    assert sent.verified(strict) is KEY
+    assert admitted(sent, strict) == "", "whether it came before is asked when it is whole"
+    assert "Signature already used" in told(sent, strict)
+
+
 # --- the same again ---
 
 

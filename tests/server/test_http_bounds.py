@@ -3,12 +3,13 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from raw_http import LOOPS, OK, Front, Later, always, chunked, get, post
 
-from inturn.core.limits import HTTP_REFUSED_AT_ONCE
-from inturn.server.http import Server
+from inturn.core.limits import HTTP_RESERVED
+from inturn.server.http import Request, Response, Server
 
 
 @pytest.fixture(params=LOOPS)
@@ -69,22 +70,220 @@ def test_who_is_refused_cannot_stay(loop: str) -> None:
         front.until(lambda: front.server.open_connections == 0)
 
 
-def test_connections_that_are_too_many_are_told_so_until_there_is_room(loop: str) -> None:
-    with Front(loop, connections=2, linger_s=20) as front:
-        with front.client() as first, front.client() as second:
-            assert [first.ask(get()).status, second.ask(get()).status] == [200, 200]
-            refused = [front.client() for _ in range(HTTP_REFUSED_AT_ONCE)]
-            for client in refused:
-                answer = client.answer()
-                assert (answer.status, answer.headers["connection"], answer.body) == (503, "close", b"")
-            with front.client() as client:
-                assert client.is_closed()
-            assert first.ask(get()).status == 200
-            for client in refused:
-                client.__exit__()
+# Connections that are too many.
+
+
+def test_the_connection_that_has_been_idle_for_the_longest_makes_way(loop: str) -> None:
+    with Front(loop, connections=3) as front:
+        with front.client() as first, front.client() as second, front.client() as third:
+            for client in (first, second, third, first):
+                assert client.ask(get()).status == 200
+            with front.client() as fourth:
+                assert fourth.ask(get()).status == 200
+                assert second.is_closed()
+                with front.client() as fifth:
+                    assert fifth.ask(get()).status == 200
+                    assert third.is_closed()
+                    assert first.ask(get()).status == 200
+                assert front.call(lambda: (front.server.made_way, dict(front.server.refused))) == (2, {})
         front.until(lambda: front.server.open_connections == 0)
+        assert front.call(lambda: (front.server.idle, front.server.receiving)) == ({}, {})
+
+
+def test_where_none_is_idle_the_oldest_unfinished_request_makes_way(loop: str) -> None:
+    later = Later()
+    with Front(loop, later, connections=2) as front, front.client() as busy, front.client() as slow:
+        busy.send(get())
+        slow.send(post(b"abc")[:-1])
+        front.until(lambda: later.held and front.server.receiving)
+        with front.client() as third:
+            answer = slow.answer()
+            assert (answer.status, answer.headers["connection"], answer.headers["retry-after"]) == (
+                503,
+                "close",
+                "1",
+            )
+            assert slow.is_closed()
+            third.send(get())
+            front.until(lambda: len(later.held) == 2)
+            for _, reply in later.held:
+                front.call(lambda reply=reply: reply(OK))
+            assert [busy.answer().status, third.answer().status] == [200, 200]
+
+
+def test_who_waits_for_an_answer_never_makes_way(loop: str) -> None:
+    later = Later()
+    with Front(loop, later, connections=2, linger_s=20) as front:
+        with front.client() as first, front.client() as second:
+            first.send(get())
+            second.send(get())
+            front.until(lambda: len(later.held) == 2)
+            for data in (get(), post(b"abc"), post(b"abc")[:-1]):
+                with front.client() as third:
+                    answer = third.ask(data)
+                    assert (answer.status, answer.body, answer.headers["retry-after"]) == (503, b"", "1")
+                    assert third.is_closed()
+            with front.client() as early:
+                early.send(get("/late")[:-2])
+                front.until(lambda: front.server.reserved)
+                front.call(lambda: later.held.pop(0)[1](OK))
+                assert first.answer().status == 200
+                first.__exit__()
+                front.until(lambda: not front.server.is_full)
+                early.send(b"\r\n")
+                front.until(lambda: len(later.held) == 2)
+                for _, reply in later.held:
+                    front.call(lambda reply=reply: reply(OK))
+                answer = early.answer()
+                assert (answer.status, answer.headers.get("connection")) == (200, None), "there is room by then"
+            assert second.answer().status == 200
+        front.until(lambda: front.server.open_connections == 0)
+
+
+def test_what_is_vital_is_answered_though_all_places_are_taken(loop: str) -> None:
+    later = Later()
+    with Front(loop, later, connections=2, linger_s=20) as front, front.client() as first, front.client() as second:
+        front.server.is_vital = lambda request: request.target == b"/health"
+        first.send(get())
+        second.send(get())
+        front.until(lambda: len(later.held) == 2)
+        silent = [front.client() for _ in range(HTTP_RESERVED)]
+        front.until(lambda: len(front.server.reserved) == HTTP_RESERVED)
+        with front.client() as probe:
+            assert silent[0].is_closed(), "the oldest of those that are too much"
+            probe.send(get("/health"))
+            front.until(lambda: len(later.held) == 3)
+            others = [front.client() for _ in range(HTTP_RESERVED)]
+            assert all(each.is_closed() for each in silent)
+            front.call(lambda: later.held[2][1](OK))
+            answer = probe.answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close"), "who is served is not cut"
+            assert probe.is_closed()
+        for each in silent + others:
+            each.__exit__()
+
+
+def test_a_connection_beyond_the_most_that_says_nothing_cannot_stay(loop: str) -> None:
+    later = Later()
+    with Front(loop, later, connections=1, linger_s=0.1) as front, front.client() as busy:
+        busy.send(get())
+        front.until(lambda: later.held)
+        with front.client() as silent:
+            assert silent.is_closed()
+        front.call(lambda: later.held[0][1](OK))
+        assert busy.answer().status == 200
+
+
+# Requests that are not whole.
+
+
+def unfinished(front: Front, size: int) -> Any:
+    """A client with a request of which so much has come."""
+    before = front.call(lambda: front.server.pending_bytes)
+    client = front.client()
+    client.send(post(b"a" * (size + 1))[:-1])
+    front.until(lambda: front.server.pending_bytes >= before + size)
+    return client
+
+
+def test_the_request_that_has_been_large_for_the_longest_makes_room(loop: str) -> None:
+    with Front(loop, connections=10, pending_bytes=1_000_000) as front:
+        small, first, second, third = (unfinished(front, size) for size in (40_000, 400_000, 300_000, 200_000))
         with front.client() as client:
-            assert client.ask(get()).status == 200
+            assert client.ask(post(b"b" * 200_000)).status == 200
+            answer = first.answer()
+            assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
+            assert front.call(lambda: (front.server.pending_bytes, dict(front.server.refused))) == (
+                front.call(lambda: sum(each._held for each in front.server.connections)),
+                {503: 1},
+            )
+            assert 540_000 <= front.call(lambda: front.server.pending_bytes) < 541_000
+        for each in (small, second, third):
+            each.send(b"a")
+            assert each.answer().status == 200
+        front.until(lambda: front.server.pending_bytes == 0)
+        for each in (small, first, second, third):
+            each.__exit__()
+
+
+def test_what_is_no_more_than_its_share_never_makes_room(loop: str) -> None:
+    with Front(loop, connections=10, pending_bytes=1_000_000) as front:
+        small = [unfinished(front, 49_000) for _ in range(8)]
+        large = unfinished(front, 500_000)
+        last = front.client()
+        last.send(post(b"a" * 500_001)[:-1])
+        assert large.answer().status == 503
+        for each in [*small, last]:
+            each.send(b"a")
+            assert each.answer().status == 200
+        for each in [*small, large, last]:
+            each.__exit__()
+
+
+def test_what_waits_behind_another_request_is_kept_within_the_same_bound(loop: str) -> None:
+    later = Later()
+    with Front(loop, later, connections=4, pending_bytes=1_000_000) as front, front.client() as client:
+        client.send(get())
+        front.until(lambda: later.held)
+        client.send(post(b"a" * 300_000) * 5)
+        front.until(lambda: front.server.failures._kinds)
+        assert front.call(lambda: front.server.pending_bytes) <= 1_000_000
+        front.call(lambda: later.held[0][1](OK))
+        assert [client.answer().status, client.answer().status] == [200, 503]
+        assert client.is_closed()
+        assert len(later.held) == 1
+
+
+def test_what_a_client_that_has_gone_had_sent_is_let_go_of(loop: str) -> None:
+    with Front(loop) as front:
+        unfinished(front, 100_000).__exit__()
+        front.until(lambda: front.server.pending_bytes == 0)
+        with Front(loop, request_s=0.1) as hasty, unfinished(hasty, 100_000) as client:
+            assert client.answer().status == 408
+            assert hasty.call(lambda: hasty.server.pending_bytes) == 0
+
+
+# Heads that are refused.
+
+
+def admit(head: Request) -> Response | None:
+    assert head.body == b""
+    return Response(403, b"not you", "text/plain") if b"x-bad" in head.headers else None
+
+
+@pytest.mark.parametrize("expect", [(), ("Expect: 100-continue",)])
+def test_a_request_is_refused_by_its_head_before_its_body_comes(loop: str, expect: tuple[str, ...]) -> None:
+    later = Later()
+    with Front(loop, later) as front, front.client() as client, front.client() as good:
+        front.server.admit = admit
+        client.send(get("/before") + post(b"a" * 1000, "X-Bad: 1", *expect)[:-1000])
+        front.until(lambda: later.held)
+        front.call(lambda: later.held[0][1](OK))
+        assert client.answer().status == 200
+        answer = client.answer()
+        assert (answer.status, answer.body, answer.headers["connection"]) == (403, b"not you", "close")
+        client.send(b"a" * 1000 + get("/after"))
+        assert client.is_closed()
+        good.send(post(b"abc", *expect)[:-3])
+        if expect:
+            assert good.answer().status == 100
+        good.send(b"abc")
+        front.until(lambda: len(later.held) == 2)
+        assert later.held[1][0].body == b"abc"
+        assert front.call(lambda: (front.server.requests, dict(front.server.refused))) == (3, {})
+
+
+def test_a_look_at_a_head_that_fails_is_logged_and_tells_the_client_nothing(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_head: Request) -> None:
+        raise ValueError("the cause")
+
+    with Front(loop) as front, front.client() as client:
+        front.server.admit = fail
+        answer = client.ask(post(b"abc")[:-3])
+        assert (answer.status, answer.body) == (500, b"")
+    assert "the cause" in caplog.text
 
 
 # Time-outs.

@@ -181,11 +181,13 @@ def test_what_the_http_server_counts(db: Database) -> None:
             self.requests = 7
             self.refused = Counter({431: 2})
             self.open_connections = 3
+            self.pending_bytes = 4096
 
     metrics = made(db)
     metrics.front = Front()
     found = samples(asyncio.run(metrics.page()))
     assert found["inturn_http_connections", ()] == 3
+    assert found["inturn_http_pending_bytes", ()] == 4096
     assert found["inturn_http_requests_total", ()] == 7
     assert found["inturn_http_refused_total", ("431",)] == 2
 

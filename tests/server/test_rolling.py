@@ -123,7 +123,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(postgres: Postgres, tmp_pa
             old.client().send_message(**send, MessageBody="lost", MessageDeduplicationId="2")
         assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
         with pytest.raises(urllib.error.HTTPError) as unwell:
-            urllib.request.urlopen(f"{old.url}/health")  # noqa: S310 - of this test
+            urllib.request.urlopen(f"{old.url}/ready")  # noqa: S310 - of this test
         assert unwell.value.code == 503
         assert "changed by a newer inturn" in old.log.read_text()
         assert "update inturn" in old.log.read_text()

@@ -4,6 +4,7 @@ What one part has to say for itself is tested beside it: the signature in test_a
 test_http_bounds.py, the two parsers in test_wire_fuzz.py, permissions and web pages in test_serve.py.
 """
 
+import io
 import json
 import re
 import signal
@@ -21,6 +22,7 @@ from urllib.parse import quote
 import boto3
 import psutil
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config as Options
 from botocore.exceptions import ClientError
 from endpoint import Endpoint
@@ -28,7 +30,7 @@ from raw_http import Client, post
 from served import Answer, Served, code_of
 from signing import signed
 
-from inturn.core.limits import HTTP_BODY_BYTES
+from inturn.core.limits import HTTP_BODY_BYTES, HTTP_PENDING_BYTES
 from inturn.server.auth import Key
 from inturn.server.config import AccessKey, Config, Server
 
@@ -314,37 +316,136 @@ def test_slow_clients_are_dropped_and_the_others_served(start: Callable[..., Pro
             return made
 
         silent = [slow(b"") for _ in range(3)]
-        heads = [slow(b"POST / HTTP/1.1\r\nHost: a\r\nX-A: b") for _ in range(5)]
-        bodies = [slow(post(b"a" * 1000)[:-999]) for _ in range(5)]
+        heads = [slow(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-A: b") for _ in range(5)]
+        bodies = [slow(post(b"a" * 1000)[:-999].replace(b"Host: a", b"Host: localhost")) for _ in range(5)]
         for each in silent:
             assert each.is_closed()
         for each in heads + bodies:
             assert each.answer().status == 408
             assert each.is_closed()
         process.works()
-        deaf = slow(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 5_000)
+        deaf = slow(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5_000)
         with suppress(ConnectionError):
             while True:  # what it has not read is not kept for ever: no time is asked for, it must end
-                deaf.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 1_000)
+                deaf.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000)
         process.works()
     assert process.stop()
+
+
+def asked(port: int, target: str) -> int:
+    """The status of a page, asked over a connection of its own."""
+    with Client(port) as probe:
+        return probe.ask(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()).status
 
 
 def test_connections_that_are_too_many_do_not_keep_others_from_being_served(start: Callable[..., Process]) -> None:
     process = start(toml=HASTE.replace("idle_s = 0.3", "idle_s = 60"))
     process.works()  # and so has one connection
     with ExitStack() as stack:
-        held = [stack.enter_context(Client(process.port)) for _ in range(19)]
-        for each in held:
-            assert each.ask(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
+        idle = [stack.enter_context(Client(process.port)) for _ in range(19)]
+        for each in idle:
+            assert each.ask(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
+        waiting = ask_for_messages(process, stack, 20)
+        assert all(each.is_closed() for each in idle)
         refused_one = client(f"http://127.0.0.1:{process.port}")
         with pytest.raises(ClientError) as caught:
             refused_one.list_queues()
         assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
-        for _ in range(3):
-            assert stack.enter_context(Client(process.port)).answer().status == 503
+        assert (asked(process.port, "/health"), asked(process.port, "/ready")) == (200, 200)
+        waiting.pop().__exit__()
         process.works()
     assert process.stop()
+
+
+def ask_for_messages(process: Process, stack: ExitStack, count: int) -> list[Client]:
+    """So many clients that wait for messages of a queue that has none."""
+    url = process.client.create_queue(QueueName="empty")["QueueUrl"]
+    process.client.close()
+    form = f"Action=ReceiveMessage&WaitTimeSeconds=20&QueueUrl={url}".encode()
+    made = [stack.enter_context(Client(process.port)) for _ in range(count)]
+    for each in made:
+        each.send(post(form).replace(b"Host: a", b"Host: localhost"))
+    deadline = time.monotonic() + 30
+    while asked(process.port, "/") != 503:  # as long as there is room, there is no such page
+        assert time.monotonic() < deadline
+    return made
+
+
+GUARDED = '[[keys]]\nid = "all"\nsecret = "s1"\n'
+
+
+def unfinished(port: int, key: Key | None) -> bytes:
+    """All but the last byte of a request of 4 MiB."""
+    target = {"X-Amz-Target": "AmazonSQS.SendMessage"}
+    sent = signed(f"http://127.0.0.1:{port}/", b"", target, key=key or ALL, at=time.time())
+    lines = [b"%b: %b" % header for header in sent.headers.items() if key or header[0] != b"authorization"]
+    head = b"\r\n".join([b"POST / HTTP/1.1", *(each for each in lines if not each.startswith(b"content-length"))])
+    return b"%b\r\nContent-Length: %d\r\n\r\n%b" % (head, HTTP_BODY_BYTES, b"a" * (HTTP_BODY_BYTES - 1))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("key", [None, Key("nobody", "x"), Key("all", "another")])
+def test_unfinished_requests_of_nobody_do_not_fill_the_memory(start: Callable[..., Process], key: Key | None) -> None:
+    process = start(toml=GUARDED)
+    process.works()
+    before = psutil.Process(process.process.pid).memory_info().rss
+    data = unfinished(process.port, key)
+    with ExitStack() as stack:
+        for _ in range(60):
+            attacker = stack.enter_context(Client(process.port))
+            with suppress(OSError):  # it may be refused before it has sent all
+                attacker.send(data)
+        grown = psutil.Process(process.process.pid).memory_info().rss - before
+        assert grown < 1.5 * HTTP_PENDING_BYTES < 60 * HTTP_BODY_BYTES / 2
+        process.works()
+        url = process.client.create_queue(QueueName="q")["QueueUrl"]
+        assert process.client.send_message(QueueUrl=url, MessageBody="x" * 1_000_000)["MessageId"]
+        assert asked(process.port, "/health") == 200
+    lines = process.stop()
+    assert 0 < sum(b"refused" in line or b"the oldest is dropped" in line for line in lines) <= 4
+
+
+def test_who_is_to_make_room_tries_again_and_succeeds(start: Callable[..., Process]) -> None:
+    """As the service's SDKs do: by themselves, after a 503."""
+    process = start(toml=GUARDED)
+    statuses: list[int] = []
+    sqs = boto3.Session(aws_access_key_id=ALL.id, aws_secret_access_key=ALL.secret, region_name="us-east-1").client(
+        "sqs", endpoint_url=f"http://127.0.0.1:{process.port}", config=Options(retries={"total_max_attempts": 3})
+    )
+    sqs.meta.events.register("response-received.sqs", lambda response_dict, **_: note(statuses, response_dict))
+    url = sqs.create_queue(QueueName="q")["QueueUrl"]
+    crowd = ExitStack()
+
+    def crowd_out(request: Any, **_: Any) -> Any:
+        """Have the server answer the first try as it answers who makes room."""
+        if statuses != [200]:
+            return None
+        with Client(process.port) as slow:
+            slow.send(unfinished(process.port, Key("all", "another")))
+            for _ in range(20):
+                attacker = crowd.enter_context(Client(process.port))
+                attacker.send(unfinished(process.port, Key("all", "another")))
+            answer = slow.answer()
+        assert (answer.status, answer.body, answer.headers["retry-after"]) == (503, b"", "1")
+        return AWSResponse(request.url, answer.status, answer.headers, Raw(answer.body))
+
+    sqs.meta.events.register("before-send.sqs.SendMessage", crowd_out)
+    with crowd:
+        assert sqs.send_message(QueueUrl=url, MessageBody="x" * 1_000_000)["MessageId"]
+    assert statuses == [200, 503, 200]
+    assert process.stop()
+
+
+def note(statuses: list[int], response: dict[str, Any] | None) -> None:
+    if response is not None:
+        statuses.append(response["status_code"])
+
+
+class Raw(io.BytesIO):
+    """What botocore reads an answer from."""
+
+    def stream(self, *_: object, **__: object) -> Iterator[bytes]:
+        yield self.getvalue()
 
 
 @pytest.mark.thorough
@@ -354,7 +455,7 @@ def test_bodies_without_end_do_not_fill_the_memory(start: Callable[..., Process]
     before = psutil.Process(process.process.pid).memory_info().rss
     offered = 0
     chunk = b"100000\r\n%b\r\n" % (b"a" * 0x100000)
-    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     for _ in range(20):
         with Client(process.port) as greedy:
             greedy.send(head)
@@ -363,7 +464,7 @@ def test_bodies_without_end_do_not_fill_the_memory(start: Callable[..., Process]
                 offered += len(chunk)
             assert greedy.answer().status == 413
     with Client(process.port) as liar:
-        assert liar.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n").status == 413
+        assert liar.ask(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n").status == 413
     grown = psutil.Process(process.process.pid).memory_info().rss - before
     assert grown < 10 * HTTP_BODY_BYTES < offered / 5
     process.works()

@@ -203,11 +203,8 @@ def test_health_and_metrics(db: Database) -> None:
 
     def use(url: str) -> None:
         client(url).list_queues()
-        assert got(f"{url}/health") == (
-            200,
-            "application/json",
-            b'{"status":"ok","queues":1,"messages":1}',
-        )
+        assert got(f"{url}/health") == (200, "application/json", b'{"status":"ok"}')
+        assert got(f"{url}/ready") == (200, "application/json", b'{"status":"ok","queues":1,"messages":1}')
         status, kind, page = got(f"{url}/metrics?x=1")
         assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
         assert b'inturn_queue_messages{queue="orders"} 1.0\n' in page
@@ -221,7 +218,8 @@ def test_health_and_metrics(db: Database) -> None:
 def test_a_store_that_is_gone(db: Database) -> None:
     def use(url: str) -> None:
         db.close()
-        status, kind, body = got(f"{url}/health")
+        assert got(f"{url}/health")[0] == 200, "the process lives"
+        status, kind, body = got(f"{url}/ready")
         assert (status, kind, json.loads(body)["status"]) == (503, "application/json", "unavailable")
         assert got(f"{url}/metrics")[0] == 503
         assert denied(client(url).list_queues)["Code"] in {"ServiceUnavailable", "503"}
@@ -347,8 +345,14 @@ def test_certificates_that_are_none(db: Database, tmp_path: Path) -> None:
 def test_an_address_that_is_taken(db: Database) -> None:
     def use(url: str) -> None:
         port = int(url.rpartition(":")[2])
-        with pytest.raises(InputError, match=f"127.0.0.1:{port} cannot be listened on"):
+        with pytest.raises(InputError) as caught:
             during(db, Config(server=Server(port=port)), lambda _url: None)
+        assert (
+            str(caught.value) == f"port {port} of 127.0.0.1 is in use: stop what listens there, or give another --port"
+        )
+        with pytest.raises(InputError) as caught:
+            during(db, Config(server=Server(host="127.1.2.300", port=port), keys=KEYS), lambda _url: None)
+        assert str(caught.value).startswith(f"127.1.2.300:{port} cannot be listened on (Name or service not known): ")
 
     during(db, Config(server=FREE), use)
 
@@ -379,14 +383,17 @@ def test_logs_as_json(lines: Callable[[], list[str]], db: Database) -> None:
     db.queue("old").send("x")
     during(db, Config(server=FREE, keys=KEYS), use)
     events = [json.loads(line) for line in lines()]
-    assert [each["message"].partition(" http")[0] for each in events] == ["inturn serves", "refused", "stopped"]
+    assert [each["message"].partition(" http")[0] for each in events] == [
+        *("inturn serves", "refused", "refused", "stopped")
+    ]
     assert (events[0]["queues"], events[0]["messages"], events[0]["in_flight"], events[0]["keys"]) == (1, 1, 0, 3)
     assert (events[1]["code"], events[1]["action"], events[1]["level"]) == (
         "InvalidClientTokenId",
         "SendMessage",
         "warning",
     )
-    assert events[2]["requests"] == 5
+    assert (events[2]["code"], events[2]["others"]) == ("InvalidClientTokenId", 1), "told at the end, with one left out"
+    assert events[3]["requests"] == 5
     assert "hidden" not in "".join(lines())
 
 

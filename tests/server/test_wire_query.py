@@ -1,9 +1,11 @@
 """Forms as clients have sent them over the years, and what is told of those that cannot be read."""
 
+import json
 import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from boto_halves import plain
 
@@ -11,7 +13,14 @@ from inturn.core import limits
 from inturn.server import errors, wire
 from inturn.server.errors import SqsError
 from inturn.server.http import Request
-from inturn.server.model import Message, MessageAttributeValue, ReceiveMessageAnswer
+from inturn.server.model import (
+    ACTIONS,
+    Empty,
+    ListQueueTagsAnswer,
+    Message,
+    MessageAttributeValue,
+    ReceiveMessageAnswer,
+)
 from inturn.server.wire import Call, Protocol
 
 ACTION = {
@@ -281,3 +290,99 @@ def test_an_error_is_the_document_that_the_service_sends() -> None:
         "<Message>The specified queue does not exist for this wsdl version.</Message><Detail/></Error>"
         "<RequestId>r</RequestId></ErrorResponse>"
     )
+
+
+def test_an_element_without_content_closes_itself() -> None:
+    call = Call(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer(), "/")
+    assert b"<ReceiveMessageResult/><ResponseMetadata>" in wire.answered(call, ReceiveMessageAnswer(), "r").body
+    message = Message("m", "h", "d", "", {"": ""})
+    told = wire.answered(call, ReceiveMessageAnswer([message]), "r").body
+    assert b"<Body/><Attribute><Name/><Value/></Attribute></Message>" in told
+    assert b"<Message/><Detail/>" in wire.refused(Protocol.QUERY, errors.message_not_inflight(), "r").body
+
+
+# --- in JSON ---
+
+
+@pytest.mark.parametrize(
+    ("accept", "protocol"),
+    [
+        ("application/json", Protocol.QUERY_JSON),
+        ("Application/JSON;q=0.9, text/plain, */*", Protocol.QUERY_JSON),
+        ("text/xml, application/json", Protocol.QUERY),
+        ("*/*", Protocol.QUERY),
+        ("text/html", Protocol.QUERY),
+    ],
+)
+def test_a_form_is_answered_in_json_if_that_is_accepted(accept: str, protocol: Protocol) -> None:
+    request = Request("POST", b"/", {b"accept": accept.encode()}, b"Action=ListQueues", "")
+    assert wire.protocol_of(request) is wire.parse(request).protocol is protocol
+    speaks_json = request._replace(headers={**request.headers, b"x-amz-target": b"AmazonSQS.ListQueues"}, body=b"{}")
+    assert wire.protocol_of(speaks_json) is Protocol.JSON
+
+
+def in_json(action: str, answer: Any) -> Any:
+    response = wire.answered(Call(Protocol.QUERY_JSON, action, answer, "/"), answer, "r")
+    assert (response.status, response.content_type) == (200, "application/json")
+    told = json.loads(response.body)
+    assert told[f"{action}Response"].pop("ResponseMetadata") == {"RequestId": "r"}
+    return told
+
+
+def test_answers_in_json_have_the_structure_of_those_in_xml() -> None:
+    value = MessageAttributeValue("Binary", binary_value=b"\0\1")
+    message = Message("m", "h", "d", "<a>", {"SenderId": "s"}, None, {"k": value})
+    attribute = {"DataType": "Binary", "StringValue": None, "BinaryValue": "AAE="}
+    attribute |= {"StringListValues": None, "BinaryListValues": None}
+    assert in_json("ReceiveMessage", ReceiveMessageAnswer([message])) == {
+        "ReceiveMessageResponse": {
+            "ReceiveMessageResult": {
+                "messages": [
+                    {
+                        "MessageId": "m",
+                        "ReceiptHandle": "h",
+                        "MD5OfBody": "d",
+                        "Body": "<a>",
+                        "Attributes": [{"Name": "SenderId", "Value": "s"}],
+                        "MD5OfMessageAttributes": None,
+                        "MessageAttributes": [{"Name": "k", "Value": attribute}],
+                    }
+                ]
+            }
+        }
+    }
+    assert in_json("ReceiveMessage", ReceiveMessageAnswer()) == {
+        "ReceiveMessageResponse": {"ReceiveMessageResult": {"messages": None}}
+    }
+    assert in_json("DeleteMessage", Empty()) == {"DeleteMessageResponse": {}}
+    assert in_json("ListQueueTags", ListQueueTagsAnswer({"a": "b"})) == {
+        "ListQueueTagsResponse": {"ListQueueTagsResult": {"Tags": [{"Key": "a", "Value": "b"}]}}
+    }
+
+
+def test_an_error_in_json() -> None:
+    response = wire.refused(Protocol.QUERY_JSON, errors.queue_does_not_exist(), "r")
+    assert (response.status, response.content_type) == (400, "application/json")
+    assert json.loads(response.body) == {
+        "Error": {
+            "Type": "Sender",
+            "Code": "AWS.SimpleQueueService.NonExistentQueue",
+            "Message": "The specified queue does not exist for this wsdl version.",
+        },
+        "RequestId": "r",
+    }
+    odd = wire.refused(Protocol.QUERY_JSON, errors.invalid_parameter_value("\ud800"), "r")
+    assert json.loads(odd.body)["Error"]["Message"] == "?"
+
+
+@pytest.mark.parametrize("action", sorted(ACTIONS))
+def test_every_answer_has_a_form_in_json(action: str) -> None:
+    kind = ACTIONS[action].answer
+    info: Any = msgspec.inspect.type_info(kind)
+    required = {field.encode_name: _some(field.type) for field in info.fields if field.required}
+    told = in_json(action, msgspec.convert(required, kind))
+    assert {*told[f"{action}Response"]} <= {f"{action}Result"}
+
+
+def _some(kind: Any) -> Any:
+    return {msgspec.inspect.StrType: "x", msgspec.inspect.IntType: 1}.get(type(kind), [])

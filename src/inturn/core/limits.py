@@ -334,8 +334,11 @@ MOVE_TASKS: Final = 10
 DECISIONS: Final = 4_096
 """Of how many keys, actions and queues it is kept at hand whether the key may do that."""
 
-REFUSAL_LOGGED_S: Final = 1.0
-"""How long after a refused request the next one is told to the log."""
+FAILURE_TOLD_S: Final = 60.0
+"""How long after a failure, or a refused request, the next one of its kind is told to the endpoint's log."""
+
+FAILURE_KINDS: Final = 100
+"""How many kinds of failures the endpoint's log tells apart at a time; further ones are one kind."""
 
 HTTP_HEADER_BYTES: Final = 64 * 1024
 """The longest target and headers of an HTTP request, together: a target holds a message where a client sends by GET."""
@@ -346,11 +349,22 @@ HTTP_HEADERS: Final = 100
 HTTP_BODY_BYTES: Final = 4 * BODY_BYTES
 """The longest body of an HTTP request: the longest message is up to three times as long in JSON or percent-encoded."""
 
+HTTP_PENDING_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes all HTTP connections together may hold of requests that are not with the handler yet: heads, bodies
+that are unfinished, and what waits behind another request. Nobody knows yet whether those who send them may."""
+
+HTTP_PENDING_LEAST: Final = 16 * 1024 * 1024
+"""The least that this can be set to: half of it has room for two of the longest bodies."""
+
 HTTP_CONNECTIONS: Final = 1_000
 """The most HTTP connections at a time, just below the 1,024 open files that a process is commonly allowed."""
 
-HTTP_REFUSED_AT_ONCE: Final = 16
-"""How many connections beyond the most are told so at a time; further ones are cut without a word."""
+HTTP_RESERVED: Final = 16
+"""How many connections beyond the most are listened to, so that whoever asks for the health is answered; all others are
+told that there are too many. The newest is listened to: the oldest of so many is cut."""
+
+HTTP_RETRY_AFTER_S: Final = 1
+"""After how many seconds a client should come again for which there was no room."""
 
 HTTP_PIPELINED: Final = 16
 """How many requests of an HTTP connection wait behind one that is not answered before no more is read."""

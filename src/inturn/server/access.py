@@ -1,29 +1,27 @@
-"""Who may do what. With keys: a request's signature, then what its key may do with the queues that it names.
+"""Who may do what, at an endpoint with keys: a request's signature, then what its key may do with the queues it names.
 
-Without keys whoever is on this machine may do everything. A web page that somebody looks at on this machine is not
-meant by that: its requests are told by the headers that browsers add, and by a host that is not this machine's.
+The signature is checked before the parameters are read, and as much of it as can be before the body comes. What an
+endpoint without keys asks instead is in ``local``.
 """
 
 import base64
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any
 
 import msgspec
 
 from inturn.core import limits
 from inturn.server.auth import Key, Replays, Verifier, allowed, denied
-from inturn.server.config import AccessKey, Config, is_loopback
+from inturn.server.config import AccessKey, Config
 from inturn.server.context import Context, asking
-from inturn.server.errors import SqsError, access_denied, invalid_parameter_value, signature_does_not_match
+from inturn.server.errors import SqsError, invalid_parameter_value, signature_does_not_match
+from inturn.server.failures import Failures
 from inturn.server.http import Request
+from inturn.server.model import ACTIONS
 from inturn.server.wire import Call
 from inturn.store.commands import Command
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class Access:
@@ -33,9 +31,16 @@ class Access:
         config: with the keys.
         context: how queues are named.
         clock: the time in seconds since 1970; another one for tests.
+        failures: what is told of refused requests.
     """
 
-    def __init__(self, config: Config, context: Context, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        config: Config,
+        context: Context,
+        clock: Callable[[], float] = time.time,
+        failures: Failures | None = None,
+    ) -> None:
         server = config.server
         self._region = server.region if server.check_region else None
         self._replays = _Noting() if server.replays == "refuse" else None
@@ -43,28 +48,56 @@ class Access:
         self._context = context
         self._clock = clock
         self._allowed = lru_cache(limits.DECISIONS)(allowed)
-        self._refusals = _Refusals(clock)
+        self._failures = failures or Failures()
 
     def use(self, keys: Iterable[AccessKey]) -> None:
         """From now on it is these keys that are known."""
         known = [Key(each.id, each.secret or "", each.queues, each.actions) for each in keys]
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
-    def __call__(self, request: Request, call: Call) -> str:
-        """Whose a request is: the id of a key.
+    def admit(self, head: Request) -> None:
+        """See whether a request can be anybody's, before its body is there.
 
         Raises:
-            SqsError: if it is not signed as it must be, or its key may not do that.
+            SqsError: if it is refused, whatever the body.
         """
         try:
-            key = self._verifier.verify(request.method, request.target, request.headers, request.body, self._clock())
+            self._verifier.admit(head.method, head.target, head.headers, self._clock())
+        except SqsError as error:
+            self._note(error, head, _named(head))
+            raise
+
+    def enter(self, request: Request) -> Key:
+        """Whose a request is.
+
+        Raises:
+            SqsError: if it is not signed as it must be.
+        """
+        method, target, headers, body, _ = request
+        try:
+            return self._verifier.verify(method, target, headers, body, self._clock())
+        except SqsError as error:
+            self._note(error, request, _named(request))
+            raise
+
+    def permit(self, key: Key, request: Request, call: Call) -> str:
+        """Who asks, as it is kept with what they send: the id of the key.
+
+        Raises:
+            SqsError: if the key may not do that.
+        """
+        try:
             for action, queue in self._needs(call):
                 if not self._allowed(key, action, queue):
                     raise denied(key, action, self._context.arn(queue or ""), self._context.place.account)
         except SqsError as error:
-            self._refusals.note(error.query_code, call.action, request.peer)
+            self._note(error, request, call.action)
             raise
         return key.id
+
+    def _note(self, error: SqsError, request: Request, action: str) -> None:
+        code = error.query_code
+        self._failures.note(("refused", code), "refused", code=code, action=action, peer=request.peer)
 
     def first(self, command: Command[Any]) -> Command[Any]:
         """What is to be done for the request that was just let in: first to see that no other server has had it.
@@ -115,43 +148,10 @@ class _Noting(Replays):
         return super().is_new(signature, until, now)
 
 
-class Local:
-    """What an endpoint without keys asks of each request.
-
-    Args:
-        base_url: by whose host it may be called too.
-    """
-
-    def __init__(self, base_url: str | None = None) -> None:
-        self._own = urlsplit(base_url or "").hostname
-        self._is_own = lru_cache(limits.HOSTS)(self._is_own_host)
-
-    def __call__(self, request: Request, call: Call) -> str:  # noqa: ARG002 - whatever it is
-        """Nobody must say who they are.
-
-        Raises:
-            SqsError: if a web page made the request.
-        """
-        headers = request.headers
-        from_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
-        if from_page or not self._is_own(headers.get(b"host", b"")):
-            raise access_denied(
-                "This endpoint has no access keys, so it does not answer web pages, nor requests to a host that is "
-                "neither this machine nor that of its base_url. Configure access keys, or base_url."
-            )
-        return ""
-
-    @staticmethod
-    def first(command: Command[Any]) -> Command[Any]:
-        """Nothing is to be done before what is asked for."""
-        return command
-
-    def _is_own_host(self, host: bytes) -> bool:
-        try:
-            name = urlsplit(f"//{host.decode('latin-1')}").hostname or "localhost"  # HTTP/1.0 needs none
-        except ValueError:
-            return False
-        return is_loopback(name) or name.endswith(".localhost") or name == self._own
+def _named(request: Request) -> str:
+    """The action that a request names in its head; "" if it is none, or stands elsewhere."""
+    name = request.headers.get(b"x-amz-target", b"").decode("latin-1").removeprefix("AmazonSQS.")
+    return name if name in ACTIONS else ""
 
 
 class _Handle(msgspec.Struct):
@@ -165,21 +165,3 @@ def _source_arn(handle: str) -> str:
         return msgspec.json.decode(base64.b64decode(handle, validate=True), type=_Handle).source_arn
     except (ValueError, RecursionError):
         raise invalid_parameter_value(f"Value {handle} for parameter TaskHandle is invalid.") from None
-
-
-class _Refusals:
-    """Tells the log of refused requests, one in a second: a flood of them is not to be one of lines too."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._again = 0.0
-        self._untold = 0
-
-    def note(self, code: str, action: str, peer: str) -> None:
-        """A request was refused."""
-        now = self._clock()
-        if now < self._again:
-            self._untold += 1
-            return
-        _LOG.warning("refused", extra={"code": code, "action": action, "peer": peer, "others": self._untold})
-        self._again, self._untold = now + limits.REFUSAL_LOGGED_S, 0

@@ -3,7 +3,6 @@
 It is here that the parts meet; none of them knows another. A request costs one call of each, and no task of its own.
 """
 
-import logging
 import time
 import uuid
 from bisect import bisect_left
@@ -11,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from inturn.database import Database
 from inturn.server import errors, wire
@@ -19,14 +18,49 @@ from inturn.server.actions import DONE_BY
 from inturn.server.actions.moves import Mover
 from inturn.server.context import Context, Place, again
 from inturn.server.errors import SqsError
-from inturn.server.http import Reply, Request
+from inturn.server.failures import Failures
+from inturn.server.http import Reply, Request, Response
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
 
-_LOG: Final = logging.getLogger(__name__)
 
-Check = Callable[[Request, Call], str]
-"""Who may do this: raises :class:`SqsError` if nobody of that signature may, else says who asks: a key's id, or ""."""
+class Gate(Protocol):
+    """Who may do what. Each raises :class:`SqsError` if a request is refused."""
+
+    def admit(self, head: Request) -> None:
+        """Look at the head of a request whose body is still to come."""
+        ...
+
+    def enter(self, request: Request) -> Any:
+        """Who asks, before it is read what for."""
+        ...
+
+    def permit(self, who: Any, request: Request, call: Call) -> str:
+        """Who asks, as it is kept with what they send: the id of a key, or ""."""
+        ...
+
+    def first(self, command: Command[Any]) -> Command[Any]:
+        """What is done before what a request that was let in asks for; it gives that in the end."""
+        ...
+
+
+class Open:
+    """A gate that everybody may pass."""
+
+    def admit(self, head: Request) -> None:
+        """Nobody is refused."""
+
+    def enter(self, request: Request) -> None:
+        """Nobody must say who they are."""
+
+    def permit(self, who: None, request: Request, call: Call) -> str:  # noqa: ARG002 - whatever it is
+        """Everybody may do everything."""
+        return ""
+
+    def first(self, command: Command[Any]) -> Command[Any]:
+        """Nothing is to be done before what is asked for."""
+        return command
+
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper ends of the classes in which latencies are counted, in seconds; one more class is beyond the last."""
@@ -67,8 +101,11 @@ class App:
     Args:
         db: the queues.
         place: account, region and base URL.
-        check: who may do what; None: everybody may everything.
-        first: what is done before what a request that was just let in asks for; it gives that in the end.
+        gate: who may do what; None: everybody may everything.
+        failures: what is told of those that are not the client's.
+
+    Attributes:
+        gate: as given; it may become another while requests come.
     """
 
     def __init__(
@@ -76,14 +113,14 @@ class App:
         db: Database,
         place: Place,
         *,
-        check: Check | None = None,
-        first: Callable[[Command[Any]], Command[Any]] = lambda command: command,
+        gate: Gate | None = None,
+        failures: Failures | None = None,
     ) -> None:
         self.counts = Counts()
         self._db = db
-        self._check = check
-        self._first = first
-        self._mover = Mover(db.writer, is_alone=db.store.servers.shared is None)
+        self.gate: Gate = gate or Open()
+        self._failures = failures or Failures()
+        self._mover = Mover(db.writer, self._failures, is_alone=db.store.servers.shared is None)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)
         self._senders: dict[str, Context] = {"": self._context}  # as many as there are keys
         self._ids = 0
@@ -110,22 +147,30 @@ class App:
         """Stop what runs by itself; requests are answered still."""
         await self._mover.stop()
 
+    def admit(self, head: Request) -> Response | None:
+        """Look at the head of a request whose body is still to come: the answer, if it is refused."""
+        began = time.perf_counter()
+        try:
+            self.gate.admit(head)
+        except Exception as error:  # noqa: BLE001 - the client is told what it may know
+            return self._refusal("", wire.protocol_of(head), began, error)
+        return None
+
     def handle(self, request: Request, reply: Reply) -> None:
         """Answer a request; called in the event loop, and so is the reply."""
         began = time.perf_counter()
+        gate, action = self.gate, ""
         try:
+            who = gate.enter(request)  # before anything of it is read
             call = wire.parse(request)
-        except SqsError as error:
-            self._refuse(reply, "", wire.protocol_of(request), began, error)
-            return
-        try:
-            sender = "" if self._check is None else self._check(request, call)
+            action = call.action
+            sender = gate.permit(who, request, call)
             context = self._senders.get(sender) or self._sender(sender)
             if b"x-amzn-trace-id" in request.headers:
                 context = replace(context, trace=request.headers[b"x-amzn-trace-id"].decode("latin-1"))
-            self._post(reply, self._first(self._command(context, call)), partial(self._done, reply, call, began))
-        except Exception as error:  # noqa: BLE001 - the client is told what it may know
-            self._refuse(reply, call.action, call.protocol, began, error)
+            self._post(reply, gate.first(self._command(context, call)), partial(self._done, reply, call, began))
+        except Exception as error:  # noqa: BLE001 - as above
+            reply(self._refusal(action, wire.protocol_of(request), began, error))
 
     def _sender(self, sender: str) -> Context:
         return self._senders.setdefault(sender, replace(self._context, sender=sender))
@@ -145,7 +190,7 @@ class App:
 
     def _done(self, reply: Reply, call: Call, began: float, answer: Any, error: BaseException | None) -> None:
         if error is not None:
-            self._refuse(reply, call.action, call.protocol, began, error)
+            reply(self._refusal(call.action, call.protocol, began, error))
             return
         try:
             if isinstance(answer, Command):  # to be done next
@@ -153,17 +198,17 @@ class App:
                 return
             response = wire.answered(call, answer, self._id())
         except Exception as failed:  # noqa: BLE001 - as above
-            self._refuse(reply, call.action, call.protocol, began, failed)
+            reply(self._refusal(call.action, call.protocol, began, failed))
             return
         self.counts.add(call.action, "", time.perf_counter() - began)
         reply(response)
 
-    def _refuse(self, reply: Reply, action: str, protocol: wire.Protocol, began: float, error: BaseException) -> None:
+    def _refusal(self, action: str, protocol: wire.Protocol, began: float, error: BaseException) -> Response:
         told = errors.told(error)
         if not told.sender_fault:
-            _LOG.error("%s failed", action or "a request", exc_info=error)
+            self._failures.failed(f"{action or 'a request'} failed", error)
         self.counts.add(action, told.query_code, time.perf_counter() - began)
-        reply(wire.refused(protocol, told, self._id()))
+        return wire.refused(protocol, told, self._id())
 
     def _id(self) -> str:
         """A request's id, as a UUID: a random part for this run, and a count. It need not be hard to guess."""

@@ -91,12 +91,21 @@ class Limits(Table, frozen=True, kw_only=True):
     """``[limits]``: what clients can take.
 
     Attributes:
+        pending_bytes: how many bytes of requests are kept that are unfinished, or wait behind another.
         connections: how many there are at once.
         idle_s: how long a connection is kept without a request.
         request_s: how long a client may take to send a request.
         unread_s: how long a client may leave its answers unread.
     """
 
+    pending_bytes: Annotated[
+        int,
+        Meta(
+            ge=limits.HTTP_PENDING_LEAST,
+            le=2**40,
+            description=f"a number of bytes from {limits.HTTP_PENDING_LEAST} to 2^40",
+        ),
+    ] = limits.HTTP_PENDING_BYTES
     connections: Annotated[int, Meta(ge=1, le=1_000_000, description="a number from 1 to 1000000")] = (
         limits.HTTP_CONNECTIONS
     )

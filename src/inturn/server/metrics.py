@@ -21,6 +21,7 @@ from inturn.core import limits
 from inturn.core.delivery import Act, Verdict
 from inturn.core.errors import InturnError
 from inturn.database import Database
+from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -89,6 +90,11 @@ class Front(Protocol):
         """How many there are."""
         ...
 
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes are kept of requests that are unfinished, or wait behind another."""
+        ...
+
 
 class _Traffic:
     """What went through one queue."""
@@ -106,16 +112,18 @@ class Metrics:
         db: the queues.
         asked: what is asked of the endpoint.
         bounds_s: the upper ends of the classes of latencies, in seconds.
+        failures: what is told why the store cannot be written.
 
     Attributes:
         front: the HTTP server, once there is one.
     """
 
-    def __init__(self, db: Database, asked: Asked, bounds_s: Sequence[float]) -> None:
+    def __init__(self, db: Database, asked: Asked, bounds_s: Sequence[float], failures: Failures | None = None) -> None:
         self.front: Front | None = None
         self._db = db
         self._asked = asked
         self._bounds_s = bounds_s
+        self._failures = failures or Failures()
         self._batches = [0] * (len(_SIZES) + 1)
         self._commands = 0
         self._traffic: dict[str, _Traffic] = {}
@@ -174,7 +182,8 @@ class Metrics:
         """Whether the store can be written, and a document that says so: for whoever asks, so it says no more."""
         try:
             messages, queues = await self._health()
-        except (InturnError, TimeoutError):
+        except (InturnError, TimeoutError) as error:
+            self._failures.failed("the store cannot be written", error)
             return False, {"status": "unavailable", "error": "the store cannot be written; the log says more"}
         return True, {"status": "ok", "queues": queues, "messages": messages}
 
@@ -217,6 +226,9 @@ class Metrics:
             connections = GaugeMetricFamily("inturn_http_connections", "Connections that are open.")
             connections.add_metric([], self.front.open_connections)
             yield connections
+            pending = GaugeMetricFamily("inturn_http_pending_bytes", "Bytes of requests that are not whole, or wait.")
+            pending.add_metric([], self.front.pending_bytes)
+            yield pending
             yield _counter(
                 "inturn_http_requests", "Requests that came, answered or not.", [], {(): self.front.requests}
             )

@@ -38,6 +38,7 @@ class Limits:
     header_bytes: int = bounds.HTTP_HEADER_BYTES
     headers: int = bounds.HTTP_HEADERS
     body_bytes: int = bounds.HTTP_BODY_BYTES
+    pending_bytes: int = bounds.HTTP_PENDING_BYTES
     connections: int = bounds.HTTP_CONNECTIONS
     pipelined: int = bounds.HTTP_PIPELINED
     idle_s: float = bounds.HTTP_IDLE_S
@@ -61,7 +62,7 @@ class Reader:
         peer: what its requests have as ``peer``.
 
     Attributes:
-        requests: those that have come in whole; who handles one takes it out.
+        requests: those that have come in whole and wait; :meth:`take` takes the first out.
         refused: the status with which what comes after them is refused, or 0. Nothing more is read then.
         is_last: whether the last of them closes the connection. Nothing more is read then.
         has_begun: whether the next one has begun to come.
@@ -74,6 +75,8 @@ class Reader:
         self.is_last = False
         self._limits = limits
         self._peer = peer
+        self._sizes: deque[int] = deque()  # of the requests that wait, in bytes
+        self._waiting = 0  # their sum
         self._parser = HttpRequestParser(self)
         self._read = 0  # bytes of the last read
         self._fed = 0  # bytes since the request, or its last piece of body, began; at most one read too many
@@ -82,6 +85,8 @@ class Reader:
     def _begin(self) -> None:
         self.has_begun = self.expects = False
         self._is_head = True  # as long as headers may come
+        self._is_new = False  # the headers have come and nobody has looked at them
+        self._head = 0  # how long target and headers are
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._repeated = 0  # headers that had the name of an earlier one
@@ -110,7 +115,39 @@ class Reader:
         if self._fed > self._limits.header_bytes + bounds.HTTP_READ_BYTES and not self.refused:
             self.refused = 431  # headers or trailers without end
         if self.refused:
-            self._body = b""  # it may be large, and nobody will have it
+            self.refuse(self.refused)
+
+    @property
+    def held(self) -> int:
+        """How many bytes are kept here of requests that nobody has taken; at most one read too many."""
+        if self.refused or not self.has_begun:
+            return self._waiting
+        return self._waiting + (self._fed if self._is_head else self._head + len(self._body))
+
+    def take(self) -> Request:
+        """Take out the request that has waited for the longest."""
+        self._waiting -= self._sizes.popleft()
+        return self.requests.popleft()
+
+    def head(self) -> Request | None:
+        """The head of the request whose body is still to come, without the body; once for each, then None."""
+        if not self._is_new:
+            return None
+        self._is_new = False
+        return Request(self._parser.get_method().decode(), self._target, self._headers, b"", self._peer)
+
+    def refuse(self, status: int) -> None:
+        """Read no more, and let go of what has come of an unfinished request: nobody will have it."""
+        self.refused = status
+        self._body = self._target = b""
+        self._headers = {}
+
+    def drop(self, status: int) -> None:
+        """Refuse the requests that wait, too."""
+        self.refuse(status)
+        self.requests.clear()
+        self._sizes.clear()
+        self._waiting = 0
 
     def close(self) -> None:
         """Read no more. It and its parser hold each other, and with them what came of a body, until this is called."""
@@ -149,11 +186,10 @@ class Reader:
     def on_headers_complete(self) -> None:
         """All headers have come: what can be known of the request before its body."""
         self._is_head = False
+        self._is_new = True
         headers, limits = self._headers, self._limits
-        if len(headers) + self._repeated > limits.headers or (
-            self._fed > limits.header_bytes
-            and len(self._target) + sum(map(len, headers)) + sum(map(len, headers.values())) > limits.header_bytes
-        ):
+        self._head = len(self._target) + sum(map(len, headers)) + sum(map(len, headers.values()))
+        if len(headers) + self._repeated > limits.headers or self._head > limits.header_bytes:
             raise _Refusal(431)
         if b"content-length" in headers and int(headers[b"content-length"]) > limits.body_bytes:
             raise _Refusal(413)
@@ -189,6 +225,9 @@ class Reader:
         if method == "CONNECT":
             raise _Refusal(405)
         self.requests.append(Request(method, self._target, headers, bytes(self._body), self._peer))
+        size = self._head + len(self._body)
+        self._sizes.append(size)
+        self._waiting += size
         self.is_last = not parser.should_keep_alive()
         self._fed = self._read
         self._begin()

@@ -8,34 +8,37 @@
 """
 
 import asyncio
+import errno
 import gc
 import logging
+import os
 import signal
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-import msgspec
 from msgspec.structs import replace
 
 from inturn.core import limits
 from inturn.core.errors import InputError, InturnError, StoreError
 from inturn.database import Database
 from inturn.server import http
-from inturn.server.access import Access, Local
+from inturn.server.access import Access
 from inturn.server.actions.queues import create_queue
 from inturn.server.app import BOUNDS_S, App
-from inturn.server.config import Config, Queue, check_exposure, is_loopback
+from inturn.server.config import Config, Queue, check_exposure
 from inturn.server.context import Context
 from inturn.server.errors import SqsError
+from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
-from inturn.server.metrics import CONTENT_TYPE, Metrics, figures_of
+from inturn.server.local import Local
+from inturn.server.metrics import Metrics, figures_of
 from inturn.server.model import CreateQueue
+from inturn.server.pages import Page, Pages
 from inturn.server.shared import Shared
-from inturn.server.wire import Call
-from inturn.store.commands import Ask, Command
+from inturn.store.commands import Ask
 from inturn.store.in_loop import InLoop
 from inturn.store.sqlite import SqliteStore
 
@@ -87,17 +90,10 @@ class Endpoint:
         self._shared = Shared(db, config)
         self._place = Place(config)
         self._context = Context(db=db, place=self._place)
-        self._access: Access | Local = self._accessed()
-        self._app = App(
-            db,
-            self._place,
-            check=self._check,
-            first=self._first,
-        )
-        self.metrics = Metrics(db, self._app.counts, BOUNDS_S)
-        self._pages: dict[bytes, Callable[[Request], Awaitable[Response]]] = {b"/health": self._health}
-        if config.server.metrics != "off":
-            self._pages[b"/metrics"] = self._metrics
+        self._failures = Failures()
+        self._app = App(db, self._place, gate=self._gate(), failures=self._failures)
+        self.metrics = Metrics(db, self._app.counts, BOUNDS_S, self._failures)
+        self._pages = Pages(config, self.metrics)
         self._showing: set[asyncio.Task[None]] = set()
         self._server: http.Server
 
@@ -132,11 +128,18 @@ class Endpoint:
         self._config = await self._shared.start()
         check_exposure(self._config)
         self._place.be_at(self._config)
-        self._access = self._accessed()
+        self._app.gate = self._gate()
+        self._pages = Pages(self._config, self.metrics)
         server = self._config.server
-        tls = None if server.tls_cert is None else _tls(server.tls_cert, server.tls_key)
         self._server = http.Server(
-            self._handle, server.host.strip("[]"), server.port, tls=tls, limits=_limits(self._config)
+            self._handle,
+            server.host.strip("[]"),
+            server.port,
+            tls=None if server.tls_cert is None else _tls(server.tls_cert, server.tls_key),
+            limits=_limits(self._config),
+            admit=self._admit,
+            is_vital=self._pages.is_vital,
+            failures=self._failures,
         )
         await self._app.start()
         try:
@@ -146,8 +149,7 @@ class Endpoint:
             await self._server.start()
         except OSError as error:
             await self._app.stop()
-            msg = f"{server.host}:{server.port} cannot be listened on: {error.strerror or error}; name another"
-            raise InputError(msg) from error
+            raise InputError(_not_listening(server.host, server.port, error)) from error
         except BaseException:
             await self._app.stop()
             raise
@@ -173,22 +175,15 @@ class Endpoint:
             msg = f"[[queues]] {queue.name!r} cannot be made as it is configured: {error.message}"
             raise InputError(msg) from error
 
-    # What is asked of each request may become another while it runs.
-
-    def _check(self, request: Request, call: Call) -> str:
-        return self._access(request, call)
-
-    def _first(self, command: Command[Any]) -> Command[Any]:
-        return self._access.first(command)
-
-    def _accessed(self) -> Access | Local:
+    def _gate(self) -> Access | Local:
         config = self._config
-        return Access(config, self._context) if config.keys else Local(config.server.base_url)
+        return Access(config, self._context, failures=self._failures) if config.keys else Local(config.server.base_url)
 
     async def _look(self) -> None:
         """See now and then what other servers have been told."""
         while True:
             await asyncio.sleep(limits.SHARED_S)
+            self._failures.look()
             try:
                 keys = await self._shared.changed()
                 if self._db.store.servers.shared is not None:
@@ -196,16 +191,17 @@ class Endpoint:
             except StoreError:  # the database is away; what is asked of it meanwhile is answered so
                 continue
             except InturnError as error:
-                _LOG.error("what other servers were told cannot be read: %s", error)
+                self._failures.failed("what other servers were told cannot be read", error)
                 continue
             if keys is None:
                 continue
             _LOG.info("access keys were changed", extra={"keys": len(keys)})
-            if isinstance(self._access, Access):
-                self._access.use(keys)  # and if that is none, nobody may do anything
+            if isinstance(self._app.gate, Access):
+                self._app.gate.use(keys)  # and if that is none, nobody may do anything
             elif keys:
                 self._config = replace(self._config, keys=tuple(keys))
-                self._access = self._accessed()
+                self._app.gate = self._gate()
+                self._pages = Pages(self._config, self.metrics)
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Take no more requests, answer those that have come.
@@ -213,38 +209,34 @@ class Endpoint:
         Args:
             grace_s: for how many seconds at most; None: as configured.
         """
+        self._pages.is_stopping = True
         self._looking.cancel()
         await self._app.stop()
         self._db.writer.end_waits()
         await self._server.stop(self._config.server.grace_s if grace_s is None else grace_s)
+        self._failures.look(is_last=True)
         _LOG.info("stopped", extra={"requests": self._server.requests})
 
     # --- requests ---
 
+    def _admit(self, head: Request) -> Response | None:
+        return None if self._pages.find(head) is not None else self._app.admit(head)
+
     def _handle(self, request: Request, reply: Reply) -> None:
-        if request.method == "GET" and (page := self._pages.get(request.target.partition(b"?")[0])) is not None:
-            task = asyncio.get_running_loop().create_task(self._show(page, request, reply))
-            self._showing.add(task)
-            task.add_done_callback(self._showing.discard)
-        else:
+        page = self._pages.find(request)
+        if page is None:
             self._app.handle(request, reply)
+            return
+        task = asyncio.get_running_loop().create_task(self._show(page, request, reply))
+        self._showing.add(task)
+        task.add_done_callback(self._showing.discard)
 
-    async def _show(self, page: Callable[[Request], Awaitable[Response]], request: Request, reply: Reply) -> None:
+    async def _show(self, page: Page, request: Request, reply: Reply) -> None:
         try:
-            reply(await page(request))
+            reply(await self._pages.show(page, request))
         except Exception as error:  # noqa: BLE001 - whatever it is, who asks is answered
-            _LOG.error("a page failed", exc_info=error)
+            self._failures.failed("a page failed", error)
             reply(Response(503, b"the store cannot be asked; the log says more\n", "text/plain"))
-
-    async def _health(self, _request: Request) -> Response:
-        is_well, document = await self.metrics.health()
-        return Response(200 if is_well else 503, msgspec.json.encode(document), "application/json")
-
-    async def _metrics(self, request: Request) -> Response:
-        if self._config.server.metrics == "local" and not is_loopback(request.peer.rpartition(":")[0]):
-            text = 'metrics are for this machine only; metrics = "all" in [server] shows them to all who come\n'
-            return Response(403, text.encode(), "text/plain")
-        return Response(200, await self.metrics.page(), CONTENT_TYPE)
 
 
 async def serve(db: Database, config: Config) -> None:
@@ -302,8 +294,21 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def _limits(config: Config) -> http.Limits:
     given = config.limits
     return http.Limits(
-        connections=given.connections, idle_s=given.idle_s, request_s=given.request_s, unread_s=given.unread_s
+        pending_bytes=given.pending_bytes,
+        connections=given.connections,
+        idle_s=given.idle_s,
+        request_s=given.request_s,
+        unread_s=given.unread_s,
     )
+
+
+def _not_listening(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is in use: stop what listens there, or give another --port"
+    reason = error.strerror or error
+    if error.errno is not None and error.errno > 0:
+        reason = os.strerror(error.errno)  # in asyncio's own words is the address once more
+    return f"{host}:{port} cannot be listened on ({reason}): give another --host or --port"
 
 
 def _tls(cert: str, key: str | None) -> ssl.SSLContext:

@@ -8,7 +8,6 @@ stays. :class:`Mover` does the work, in small transactions, so that nobody else 
 import asyncio
 import base64
 import json
-import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from inturn.core.envelope import Entry, QueueInfo
 from inturn.core.errors import StoreError
 from inturn.server import errors
 from inturn.server.context import Context, asking, is_arn, is_fifo, kept
+from inturn.server.failures import Failures
 from inturn.server.model import (
     CancelMessageMoveTask,
     CancelMessageMoveTaskAnswer,
@@ -33,8 +33,6 @@ from inturn.server.model import (
 from inturn.store.base import Store
 from inturn.store.commands import Ask, Command
 from inturn.store.writer import Writer
-
-_LOG: Final = logging.getLogger(__name__)
 
 RUNNING: Final = "RUNNING"
 _NO_TARGET: Final = "AWS.SimpleQueueService.NonExistentQueue"
@@ -228,11 +226,13 @@ class Mover:
 
     Args:
         writer: who runs the steps.
+        failures: what is told of a task that cannot go on.
         is_alone: whether there are no other servers that could go on; those of a file are no concern of each other.
     """
 
-    def __init__(self, writer: Writer, *, is_alone: bool) -> None:
+    def __init__(self, writer: Writer, failures: Failures, *, is_alone: bool) -> None:
         self._writer = writer
+        self._failures = failures
         self._id = "" if is_alone else uuid.uuid4().hex
         self._running: dict[str, asyncio.Task[None]] = {}
         self._begun: set[str] = set()  # since the last step
@@ -275,7 +275,7 @@ class Mover:
                 self._begun.discard(name)
                 while (wait_s := await self._writer.arun(step)) is not None:
                     await asyncio.sleep(wait_s)
-        except StoreError:
-            _LOG.exception("the move task of a queue stopped; it goes on when the database can be used again")
+        except StoreError as error:
+            self._failures.failed("the move task of a queue stopped, until the database can be used again", error)
         finally:
             del self._running[name]

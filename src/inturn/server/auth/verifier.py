@@ -33,13 +33,12 @@ from inturn.server.errors import (
 
 _ALGORITHM: Final = b"AWS4-HMAC-SHA256"
 _SIGNATURE: Final = b"X-Amz-Signature"
+_PAYLOAD: Final = b"x-amz-content-sha256"
 _BASIC: Final = "%Y%m%dT%H%M%SZ"
 _DATE: Final = re.compile(rb"[0-9]{8}T[0-9]{6}Z")
 _IN_QUERY: Final = (b"X-Amz-Algorithm", b"X-Amz-Credential", _SIGNATURE, b"X-Amz-SignedHeaders", b"X-Amz-Date")
 
-_DECISIVE: Final = frozenset(
-    (b"host", b"x-amz-content-sha256", b"x-amz-date", b"x-amz-security-token", b"x-amz-target")
-)
+_DECISIVE: Final = frozenset((b"host", _PAYLOAD, b"x-amz-date", b"x-amz-security-token", b"x-amz-target"))
 """Headers that must be signed if they are there, since they say what is done, when and where. The content type is not
 among them: not all clients sign it, and a body that is signed means nothing as another type, as a form has its action
 in the body and JSON in ``x-amz-target``."""
@@ -111,7 +110,38 @@ class Verifier:
         Raises:
             SqsError: if it is not signed, not with a known key, not rightly, or not within the last quarter of an hour.
         """
-        path, _, query = target.partition(b"?")
+        signed, until = self._claimed(target, headers, now)
+        payload = sha256_hex(body)
+        if headers.get(_PAYLOAD, payload) != payload:
+            raise signature_does_not_match()
+        digest = _checked_signature(signed, method, target, headers, payload)
+        if self._replays is not None and not self._replays.is_new(digest, until, now):
+            raise signature_does_not_match("Signature already used: sign each request anew.")
+        return signed.claim.key
+
+    def admit(self, method: str, target: bytes, headers: Mapping[bytes, bytes], now: float) -> None:
+        """Refuse a request whose head tells already that nobody has signed it, before its body is read.
+
+        Where the client says what the body's hash is (``x-amz-content-sha256``), the signature itself is checked;
+        whether the body has that hash is seen when it is there. Else it is seen whether the key is known and the time
+        is right.
+
+        Args:
+            method: as in ``POST``.
+            target: path and query as they were sent.
+            headers: by their names in lower case.
+            now: the time, in seconds since 1970.
+
+        Raises:
+            SqsError: as :meth:`verify` would, whatever the body.
+        """
+        signed, _ = self._claimed(target, headers, now)
+        if _PAYLOAD in headers:
+            _checked_signature(signed, method, target, headers, headers[_PAYLOAD])
+
+    def _claimed(self, target: bytes, headers: Mapping[bytes, bytes], now: float) -> tuple[_Signed, int]:
+        """What a request says of its signature, and until when that is valid, in seconds since 1970."""
+        _, _, query = target.partition(b"?")
         authorization = headers.get(b"authorization")
         if authorization is not None:
             signed = self._in_header(authorization, headers, query)
@@ -124,18 +154,7 @@ class Verifier:
             name = min(claim.unsigned.intersection(headers)).decode()
             told = "Host' or ':authority" if name == "host" else name
             raise signature_does_not_match(f"'{told}' must be a 'SignedHeader' in the AWS Authorization.")
-        until = _checked_time(signed, now)
-        payload = sha256_hex(body)
-        canonical = canonical_request(method, path, signed.query, claim.names, headers, payload)
-        if canonical is None or headers.get(b"x-amz-content-sha256", payload) != payload:
-            raise signature_does_not_match()
-        code = claim.hmac.copy()
-        code.update(b"%b\n%b\n%b\n%b" % (_ALGORITHM, signed.date, claim.scope, sha256_hex(canonical)))
-        if not hmac.compare_digest(code.hexdigest().encode(), signed.signature):
-            raise signature_does_not_match()
-        if self._replays is not None and not self._replays.is_new(code.digest(), until, now):
-            raise signature_does_not_match("Signature already used: sign each request anew.")
-        return claim.key
+        return signed, _checked_time(signed, now)
 
     # --- where the signature stands ---
 
@@ -202,6 +221,21 @@ class Verifier:
             raise signature_does_not_match("'Host' or ':authority' must be a 'SignedHeader' in the AWS Authorization.")
         code = hmac.new(_signing_key(key.secret, date, region, service), digestmod="sha256")
         return _Claim(key, b"/".join(parts[1:]), date, code, names, _DECISIVE.difference(names))
+
+
+def _checked_signature(
+    signed: _Signed, method: str, target: bytes, headers: Mapping[bytes, bytes], payload: bytes
+) -> bytes:
+    """The signature of a request, in bytes, if its key has made it."""
+    claim, path = signed.claim, target.partition(b"?")[0]
+    canonical = canonical_request(method, path, signed.query, claim.names, headers, payload)
+    if canonical is None:
+        raise signature_does_not_match()
+    code = claim.hmac.copy()
+    code.update(b"%b\n%b\n%b\n%b" % (_ALGORITHM, signed.date, claim.scope, sha256_hex(canonical)))
+    if not hmac.compare_digest(code.hexdigest().encode(), signed.signature):
+        raise signature_does_not_match()
+    return code.digest()
 
 
 def _signing_key(secret: str, date: bytes, region: bytes, service: bytes) -> bytes:

@@ -4,17 +4,9 @@ from inturn.server.errors import SqsError
 from inturn.server.http import Request, Response
 from inturn.server.model import Shape
 from inturn.server.wire import json, query
-from inturn.server.wire.call import Call, Protocol
+from inturn.server.wire.call import Call, Protocol, protocol_of
 
 __all__ = ["Call", "Protocol", "answered", "parse", "protocol_of", "refused"]
-
-
-def protocol_of(request: Request) -> Protocol:
-    """In which protocol a request is, whether or not it can be read, and so is to be answered."""
-    headers = request.headers
-    if b"x-amz-target" in headers or headers.get(b"content-type", b"").startswith(b"application/x-amz-json"):
-        return Protocol.JSON
-    return Protocol.QUERY
 
 
 def parse(request: Request) -> Call:
@@ -30,9 +22,9 @@ def answered(call: Call, answer: Shape, request_id: str) -> Response:
     """The answer to a call."""
     if call.protocol is Protocol.JSON:
         return json.answered(answer, request_id)
-    return query.answered(call.action, answer, request_id)
+    return query.answered(call, answer, request_id)
 
 
 def refused(protocol: Protocol, error: SqsError, request_id: str) -> Response:
     """An error, in the protocol of the call or the request."""
-    return json.refused(error, request_id) if protocol is Protocol.JSON else query.refused(error, request_id)
+    return json.refused(error, request_id) if protocol is Protocol.JSON else query.refused(protocol, error, request_id)

@@ -3,6 +3,7 @@
 from enum import Enum
 from typing import NamedTuple
 
+from inturn.server.http import Request
 from inturn.server.model import Shape
 
 
@@ -14,6 +15,9 @@ class Protocol(Enum):
 
     QUERY = "query"
     """A form, answered in XML: what older SDKs speak."""
+
+    QUERY_JSON = "query, in JSON"
+    """A form, answered in JSON, for who accepts that: what gateways and scripts speak."""
 
 
 class Call(NamedTuple):
@@ -31,3 +35,12 @@ class Call(NamedTuple):
     action: str
     params: Shape
     path: str
+
+
+def protocol_of(request: Request) -> Protocol:
+    """In which protocol a request is, whether or not it can be read, and so is to be answered."""
+    headers = request.headers
+    if b"x-amz-target" in headers or headers.get(b"content-type", b"").startswith(b"application/x-amz-json"):
+        return Protocol.JSON
+    accepted = headers.get(b"accept", b"").lower()
+    return Protocol.QUERY_JSON if b"application/json" in accepted and b"xml" not in accepted else Protocol.QUERY

@@ -17,7 +17,8 @@ from inturn.core import limits
 from inturn.server import errors
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS, Shape
-from inturn.server.wire.call import Call, Protocol
+from inturn.server.wire import plain
+from inturn.server.wire.call import Call, Protocol, protocol_of
 from inturn.server.wire.names import members, query_name
 from inturn.server.wire.params import params_of
 from inturn.server.wire.xml import answer_text, error_text
@@ -57,16 +58,20 @@ def parse(request: Request) -> Call:
     place = path.decode("latin-1")
     if place not in {"", "/"}:
         tree.setdefault("QueueUrl", place)
-    return Call(Protocol.QUERY, name, params_of(action, tree, errors.invalid_parameter_value), place)
+    return Call(protocol_of(request), name, params_of(action, tree, errors.invalid_parameter_value), place)
 
 
-def answered(action: str, answer: Shape, request_id: str) -> Response:
+def answered(call: Call, answer: Shape, request_id: str) -> Response:
     """The answer of an action."""
-    return _document(200, answer_text(action, answer, request_id), request_id)
+    if call.protocol is Protocol.QUERY_JSON:
+        return Response(200, plain.answer(call.action, answer, request_id), plain.CONTENT_TYPE, _headers(request_id))
+    return _document(200, answer_text(call.action, answer, request_id), request_id)
 
 
-def refused(error: errors.SqsError, request_id: str) -> Response:
+def refused(protocol: Protocol, error: errors.SqsError, request_id: str) -> Response:
     """An error; of a request that is no call, a browser's for example, the service says only that."""
+    if protocol is Protocol.QUERY_JSON:
+        return Response(error.status, plain.error(error, request_id), plain.CONTENT_TYPE, _headers(request_id))
     if error.query_code == _NO_CALL:
         return Response(error.status, f"<{_NO_CALL}/>".encode(), CONTENT_TYPE, _headers(request_id))
     return _document(error.status, error_text(error, request_id), request_id)

@@ -35,7 +35,7 @@ def error_text(error: SqsError, request_id: str) -> str:
     """The document that tells an error."""
     return (
         f'{_HEAD}<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{error.fault}</Type>'
-        f"<Code>{escaped(error.query_code)}</Code><Message>{escaped(error.query_message)}</Message><Detail/></Error>"
+        f"<Code>{escaped(error.query_code)}</Code>{_element('Message', escaped(error.query_message))}<Detail/></Error>"
         f"<RequestId>{escaped(request_id)}</RequestId></ErrorResponse>"
     )
 
@@ -46,6 +46,10 @@ def escaped(text: str) -> str:
         text = _NO_XML.sub("\ufffd", text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&quot;").replace("\r", "&#xD;")
+
+
+def _element(name: str, content: str) -> str:
+    return f"<{name}>{content}</{name}>" if content else f"<{name}/>"
 
 
 _TEXTS: Final[dict[type[inspect.Type], Callable[[Any], str]]] = {
@@ -72,7 +76,7 @@ def _writer(name: str, kind: inspect.Type) -> _Writer:
             return _map(name, _writer("Value", value))
         case _:
             text = _TEXTS[type(kind)]
-            return lambda value: f"<{name}>{text(value)}</{name}>"
+            return lambda value: _element(name, text(value))
 
 
 def _struct(name: str, kind: type[Struct]) -> _Writer:
@@ -80,7 +84,7 @@ def _struct(name: str, kind: type[Struct]) -> _Writer:
 
     def write(value: Any) -> str:
         parts = [write(held) for attribute, write in writers if (held := getattr(value, attribute)) is not None]
-        return f"<{name}>{''.join(parts)}</{name}>"
+        return _element(name, "".join(parts))
 
     return write
 
@@ -90,7 +94,7 @@ def _map(name: str, write: _Writer) -> _Writer:
 
     def entries(value: dict[str, Any]) -> str:
         return "".join(
-            f"<{name}><{key}>{escaped(known)}</{key}>{write(held)}</{name}>" for known, held in value.items()
+            f"<{name}>{_element(key, escaped(known))}{write(held)}</{name}>" for known, held in value.items()
         )
 
     return entries

@@ -1,0 +1,105 @@
+"""Who may come to an endpoint without keys: whoever is on this machine, but no web page that somebody looks at there.
+
+A page's requests are told by the headers that browsers add, and by a host that is not this machine's: a page may have
+its own name lead here (DNS rebinding).
+"""
+
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from inturn.core import limits
+from inturn.server.config import is_loopback
+from inturn.server.errors import access_denied
+from inturn.server.http import Request
+from inturn.server.wire import Call
+from inturn.store.commands import Command
+
+READING: Final = frozenset(
+    (
+        *("GetQueueAttributes", "GetQueueUrl", "ListDeadLetterSourceQueues", "ListMessageMoveTasks", "ListQueueTags"),
+        "ListQueues",
+    )
+)
+"""The actions that change nothing; a receive is none of them, as it hides messages."""
+
+_IN_A_PAGE: Final = (b"text/html", b"text/css", b"image/")
+"""What browsers say to accept for what a page shows, and clients of SQS never."""
+
+
+class Local:
+    """What an endpoint without keys asks of each request.
+
+    Args:
+        base_url: by whose host it may be called too.
+    """
+
+    def __init__(self, base_url: str | None = None) -> None:
+        self._own = urlsplit(base_url or "").hostname
+        self.is_own = lru_cache(limits.HOSTS)(self._is_own)
+
+    def admit(self, head: Request) -> None:
+        """See that no web page made a request; its head tells that.
+
+        Raises:
+            SqsError: if one did.
+        """
+        headers = head.headers
+        from_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
+        if from_page or not self.is_own(headers.get(b"host", b"")):
+            raise access_denied(
+                "This endpoint has no access keys, so it does not answer web pages, nor requests to a host that is "
+                "neither this machine nor that of its base_url. Configure access keys, or base_url."
+            )
+
+    def enter(self, request: Request) -> None:
+        """See the same: nobody must say who they are.
+
+        Raises:
+            SqsError: if a web page made the request.
+        """
+        self.admit(request)
+
+    def permit(self, _who: None, request: Request, call: Call) -> str:
+        """See that no page changes anything by a request that browsers make without asking first.
+
+        A page may show the address of a request as an image, or send a form. What has an ``Authorization`` header goes
+        on: a page cannot add that. A signature in the query is no such sign, as nobody can check it here.
+
+        Raises:
+            SqsError: if a page may have made a request that changes something.
+        """
+        headers = request.headers
+        if call.action in READING or b"authorization" in headers:
+            return ""
+        accepted = headers.get(b"accept", b"").lower()
+        is_shown = request.method != "POST" and any(kind in accepted for kind in _IN_A_PAGE)
+        if is_shown or not _is_from(headers.get(b"referer"), headers.get(b"host", b"")):
+            raise access_denied(
+                "This endpoint has no access keys, so it changes nothing for a request that a browser may have made: "
+                "one with the address of another page as Referer, or a GET that accepts text/html or images. Send it "
+                "by POST, without a Referer; or configure access keys and sign it."
+            )
+        return ""
+
+    @staticmethod
+    def first(command: Command[Any]) -> Command[Any]:
+        """Nothing is to be done before what is asked for."""
+        return command
+
+    def _is_own(self, host: bytes) -> bool:
+        try:
+            name = urlsplit(f"//{host.decode('latin-1')}").hostname or "localhost"  # HTTP/1.0 needs none
+        except ValueError:
+            return False
+        return is_loopback(name) or name.endswith(".localhost") or name == self._own
+
+
+def _is_from(referer: bytes | None, host: bytes) -> bool:
+    """Whether a request comes from no page, or from one of this host and port."""
+    if not referer:
+        return True
+    try:
+        return urlsplit(referer.decode("latin-1")).netloc.lower() == host.decode("latin-1").lower()
+    except ValueError:
+        return False

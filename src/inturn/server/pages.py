@@ -1,0 +1,104 @@
+"""The pages beside the API: is it well, what does it count, and what is it, for who looks at it with a browser."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from inturn.server.config import Config, is_loopback
+from inturn.server.errors import SqsError
+from inturn.server.http import Request, Response
+from inturn.server.local import Local
+from inturn.server.metrics import CONTENT_TYPE, Metrics
+
+Page = Callable[[Request], Awaitable[Response]]
+
+_VITAL: Final = {b"/health", b"/ready"}
+
+_NOTHING_ELSE: Final = ((b"Content-Security-Policy", b"default-src 'none'; style-src 'unsafe-inline'"),)
+
+_ABOUT: Final = b"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>inturn: an SQS endpoint</title>
+<style>body { font: 16px/1.5 sans-serif; max-width: 40em; margin: 3em auto; padding: 0 1em }</style>
+<h1>inturn</h1>
+<p>This is an SQS endpoint: queues with message groups, ordered and exactly once, spoken to as Amazon SQS is.
+It is for programs. Give its address to boto3, the AWS CLI or another SQS client as the endpoint's URL:</p>
+<pre>aws --endpoint-url ADDRESS sqs list-queues</pre>
+<p><a href="health">/health</a> answers as long as the process runs, <a href="ready">/ready</a> as long as its database
+can be written, and <a href="metrics">/metrics</a> is for Prometheus.</p>
+<p>Its documentation: <a href="https://github.com/inturn-dev/inturn/blob/main/docs/server.md">The SQS endpoint</a>.</p>
+</html>
+"""
+
+
+class Pages:
+    """What is shown of an endpoint.
+
+    Args:
+        config: who may see what.
+        metrics: what is counted.
+
+    Attributes:
+        is_stopping: whether the endpoint takes no more requests.
+    """
+
+    def __init__(self, config: Config, metrics: Metrics) -> None:
+        self.is_stopping = False
+        self._metrics = metrics
+        self._pages: dict[bytes, Page] = {b"/health": self._health, b"/ready": self._ready}
+        if config.server.metrics != "off":
+            self._pages[b"/metrics"] = self._counts
+        self._local = Local(config.server.base_url)
+        self._is_guarded = not config.keys
+        self._is_for_all = config.server.metrics == "all"
+
+    def find(self, request: Request) -> Page | None:
+        """The page that a request asks for; None: it is for the API."""
+        if request.method not in {"GET", "HEAD"}:
+            return None
+        path, _, query = request.target.partition(b"?")
+        if path in {b"", b"/"}:
+            is_browser = b"text/html" in request.headers.get(b"accept", b"").lower()
+            return self._about if is_browser and b"Action=" not in query else None
+        return self._pages.get(path)
+
+    @staticmethod
+    def is_vital(request: Request) -> bool:
+        """Whether a request is answered when there are too many connections."""
+        return request.method in {"GET", "HEAD"} and request.target.partition(b"?")[0] in _VITAL
+
+    async def show(self, page: Page, request: Request) -> Response:
+        """A page, for who may see it."""
+        if self._is_guarded:
+            try:
+                self._local.admit(request)
+            except SqsError as error:
+                return _text(403, error.message)
+        return await page(request)
+
+    async def _about(self, _request: Request) -> Response:
+        return Response(200, _ABOUT, "text/html; charset=utf-8", _NOTHING_ELSE)
+
+    async def _health(self, _request: Request) -> Response:
+        return Response(200, b'{"status":"ok"}', "application/json")
+
+    async def _ready(self, _request: Request) -> Response:
+        if self.is_stopping:
+            return Response(503, b'{"status":"stopping"}', "application/json")
+        is_well, document = await self._metrics.health()
+        return Response(200 if is_well else 503, msgspec.json.encode(document), "application/json")
+
+    async def _counts(self, request: Request) -> Response:
+        if not self._is_for_all and not (
+            is_loopback(request.peer.rpartition(":")[0]) and self._local.is_own(request.headers.get(b"host", b""))
+        ):
+            return _text(
+                403, 'metrics are for this machine only; metrics = "all" in [server] shows them to all who come'
+            )
+        return Response(200, await self._metrics.page(), CONTENT_TYPE)
+
+
+def _text(status: int, text: str) -> Response:
+    return Response(status, f"{text}\n".encode(), "text/plain")
