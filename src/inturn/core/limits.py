@@ -328,6 +328,18 @@ MOVE_TASKS: Final = 10
 DECISIONS: Final = 4_096
 """Of how many keys, actions and queues it is kept at hand whether the key may do that."""
 
+CREDENTIAL_BYTES: Final = 256
+"""How much of a credential is looked at for its region: a key's id has at most 128 bytes."""
+
+URLS: Final = 4_096
+"""Of how many queues' URLs it is kept at hand what they say."""
+
+URL_LENGTH: Final = 512
+"""The longest of them: a queue's own are shorter."""
+
+CALLERS: Final = 4_096
+"""Of how many keys in how many regions it is kept at hand how queues are named to them."""
+
 REFUSAL_LOGGED_S: Final = 1.0
 """How long after a refused request the next one is told to the log."""
 

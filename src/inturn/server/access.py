@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from inturn.core import limits
-from inturn.server.auth import Key, Replays, Verifier, allowed, denied
+from inturn.server.auth import Key, Replays, Verifier, allowed, denied, may_use, scoped_region
 from inturn.server.config import AccessKey, Config, is_loopback
 from inturn.server.context import Context, asking
 from inturn.server.errors import SqsError, access_denied, invalid_parameter_value, signature_does_not_match
 from inturn.server.http import Request
+from inturn.server.naming import Caller, prefix, scope_of
 from inturn.server.wire import Call
 from inturn.store.commands import Command
 
@@ -39,32 +40,38 @@ class Access:
         server = config.server
         self._region = server.region if server.check_region else None
         self._replays = _Noting() if server.replays == "refuse" else None
-        self.use(config.keys)
         self._context = context
         self._clock = clock
-        self._allowed = lru_cache(limits.DECISIONS)(allowed)
+        self._allowed = lru_cache(limits.DECISIONS)(self._decided)
+        self.use(config.keys)
         self._refusals = _Refusals(clock)
 
     def use(self, keys: Iterable[AccessKey]) -> None:
         """From now on it is these keys that are known."""
-        known = [Key(each.id, each.secret or "", each.queues, each.actions) for each in keys]
+        own = self._context.home.account
+        known = [Key(each.id, each.secret or "", each.queues, each.actions, each.account or own) for each in keys]
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
-    def __call__(self, request: Request, call: Call) -> str:
-        """Whose a request is: the id of a key.
+    def __call__(self, request: Request, call: Call) -> Caller:
+        """Whose a request is, and from where.
 
         Raises:
             SqsError: if it is not signed as it must be, or its key may not do that.
         """
         try:
-            key = self._verifier.verify(request.method, request.target, request.headers, request.body, self._clock())
-            for action, queue in self._needs(call):
+            key, region = self._verifier.verify(
+                request.method, request.target, request.headers, request.body, self._clock()
+            )
+            caller = Caller(key.id, region, key.account)
+            context = self._context.to(caller)
+            for action, queue in _needs(context, call):
                 if not self._allowed(key, action, queue):
-                    raise denied(key, action, self._context.arn(queue or ""), self._context.place.account)
+                    resource = prefix(context.scope) if queue is None else context.arn(queue)
+                    raise denied(key, action, resource, key.account)
         except SqsError as error:
             self._refusals.note(error.query_code, call.action, request.peer)
             raise
-        return key.id
+        return caller
 
     def first(self, command: Command[Any]) -> Command[Any]:
         """What is to be done for the request that was just let in: first to see that no other server has had it.
@@ -82,26 +89,36 @@ class Access:
 
         return asking(see, lambda _nothing: command)
 
-    def _needs(self, call: Call) -> Iterator[tuple[str, str | None]]:
-        """The actions that a call needs to be allowed, and the queue of each; None: it is about none."""
-        params: Any = call.params
-        action = call.action
-        if action == "ListQueues":
-            yield action, None
-        elif action in {"CreateQueue", "GetQueueUrl"}:
-            yield action, params.queue_name
-        elif action in {"StartMessageMoveTask", "ListMessageMoveTasks"}:
-            yield action, self._of_arn(params.source_arn)
-            if action == "StartMessageMoveTask" and params.destination_arn is not None:
-                yield "SendMessage", self._of_arn(params.destination_arn)
-        elif action == "CancelMessageMoveTask":
-            yield action, self._of_arn(_source_arn(params.task_handle))
-        else:
-            yield action, self._context.name(params.queue_url)
+    def _decided(self, key: Key, action: str, queue: str | None) -> bool:
+        if queue is None:
+            return allowed(key, action, None)
+        scope, name = scope_of(self._context.home, queue)
+        return may_use(key, action, name, scope.account)
 
-    def _of_arn(self, arn: str) -> str:
-        """The name of the queue of an ARN; of one that is not of this place, which the action will refuse, its end."""
-        return self._context.of_arn(arn) or arn.rpartition(":")[2]
+
+def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
+    """The actions that a call needs to be allowed, and the queue of each by its name in the store; None: about none."""
+    params: Any = call.params
+    action = call.action
+    if action == "ListQueues":
+        yield action, None
+    elif action == "CreateQueue":
+        yield action, context.own(params.queue_name)
+    elif action == "GetQueueUrl":
+        yield action, context.own(params.queue_name, params.queue_owner_aws_account_id)
+    elif action in {"StartMessageMoveTask", "ListMessageMoveTasks"}:
+        yield action, _of_arn(context, params.source_arn)
+        if action == "StartMessageMoveTask" and params.destination_arn is not None:
+            yield "SendMessage", _of_arn(context, params.destination_arn)
+    elif action == "CancelMessageMoveTask":
+        yield action, _of_arn(context, _source_arn(params.task_handle))
+    else:
+        yield action, context.name(params.queue_url)
+
+
+def _of_arn(context: Context, arn: str) -> str:
+    """The queue of an ARN; of one that the action will refuse, a queue of the caller's that its end names."""
+    return context.of_arn(arn) or context.own(arn.rpartition(":")[2])
 
 
 class _Noting(Replays):
@@ -120,17 +137,19 @@ class Local:
 
     Args:
         base_url: by whose host it may be called too.
+        region: which requests must be signed for, if they are; None: for any.
     """
 
-    def __init__(self, base_url: str | None = None) -> None:
+    def __init__(self, base_url: str | None = None, region: str | None = None) -> None:
         self._own = urlsplit(base_url or "").hostname
+        self._region = region
         self._is_own = lru_cache(limits.HOSTS)(self._is_own_host)
 
-    def __call__(self, request: Request, call: Call) -> str:  # noqa: ARG002 - whatever it is
-        """Nobody must say who they are.
+    def __call__(self, request: Request, call: Call) -> Caller:  # noqa: ARG002 - whatever it is
+        """Nobody must say who they are; for which region a request is signed is believed.
 
         Raises:
-            SqsError: if a web page made the request.
+            SqsError: if a web page made the request, or it is signed for what is no region, or not the one it must be.
         """
         headers = request.headers
         from_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
@@ -139,7 +158,10 @@ class Local:
                 "This endpoint has no access keys, so it does not answer web pages, nor requests to a host that is "
                 "neither this machine nor that of its base_url. Configure access keys, or base_url."
             )
-        return ""
+        region = scoped_region(request.target, headers)
+        if region is not None and self._region not in (region, None):
+            raise signature_does_not_match("Credential should be scoped to a valid region.")
+        return Caller("", region)
 
     @staticmethod
     def first(command: Command[Any]) -> Command[Any]:

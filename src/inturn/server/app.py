@@ -20,13 +20,15 @@ from inturn.server.actions.moves import Mover
 from inturn.server.context import Context, Place, again
 from inturn.server.errors import SqsError
 from inturn.server.http import Reply, Request
+from inturn.server.missing import Missing
+from inturn.server.naming import Caller
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
 
 _LOG: Final = logging.getLogger(__name__)
 
-Check = Callable[[Request, Call], str]
-"""Who may do this: raises :class:`SqsError` if nobody of that signature may, else says who asks: a key's id, or ""."""
+Check = Callable[[Request, Call], Caller]
+"""Who may do this: raises :class:`SqsError` if nobody of that signature may, else says who asks."""
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper ends of the classes in which latencies are counted, in seconds; one more class is beyond the last."""
@@ -85,7 +87,7 @@ class App:
         self._first = first
         self._mover = Mover(db.writer, is_alone=db.store.servers.shared is None)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)
-        self._senders: dict[str, Context] = {"": self._context}  # as many as there are keys
+        self._missing = Missing(self._context)
         self._ids = 0
         self._run = uuid.uuid4().hex[:20]
 
@@ -119,16 +121,12 @@ class App:
             self._refuse(reply, "", wire.protocol_of(request), began, error)
             return
         try:
-            sender = "" if self._check is None else self._check(request, call)
-            context = self._senders.get(sender) or self._sender(sender)
+            context = self._context if self._check is None else self._context.to(self._check(request, call))
             if b"x-amzn-trace-id" in request.headers:
                 context = replace(context, trace=request.headers[b"x-amzn-trace-id"].decode("latin-1"))
             self._post(reply, self._first(self._command(context, call)), partial(self._done, reply, call, began))
         except Exception as error:  # noqa: BLE001 - the client is told what it may know
             self._refuse(reply, call.action, call.protocol, began, error)
-
-    def _sender(self, sender: str) -> Context:
-        return self._senders.setdefault(sender, replace(self._context, sender=sender))
 
     @staticmethod
     def _command(context: Context, call: Call) -> Command[Any]:
@@ -162,6 +160,8 @@ class App:
         told = errors.told(error)
         if not told.sender_fault:
             _LOG.error("%s failed", action or "a request", exc_info=error)
+        if told.missing is not None:
+            self._missing.note(told.missing)
         self.counts.add(action, told.query_code, time.perf_counter() - began)
         reply(wire.refused(protocol, told, self._id()))
 
