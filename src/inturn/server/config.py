@@ -37,7 +37,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.server.misfits import misfit, told
 from inturn.server.model import ACTIONS
-from inturn.server.naming import ACCOUNT, REGION, Scope
+from inturn.server.naming import ACCOUNT, REGION, Scope, address
 
 Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$", description='a region, such as "us-east-1"')]
 Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$", description="twelve digits in quotes")]
@@ -89,6 +89,11 @@ class Server(Table, frozen=True, kw_only=True):
             raise ValueError(
                 f"base_url is {self.base_url!r}; expected is http or https, a host and perhaps a path, as in "
                 "https://queues.example.org"
+            )
+        if self.base_url is not None and address(f"{self.base_url.rstrip('/')}/{self.account}/").region is not None:
+            raise ValueError(
+                f"base_url is {self.base_url!r}, the end of which would be taken for a region, as in "
+                "/queue/eu-west-1; expected is another path, or none"
             )
 
 

@@ -21,7 +21,7 @@ ACCOUNT: Final = "[0-9]{12}"
 
 _ARNS: Final = "arn:aws:sqs:"
 _ARN: Final = re.compile(f"{_ARNS}({REGION}):({ACCOUNT}):(.+)", re.DOTALL)
-_URL: Final = re.compile(f"(?:.*/)?(?:(?:queue/({REGION})/)?({ACCOUNT})/)?([^/]*)", re.DOTALL)
+_QUEUE: Final = "queue"  # what stands before the region in a URL; other paths before an account are a proxy's
 _REGION: Final = re.compile(REGION)
 _ACCOUNT: Final = re.compile(ACCOUNT)
 
@@ -94,8 +94,10 @@ def address(url: str) -> Address:
 
 @lru_cache(limits.URLS)
 def _address(url: str) -> Address:
-    found = _URL.fullmatch(url)
-    region, account, name = found.groups() if found else (None, None, "")
+    before, _, name = url.rpartition("/")
+    parts = before.rsplit("/", 3)
+    account = parts[-1] if is_account(parts[-1]) else None
+    region = parts[-2] if account is not None and parts[-3:-2] == [_QUEUE] else None
     return Address(region, account, unquote(name) if "%" in name else name)
 
 
@@ -108,7 +110,7 @@ def url(base: str, home: Scope, stored: str) -> str:
         stored: the queue's name in the store.
     """
     (region, account), name = scope_of(home, stored)
-    where = account if region == home.region else f"queue/{region}/{account}"
+    where = account if region == home.region else f"{_QUEUE}/{region}/{account}"
     return f"{base.rstrip('/')}/{where}/{quote(name, safe='')}"
 
 
