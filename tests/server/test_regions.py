@@ -427,6 +427,25 @@ def test_callers_from_ever_more_regions_fill_no_memory(db: Database, monkeypatch
     assert asyncio.run(main()) <= 3
 
 
+def test_ever_more_urls_fill_no_memory(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "URLS", 3)
+
+    async def main() -> dict[Any, str]:
+        async with Endpoint(db, Config(server=FREE)) as endpoint:
+            sqs = client(endpoint.url)
+            await asyncio.to_thread(made, sqs, "orders")
+            for number in range(10):
+                at = f"http://{number}/{OURS}/orders"
+                assert await asyncio.to_thread(code, sqs.send_message, QueueUrl=at, MessageBody="x") == ""
+            at = f"http://{'x' * limits.URL_LENGTH}/{OURS}/orders"
+            assert await asyncio.to_thread(code, sqs.send_message, QueueUrl=at, MessageBody="x") == ""
+            return endpoint._app._context._named
+
+    known = asyncio.run(main())
+    assert 0 < len(known) <= 3
+    assert all(len(url) <= limits.URL_LENGTH for _, url in known)
+
+
 # --- ids ---
 
 

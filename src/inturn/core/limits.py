@@ -332,7 +332,7 @@ CREDENTIAL_BYTES: Final = 256
 """How much of a credential is looked at for its region: a key's id has at most 128 bytes."""
 
 URLS: Final = 4_096
-"""Of how many queues' URLs it is kept at hand what they say."""
+"""Of how many queues' URLs it is kept at hand which queue they name."""
 
 URL_LENGTH: Final = 512
 """The longest of them: a queue's own are shorter."""

@@ -39,8 +39,10 @@ from inturn.server.misfits import misfit, told
 from inturn.server.model import ACTIONS
 from inturn.server.naming import ACCOUNT, REGION, Scope, address
 
-Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$", description='a region, such as "us-east-1"')]
-Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$", description="twelve digits in quotes")]
+_A_REGION: Final = Meta(description='a region, such as "us-east-1"')
+_AN_ACCOUNT: Final = Meta(description="twelve digits in quotes")
+Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$")]
+Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$")]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds, at most a day")]
 
 
@@ -69,10 +71,10 @@ class Server(Table, frozen=True, kw_only=True):
 
     host: Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535; 0 takes a free one")] = 9324
-    region: Region = "us-east-1"
+    region: Annotated[Region, _A_REGION] = "us-east-1"
     regions: Annotated[Literal["separate", "joined"], Meta(description='"separate" or "joined"')] = "separate"
     check_region: Annotated[bool, Meta(description="true or false")] = False
-    account: Account = "000000000000"
+    account: Annotated[Account, _AN_ACCOUNT] = "000000000000"
     base_url: Annotated[str | None, Meta(description='a URL, such as "https://queues.example.org"')] = None
     tls_cert: Annotated[str | None, Meta(description="the name of a file")] = None
     tls_key: Annotated[str | None, Meta(description="the name of a file")] = None
@@ -136,7 +138,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
     secret_file: Annotated[str | None, Meta(description="the name of a file")] = None
     queues: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["orders-*"]')] = ("*",)
     actions: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["Send*"]')] = ("*",)
-    account: Account | None = None
+    account: Annotated[Account | None, _AN_ACCOUNT] = None
 
     def __post_init__(self) -> None:
         """Check what the types cannot say."""
@@ -167,8 +169,8 @@ class Queue(Table, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, description="a name")]
     attributes: Annotated[dict[str, Any], Meta(description="a table of attributes")] = field(default_factory=dict)
     tags: Annotated[dict[str, str], Meta(description="a table of texts")] = field(default_factory=dict)
-    region: Region | None = None
-    account: Account | None = None
+    region: Annotated[Region | None, _A_REGION] = None
+    account: Annotated[Account | None, _AN_ACCOUNT] = None
 
     def __post_init__(self) -> None:
         """Check what the types cannot say."""
@@ -281,6 +283,8 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
         name = path.rstrip("`")
         msg = misfit(Server, name, given.get(name)) if name else what
         raise InputError(msg) from None
+    except ValueError as error:  # of what does not go together, such as a region and queues elsewhere
+        raise InputError(str(error)) from None
 
 
 def check_exposure(config: Config) -> None:

@@ -67,6 +67,7 @@ class Context:
     trace: str = ""
     on_move: Callable[[str], None] = lambda _name: None
     _known: dict[Caller, "Context"] = field(default_factory=dict, repr=False)
+    _named: dict[tuple[Caller, str], str] = field(default_factory=dict, repr=False)  # by caller and URL; all share it
 
     def to(self, caller: Caller) -> "Context":
         """Return the same for another caller; called in the event loop."""
@@ -113,6 +114,16 @@ class Context:
         Raises:
             SqsError: if it names none, or one of another region than the request is signed for.
         """
+        found = self._named.get((self.caller, url))
+        if found is None:
+            found = self._name(url)
+            if len(url) <= limits.URL_LENGTH:
+                if len(self._named) >= limits.URLS:
+                    self._named.clear()
+                self._named[self.caller, url] = found
+        return found
+
+    def _name(self, url: str) -> str:
         region, account, name = naming.address(url)
         if not name:
             raise errors.invalid_address(f"The address {url} is not valid for this endpoint.")

@@ -9,11 +9,9 @@ A URL says the account, and the region if that is not the home's: ``http://host/
 
 import re
 from collections.abc import Collection
-from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from inturn.core import limits
 from inturn.core.errors import InputError
 
 REGION: Final = "[a-z0-9-]{1,32}"
@@ -89,11 +87,6 @@ def is_account(text: str) -> bool:
 
 def address(url: str) -> Address:
     """Return what a queue's URL says; a name alone does too, as with the service."""
-    return _address(url) if len(url) <= limits.URL_LENGTH else _address.__wrapped__(url)
-
-
-@lru_cache(limits.URLS)
-def _address(url: str) -> Address:
     before, _, name = url.rpartition("/")
     parts = before.rsplit("/", 3)
     account = parts[-1] if is_account(parts[-1]) else None
