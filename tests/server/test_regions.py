@@ -121,6 +121,7 @@ def test_a_url_of_another_region_than_the_request_names_no_queue(db: Database, c
         assert code(us.send_message, QueueUrl=there, MessageBody="x") == NO_QUEUE
         assert code(us.send_message, QueueUrl=f"arn:aws:sqs:{EU}:{OURS}:orders", MessageBody="x") == NO_QUEUE
         assert code(us.get_queue_url, QueueName=f"arn:aws:sqs:{EU}:{OURS}:orders") == NO_QUEUE
+        assert code(us.create_queue, QueueName=f"arn:aws:sqs:{EU}:{OURS}:new") == "InvalidParameterValue"
         assert bodies(us, here) == bodies(eu, there) == []
 
     during(db, config, use)

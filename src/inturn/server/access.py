@@ -103,7 +103,7 @@ def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
     if action == "ListQueues":
         yield action, None
     elif action == "CreateQueue":
-        yield action, context.own(params.queue_name)
+        yield action, f"{prefix(context.scope)}{params.queue_name}"  # whatever name it is: the action looks at it
     elif action == "GetQueueUrl":
         yield action, context.own(params.queue_name, params.queue_owner_aws_account_id)
     elif action in {"StartMessageMoveTask", "ListMessageMoveTasks"}:
@@ -118,7 +118,7 @@ def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
 
 def _of_arn(context: Context, arn: str) -> str:
     """The queue of an ARN; of one that the action will refuse, a queue of the caller's that its end names."""
-    return context.of_arn(arn) or context.own(arn.rpartition(":")[2])
+    return context.of_arn(arn) or f"{prefix(context.scope)}{arn.rpartition(':')[2]}"
 
 
 class _Noting(Replays):
