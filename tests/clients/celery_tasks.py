@@ -20,7 +20,7 @@ app.conf.update(
     broker_connection_retry_on_startup=False,
     broker_transport_options={
         "is_secure": False,
-        "region": "us-east-1",
+        "region": os.environ.get("TEST_REGION", "us-east-1"),
         "visibility_timeout": 4,  # so long after a worker's death a task is run by another
         "wait_time_seconds": 1,
         "polling_interval": 0.05,  # so soon a worker asks again that has as many tasks as it may

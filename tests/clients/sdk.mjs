@@ -274,6 +274,26 @@ test("it may be reached by another name than its queues have", async () => {
   assert.deepEqual((await bodies(queue)).sort(), ["x", "y"]);
 });
 
+test("the same name in two regions is two queues", async () => {
+  const far = client({ region: "eu-west-1" });
+  const by = [sqs, far];
+  const queues = [];
+  for (const each of by) {
+    const { QueueUrl } = await ask("CreateQueue", { QueueName: `${prefix}-regions` }, each);
+    await ask("SendMessage", { QueueUrl, MessageBody: QueueUrl }, each);
+    queues.push(QueueUrl);
+  }
+  assert.ok(queues[1].includes("/queue/eu-west-1/"));
+  for (const [at, each] of by.entries()) {
+    const there = await received(queues[at], { VisibilityTimeout: 0 }, each);
+    assert.deepEqual(there.map((message) => message.Body), [queues[at]]);
+    const listed = await ask("ListQueues", { QueueNamePrefix: `${prefix}-regions` }, each);
+    assert.deepEqual(listed.QueueUrls, [queues[at]]);
+    const other = { QueueUrl: queues[1 - at], MessageBody: "x" };
+    await assert.rejects(ask("SendMessage", other, each), { name: /QueueDoesNotExist|NonExistentQueue/ });
+  }
+});
+
 test("the settings of the environment", { skip: isQuery && "that SDK had none for the endpoint" }, async () => {
   process.env.AWS_ENDPOINT_URL = url.replace("127.0.0.1", "localhost");
   const warned = [];
@@ -282,4 +302,9 @@ test("the settings of the environment", { skip: isQuery && "that SDK had none fo
   const queue = await made("environment");
   assert.ok((await ask("SendMessage", { QueueUrl: queue, MessageBody: "x" }, plain)).MessageId);
   assert.match(warned[0], /using QueueUrl host as endpoint/); // so it must be one that the client can reach
+  const far = new sdk.SQSClient({ logger, region: "eu-west-1" });
+  const { QueueUrl } = await ask("CreateQueue", { QueueName: `${prefix}-environment` }, far);
+  assert.notEqual(QueueUrl, queue);
+  await ask("SendMessage", { QueueUrl, MessageBody: "far" }, far);
+  assert.deepEqual((await received(QueueUrl, {}, far)).map((each) => each.Body), ["far"]);
 });

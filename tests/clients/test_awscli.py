@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import ARN, DEADLINE_S, Serving, unique
+from serving import ACCOUNT, ARN, DEADLINE_S, REGION, Serving, unique
 
 BIN = Path(sys.executable).parent
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/server.md"
@@ -131,6 +131,25 @@ def test_a_message_there_and_back(aws: Aws) -> None:
     assert aws("delete-message", *queue, "--receipt-handle", again["ReceiptHandle"]) is None
     asked = ("--attribute-names", "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
     assert set(aws("get-queue-attributes", *queue, *asked)["Attributes"].values()) == {"0"}
+
+
+def test_the_same_name_in_two_regions_is_two_queues(aws: Aws) -> None:
+    name = unique("orders")
+    regions = {region: ("--region", region) for region in (REGION, "eu-west-1")}
+    urls = {region: aws("create-queue", "--queue-name", name, *how)["QueueUrl"] for region, how in regions.items()}
+    assert urls["eu-west-1"] == f"{aws.url}/queue/eu-west-1/{ACCOUNT}/{name}"
+    for region, how in regions.items():
+        aws("send-message", "--queue-url", urls[region], "--message-body", region, *how)
+    for region, how in regions.items():
+        (message,) = aws("receive-message", "--queue-url", urls[region], "--max-number-of-messages", "10", *how)[
+            "Messages"
+        ]
+        assert message["Body"] == region
+        assert aws("get-queue-url", "--queue-name", name, *how)["QueueUrl"] == urls[region]
+        attributes = aws("get-queue-attributes", "--queue-url", urls[region], "--attribute-names", "QueueArn", *how)
+        assert attributes["Attributes"]["QueueArn"] == f"arn:aws:sqs:{region}:{ACCOUNT}:{name}"
+    ran = aws.run("send-message", "--queue-url", urls[REGION], "--message-body", "x", "--region", "eu-west-1")
+    assert "AWS.SimpleQueueService.NonExistentQueue" in ran.err
 
 
 def test_a_batch_of_which_a_part_fails(aws: Aws) -> None:

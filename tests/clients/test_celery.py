@@ -46,17 +46,18 @@ class Celery:
             aws_secret_access_key=key.secret,
         )
 
-    def run(self, code: str) -> None:
+    def run(self, code: str, **environment: str) -> None:
         """Run a program that uses the tasks."""
         command = [sys.executable, "-c", f"from celery_tasks import *\n{code}"]
-        subprocess.run(command, env=self._environment, check=True, timeout=DEADLINE_S)
+        subprocess.run(command, env=self._environment | environment, check=True, timeout=DEADLINE_S)
 
-    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+    def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
         """Start a worker."""
         name = f"worker{len(self._workers)}"
         command = [sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", "-n", f"{name}@%h", *arguments]
         with (self._folder / f"{name}.log").open("wb") as log:
-            worker = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, start_new_session=True)
+            environment = self._environment | environment
+            worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         self._workers.append(worker)
         return worker
 
@@ -152,3 +153,18 @@ def test_groups_keep_their_order_with_many_workers_one_of_which_dies(celery: Cel
     celery.wait_until_empty()
     assert sorted(celery.stop()) == [-signal.SIGKILL, 0], celery.logs()
     assert by_group(celery.done()) == steps
+
+
+@pytest.mark.parametrize("celery", ["tasks"], indirect=True)
+def test_a_worker_has_the_tasks_of_its_region(celery: Celery) -> None:
+    celery.run("step.delay('here', 1)")
+    celery.run("step.delay('there', 1)", TEST_REGION="eu-west-1")
+    celery.start("--concurrency", "1", TEST_REGION="eu-west-1")
+    celery.wait_until(lambda done: len(done) >= 1)
+    assert celery.stop() == [0], celery.logs()
+    assert celery.done() == [["there", 1]]
+    celery.start("--concurrency", "1")
+    celery.wait_until(lambda done: len(done) >= 2)
+    celery.wait_until_empty()
+    celery.kill()
+    assert celery.done() == [["there", 1], ["here", 1]]

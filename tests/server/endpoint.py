@@ -24,6 +24,7 @@ from botocore.exceptions import ClientError
 import inturn
 from inturn.server.app import App
 from inturn.server.http import Reply, Request, Server
+from inturn.server.naming import Home, Scope
 
 if TYPE_CHECKING:
     from inturn.database import Database
@@ -41,7 +42,9 @@ class House:
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         self.server = self.run(self._start())
-        self.place = SimpleNamespace(account=ACCOUNT, region=REGION, base_url=f"http://127.0.0.1:{self.server.port}")
+        self.place = SimpleNamespace(
+            home=Home(Scope(REGION, ACCOUNT)), joined=False, base_url=f"http://127.0.0.1:{self.server.port}"
+        )
 
     async def _start(self) -> Server:
         server = Server(self._handle, "127.0.0.1")

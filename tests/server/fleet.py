@@ -246,9 +246,9 @@ class Server:
 
     def client(self, **options: Any) -> Any:
         """boto3's, which asks once and waits long."""
-        given = {"aws_access_key_id": "any", "aws_secret_access_key": "any", **options}
+        given = {"aws_access_key_id": "any", "aws_secret_access_key": "any", "region_name": "us-east-1", **options}
         config = Config(retries={"total_max_attempts": 1}, read_timeout=WAIT_S)
-        return boto3.client("sqs", endpoint_url=self.url, region_name="us-east-1", config=config, **given)
+        return boto3.client("sqs", endpoint_url=self.url, config=config, **given)
 
     def make(self, name: str = "orders.fifo") -> str:
         attributes = {"FifoQueue": "true", "VisibilityTimeout": str(VISIBILITY_S)}

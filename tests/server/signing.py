@@ -30,7 +30,7 @@ class Sent(NamedTuple):
         return self._replace(headers=headers if value is None else headers | {name.encode(): value})
 
     def verified(self, verifier: Verifier, now: float = NOW) -> Key:
-        return verifier.verify(self.method, self.target, self.headers, self.body, now)
+        return verifier.verify(self.method, self.target, self.headers, self.body, now).key
 
 
 def signed(

@@ -1,6 +1,7 @@
 """What the endpoint does around its actions: who asks, what is counted, what becomes of errors."""
 
 import asyncio
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +11,24 @@ from typing import Any
 import boto_halves
 import pytest
 from endpoint import Endpoint
+from hypothesis import given
+from hypothesis import strategies as st
 
 import inturn
 from inturn.core import limits
-from inturn.core.envelope import Content, Delivery, Entry, first_number
+from inturn.core.envelope import Content, Delivery, Entry, QueueInfo, QueueSettings, first_number
 from inturn.server import errors
-from inturn.server.actions import DONE_BY, names
+from inturn.server.actions import DONE_BY
+from inturn.server.actions.names import Names, Receipt, sequence_number
 from inturn.server.app import BOUNDS_S, App, Counts, Open
 from inturn.server.attempts import Attempts
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS
+from inturn.server.naming import Caller, Home, Scope
 from inturn.server.wire import Call
 
-PLACE = SimpleNamespace(account="000000000000", region="us-east-1", base_url="http://localhost/")
+HOME = Home(Scope("us-east-1", "000000000000"))
+PLACE = SimpleNamespace(home=HOME, joined=False, base_url="http://localhost/")
 
 
 def ask(app: App, request: Request) -> Response:
@@ -42,7 +48,7 @@ def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
 
     class Closed(Open):
-        def permit(self, who: None, request: Request, call: Call) -> str:
+        def permit(self, who: None, request: Request, call: Call) -> Caller:
             seen.append((request.method, call.action))
             raise errors.access_denied("not you")
 
@@ -61,8 +67,8 @@ def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
     sqs.client.send_message(QueueUrl=url, MessageBody="nobody must say")
 
     class Known(Open):
-        def permit(self, who: None, request: Request, call: Call) -> str:
-            return "AKIDEXAMPLE"
+        def permit(self, who: None, request: Request, call: Call) -> Caller:
+            return Caller("AKIDEXAMPLE")
 
     sqs.options = {"gate": Known()}
     sqs.restart()
@@ -106,7 +112,7 @@ def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
 @pytest.mark.parametrize("protocol", boto_halves.PROTOCOLS)
 def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: str) -> None:
     class Broken(Open):
-        def permit(self, who: None, request: Request, call: Call) -> str:
+        def permit(self, who: None, request: Request, call: Call) -> Caller:
             raise RuntimeError("secret")
 
     with inturn.open(tmp_path / "q.db") as db:
@@ -116,7 +122,7 @@ def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: st
 
 
 def test_an_answer_that_cannot_be_put_into_bytes_is_told_as_a_fault(tmp_path: Path) -> None:
-    place = SimpleNamespace(account="000000000000", region="us-east-1", base_url="http://\ud800/")
+    place = SimpleNamespace(home=HOME, joined=False, base_url="http://\ud800/")
     with inturn.open(tmp_path / "q.db") as db:
         db.queue("q")
         app = App(db, place)
@@ -141,18 +147,43 @@ def test_answers_have_ids_of_their_own(tmp_path: Path) -> None:
 # --- names ---
 
 
+NUMBERS = [
+    first_number(queue) + n
+    for queue in (1, 2, 3, 2**18)
+    for n in (1, 2, 1023, 1024, 1025, 2**20, 2**32, 2**32 + 1, 2**43)
+]
+LINEAGES = [bytes(16), b"a" * 16, b"b" * 16]
+
+
 def test_no_two_messages_have_one_id() -> None:
-    numbers = [
-        first_number(queue) + n
-        for queue in (1, 2, 3, 2**18)
-        for n in (1, 2, 1023, 1024, 1025, 2**20, 2**32, 2**32 + 1, 2**43)
-    ]
+    ids = [Names(lineage).message_id(number) for lineage in LINEAGES for number in NUMBERS]
+    assert len({*ids}) == len(ids)
+    assert {uuid.UUID(each).version for each in ids} == {4}
+    assert {uuid.UUID(each).variant for each in ids} == {uuid.RFC_4122}
+
+
+@given(st.binary(min_size=16, max_size=16), st.lists(st.integers(1, 2**63 - 1), unique=True, max_size=50))
+def test_ids_of_any_database_are_distinct(lineage: bytes, numbers: list[int]) -> None:
+    names = Names(lineage)
     assert len({names.message_id(number) for number in numbers}) == len(numbers)
+
+
+def test_a_receipt_handle_is_of_one_database() -> None:
+    info = QueueInfo(3, "q", QueueSettings(), 0)
+    number = first_number(3) + 1
+    handles = [Names(lineage).handle(number, 7, 1) for lineage in LINEAGES]
+    for made_by, handle in zip(LINEAGES, handles, strict=True):
+        for lineage in LINEAGES:
+            if lineage == made_by:
+                assert Names(lineage).receipt(info, handle) == Receipt(number, 7, 1)
+            else:
+                with pytest.raises(errors.SqsError, match="not a valid receipt handle"):
+                    Names(lineage).receipt(info, handle)
 
 
 def test_the_order_of_sequence_numbers_is_that_of_their_texts() -> None:
     numbers = [first_number(queue) + n for queue in (1, 2, 2**18) for n in (1, 9, 10, 2**43)]
-    assert sorted(map(names.sequence_number, numbers)) == [names.sequence_number(number) for number in sorted(numbers)]
+    assert sorted(map(sequence_number, numbers)) == [sequence_number(number) for number in sorted(numbers)]
 
 
 # --- attempts ---

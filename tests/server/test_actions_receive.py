@@ -8,7 +8,7 @@ import pytest
 from endpoint import ACCOUNT, Endpoint
 
 from inturn.queue import Receipt
-from inturn.server.actions import names
+from inturn.server.actions.names import names_of
 
 
 def send(sqs: Endpoint, url: str, *bodies: str, **more: Any) -> None:
@@ -205,7 +205,7 @@ def test_an_attempt_is_void_once_another_process_has_a_message_done(sqs: Endpoin
     send(sqs, url, "a1", "a2", "b1")
     handle = sqs.receive(url, 2, ReceiveRequestAttemptId="once")[0]["ReceiptHandle"]
     queue = sqs.db.queue("q.fifo")
-    receipt = names.receipt(queue.info(), handle)
+    receipt = names_of(sqs.app._context).receipt(queue.info(), handle)
     queue.ack([Receipt(receipt.sequence_number, receipt.token)])
     assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
 

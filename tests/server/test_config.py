@@ -7,7 +7,17 @@ import pytest
 
 from inturn.core import limits
 from inturn.core.errors import InputError
-from inturn.server.config import AccessKey, Config, Limits, Queue, Server, check_exposure, is_loopback, load
+from inturn.server.config import (
+    AccessKey,
+    Config,
+    Limits,
+    Queue,
+    Server,
+    check_exposure,
+    is_loopback,
+    load,
+    with_options,
+)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -36,6 +46,7 @@ def test_everything(tmp_path: Path) -> None:
     host = "0.0.0.0"
     port = 443
     region = "eu-central-1"
+    regions = "joined"
     check_region = true
     account = "123456789012"
     base_url = "https://queues.example.org/sqs"
@@ -65,10 +76,13 @@ def test_everything(tmp_path: Path) -> None:
     [[keys]]
     id = "c"
     secret_file = "secret"
+    account = "111122223333"
 
     [[queues]]
     name = "dead.fifo"
     attributes = { FifoQueue = true }
+    region = "eu-central-1"
+    account = "111122223333"
 
     [[queues]]
     name = "orders.fifo"
@@ -85,6 +99,7 @@ def test_everything(tmp_path: Path) -> None:
         host="0.0.0.0",  # noqa: S104
         port=443,
         region="eu-central-1",
+        regions="joined",
         check_region=True,
         account="123456789012",
         base_url="https://queues.example.org/sqs",
@@ -104,9 +119,13 @@ def test_everything(tmp_path: Path) -> None:
             queues=("orders-*", "x"),
             actions=("Send*", "sqs:GetQueueUrl"),
         ),
-        AccessKey(id="c", secret="from a file"),  # noqa: S106
+        AccessKey(id="c", secret="from a file", account="111122223333"),  # noqa: S106
     )
-    assert config.queues[0] == Queue(name="dead.fifo", attributes={"FifoQueue": True})
+    assert config.queues[0] == Queue(
+        name="dead.fifo", attributes={"FifoQueue": True}, region="eu-central-1", account="111122223333"
+    )
+    assert config.scope_of(config.queues[0]) == ("eu-central-1", "111122223333")
+    assert config.scope_of(config.queues[1]) == ("eu-central-1", "123456789012")
     assert config.queues[1].tags == {"team": "shop"}
     assert config.queues[1].as_told() == {
         "FifoQueue": "true",
@@ -137,6 +156,25 @@ def test_everything(tmp_path: Path) -> None:
         ("[server]\naccount = '12'", "account is '12'; expected is twelve digits in quotes"),
         ("[server]\naccount = 123456789012", "account is 123456789012; expected is twelve digits in quotes"),
         ("[server]\nregion = 'EU'", "region is 'EU'; expected is a region"),
+        ("[server]\nregions = 'one'", 'regions is \'one\'; expected is "separate" or "joined"'),
+        ("[[keys]]\nid = 'a'\nsecret = 'b'\naccount = '1'", "account is '1'; expected is twelve digits in quotes"),
+        ("[[queues]]\nname = 'q'\nregion = 'EU'", "region is 'EU'; expected is a region"),
+        (
+            "[server]\nregions = 'joined'\n[[queues]]\nname = 'q'\nregion = 'eu-west-1'",
+            "the queue 'q' is of the region 'eu-west-1', for which nobody can ask with regions = \"joined\"",
+        ),
+        (
+            "[server]\ncheck_region = true\n[[queues]]\nname = 'q'\nregion = 'eu-west-1'",
+            "the queue 'q' is of the region 'eu-west-1', for which nobody can ask with check_region = true",
+        ),
+        (
+            "[[queues]]\nname = 'q'\n[[queues]]\nname = 'q'\nregion = 'us-east-1'",
+            "there are two [[queues]] of the name 'q'",
+        ),
+        (
+            "[server]\nbase_url = 'http://host/queue/eu-west-1/'",
+            "the end of which would be taken for a region",
+        ),
         ("[server]\nreplays = 'never'", 'replays is \'never\'; expected is "accept" or "refuse"'),
         ("[server]\nmetrics = true", 'metrics is True; expected is "local", "all" or "off"'),
         ("[server]\ntls_key = 'k'", "line 1, [server]: tls_cert and tls_key go together"),
@@ -253,3 +291,24 @@ def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     assert config.limits == Limits(connections=500, idle_s=75, request_s=60, unread_s=30)
     assert Limits().connections == 1000
     assert limits.REPLAYS == 250_000
+
+
+def test_queues_of_one_name_in_two_regions_and_accounts(tmp_path: Path) -> None:
+    text = """
+    [[queues]]
+    name = "q"
+    [[queues]]
+    name = "q"
+    region = "eu-west-1"
+    [[queues]]
+    name = "q"
+    account = "111122223333"
+    """
+    config = load(written(tmp_path, text))
+    assert len({config.scope_of(each) for each in config.queues}) == 3
+
+
+def test_what_does_not_go_together_with_an_option_is_told() -> None:
+    config = Config(queues=(Queue(name="q", region="eu-west-1"),))
+    with pytest.raises(InputError, match="for which nobody can ask with check_region = true"):
+        with_options(config, {"check_region": True})

@@ -88,7 +88,8 @@ def test_servers_that_start_at_the_same_time(postgres: Postgres, options: str, t
             stack.callback(each.close)
             each.start()
         for each in servers:
-            client = each.up().client(aws_access_key_id="shop", aws_secret_access_key="s1")  # noqa: S106 - of this test
+            key = {"aws_access_key_id": "shop", "aws_secret_access_key": "s1"}
+            client = each.up().client(region_name="eu-west-1", **key)
             assert [url.rpartition("/")[2] for url in client.list_queues()["QueueUrls"]] == ["mails", "orders.fifo"]
         assert [each.stop() for each in servers] == [0, 0, 0]
         for each in servers:

@@ -26,8 +26,8 @@ from signing import signed
 
 from inturn.core import limits
 from inturn.core.envelope import first_number
-from inturn.server.actions import names
 from inturn.server.actions import settings as attributes
+from inturn.server.actions.names import Names
 from inturn.server.auth import Key
 from inturn.server.config import AccessKey, Config, Limits, Server
 from inturn.server.http import Request
@@ -40,6 +40,7 @@ many = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 KEY = Key("all", "s1")
+LINEAGE = bytes(16)
 QUEUES = ("plain", "orders.fifo", "dead.fifo")
 
 
@@ -53,6 +54,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with pytest.MonkeyPatch.context() as patch, Served(tmp_path_factory.mktemp("fuzz") / "fuzz.db", config) as served:
         patch.setattr(limits, "RECEIVE_WAIT_S", 0)  # nobody waits for messages here
         patch.setitem(attributes._NUMBERS, "ReceiveMessageWaitTimeSeconds", (0, 0))
+        patch.setattr(served.db.store, "lineage", LINEAGE)  # so that HANDLES are its own
         yield served
 
 
@@ -123,8 +125,9 @@ NASTY = [
     *("'; drop table inturn_queues; --", "<!DOCTYPE x [<!ENTITY e SYSTEM 'file:///etc/passwd'>]>&e;", "]]>", "${7*7}"),
     *("true", "false", "0", "1", "-1", "99999999999999999999", "1e3", "All", ".*", "x" * 200),
 ]
+NAMES = Names(LINEAGE)
 HANDLES = [
-    names.handle(first_number(queue) + 1, token, at)
+    NAMES.handle(first_number(queue) + 1, token, at)
     for queue in (1, 2, 3)
     for token in (1, 2**63 - 1, 2**63, 2**64 - 1)
     for at in (0, 2**64 - 1)

@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 import boto3
@@ -57,11 +58,16 @@ def during(databases: list[Database], configs: list[Config], use: Callable[..., 
     return asyncio.run(main())
 
 
-def client(endpoint: Endpoint, key: str = "shop", secret: str = "s1") -> Any:  # noqa: S107
+def client(
+    endpoint: Endpoint,
+    key: str = "shop",
+    secret: str = "s1",  # noqa: S107
+    region: str = "us-east-1",
+) -> Any:
     return boto3.client(
         "sqs",
         endpoint_url=f"http://127.0.0.1:{endpoint.port}",
-        region_name="us-east-1",
+        region_name=region,
         aws_access_key_id=key,
         aws_secret_access_key=secret,
         config=Options(retries={"total_max_attempts": 1}),
@@ -138,22 +144,50 @@ def test_with_keys_in_the_database_any_address_is_allowed(databases: list[Databa
     during(databases[:1], [everywhere], lambda one: client(one).list_queues())
 
 
-def test_settings_that_clients_see_are_the_same_everywhere(databases: list[Database], tmp_path: Any) -> None:
+def test_settings_that_clients_see_are_the_same_everywhere(
+    databases: list[Database], tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     told = Server(port=0, region="eu-west-1", account="123456789012")
-    queue = during(
-        databases[:1], [Config(server=told)], lambda one: client(one).create_queue(QueueName="q")["QueueUrl"]
-    )
-    assert "/123456789012/" in queue
+    databases[0].queue("q")
 
-    def arn(endpoint: Endpoint) -> str:
-        asked = {"QueueUrl": f"{endpoint.url}/0/q", "AttributeNames": ["QueueArn"]}
-        return str(client(endpoint).get_queue_attributes(**asked)["Attributes"]["QueueArn"])
+    def arn(endpoint: Endpoint, region: str = "eu-west-1") -> str:
+        sqs = client(endpoint, region=region)
+        queue = sqs.get_queue_url(QueueName="q")["QueueUrl"]
+        return str(sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
 
+    assert during(databases[:1], [Config(server=told)], arn) == "arn:aws:sqs:eu-west-1:123456789012:q"
     assert during(databases[1:], [Config(server=PORT)], arn) == "arn:aws:sqs:eu-west-1:123456789012:q"
+    assert "was" not in caplog.text
     path = tmp_path / "inturn.toml"
     path.write_text('[server]\nport = 0\nregion = "us-east-1"\n')  # the usual one, but it says so
-    assert during(databases[1:], [load(path)], arn) == "arn:aws:sqs:us-east-1:123456789012:q"
-    assert during(databases[:1], [Config(server=PORT)], arn) == "arn:aws:sqs:us-east-1:123456789012:q"
+    again = partial(arn, region="us-east-1")
+    assert during(databases[1:], [load(path)], again) == "arn:aws:sqs:us-east-1:123456789012:q"
+    assert 'server/region was "eu-west-1", not "us-east-1", in the database; all servers have it now' in caplog.text
+    assert during(databases[:1], [Config(server=PORT)], again) == "arn:aws:sqs:us-east-1:123456789012:q"
+
+
+def test_servers_agree_on_queues_of_other_regions_and_accounts(databases: list[Database]) -> None:
+    theirs = AccessKey(id="theirs", secret="s2", account="111122223333")  # noqa: S106
+
+    def use(one: Endpoint, two: Endpoint) -> None:
+        for key, region in (("shop", "us-east-1"), ("shop", "eu-west-1"), ("theirs", "eu-west-1")):
+            secret = "s1" if key == "shop" else "s2"
+            first, second = client(one, key, secret, region), client(two, key, secret, region)
+            queue = first.create_queue(QueueName="orders")["QueueUrl"].removeprefix(one.url)
+            sent = first.send_message(QueueUrl=one.url + queue, MessageBody=queue)["MessageId"]
+            assert second.get_queue_url(QueueName="orders")["QueueUrl"] == two.url + queue
+            (message,) = messages(second, two.url + queue)
+            assert (message["MessageId"], message["Body"]) == (sent, queue)
+            assert messages(first, one.url + queue) == []
+            first.delete_message(QueueUrl=one.url + queue, ReceiptHandle=message["ReceiptHandle"])
+        assert code(client(two).get_queue_url, QueueName="orders", QueueOwnerAWSAccountId="1" * 12) == "AccessDenied"
+
+    during(databases, [Config(server=PORT, keys=(SHOP, theirs)), Config(server=PORT)], use)
+    assert databases[0].queues() == [
+        "arn:aws:sqs:eu-west-1:000000000000:orders",
+        "arn:aws:sqs:eu-west-1:111122223333:orders",
+        "orders",
+    ]
 
 
 # --- what one server begins and another goes on with ---
@@ -261,6 +295,11 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     monkeypatch.setenv("MINE", "s9")
     assert ran("keys", "add", postgres_url, "mailer", "--secret-env", "MINE") == "mailer was changed."
     assert [each.secret for each in keys(databases[0])] == ["s9"]
+    assert ran("keys", "add", postgres_url, "mailer", "--account", "111122223333").startswith("mailer was changed.")
+    assert [each.account for each in keys(databases[0])] == ["111122223333"]
+    assert "111122223333" in ran("keys", "list", postgres_url)
+    assert '"account": "111122223333"' in ran("keys", "list", postgres_url, "--json")
+    assert "the account is '1'; expected are twelve digits" in ran("keys", "add", postgres_url, "x", "--account", "1")
     assert "is no action" in ran("keys", "add", postgres_url, "x", "--actions", "Fly")
     assert "letters, digits" in ran("keys", "add", postgres_url, "a b")
     assert "mailer was removed" in ran("keys", "remove", postgres_url, "mailer")

@@ -28,6 +28,7 @@ def add(
     key_id: KeyId,
     queues: Annotated[list[str] | None, typer.Option(help="A pattern of queues' names; default: all.")] = None,
     actions: Annotated[list[str] | None, typer.Option(help="A pattern of actions, as in Send*; default: all.")] = None,
+    account: Annotated[str | None, typer.Option(help="Whose it is, twelve digits; default: the server's.")] = None,
     secret_env: Annotated[str | None, typer.Option(help="The variable of the environment that has the secret.")] = None,
     secret_file: Annotated[Path | None, typer.Option(help="The file that has it.")] = None,
     as_json: AsJson = False,
@@ -43,11 +44,13 @@ def add(
             raise _needs(error) from error
         secret = _secret(secret_env, secret_file)
         given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
-        patterns = {"queues": queues, "actions": actions}
+        more = {"queues": queues, "actions": actions, "account": account}
         try:
-            key = msgspec.convert(given | {name: each for name, each in patterns.items() if each}, AccessKey)
+            key = msgspec.convert(given | {name: each for name, each in more.items() if each}, AccessKey)
         except msgspec.ValidationError as error:
-            msg = f"{str(error).partition(' - at')[0]}; an id is 1 to 128 letters, digits, or any of _ . + -"
+            what = f"{str(error).partition(' - at')[0]}; an id is 1 to 128 letters, digits, or any of _ . + -"
+            is_account = account is not None and "`$.account`" in str(error)
+            msg = f"the account is {account!r}; expected are twelve digits" if is_account else what
             raise InputError(msg) from None
         with opened(at) as db:
             was_there = save_key(db, key)
@@ -71,12 +74,16 @@ def list_(at: At, as_json: AsJson = False) -> None:
         with opened(at) as db:
             found = keys_of(db)
         if as_json:
-            told_of = [{"id": each.id, "queues": each.queues, "actions": each.actions} for each in found]
+            told_of = [
+                {"id": each.id, "queues": each.queues, "actions": each.actions, "account": each.account}
+                for each in found
+            ]
             say_json(told_of)
             return
-        table = Table("id", "queues", "actions", box=None, pad_edge=False)
+        table = Table("id", "queues", "actions", "account", box=None, pad_edge=False)
         for each in found:
-            table.add_row(cell(each.id), cell(", ".join(each.queues)), cell(", ".join(each.actions)))
+            patterns = (cell(", ".join(each.queues)), cell(", ".join(each.actions)))
+            table.add_row(cell(each.id), *patterns, cell(each.account or "the server's"))
         plain_console().print(
             table if found else "There are no keys: without, servers listen to their own machines only."
         )

@@ -339,6 +339,17 @@ FAILURE_TOLD_S: Final = 60.0
 
 FAILURE_KINDS: Final = 100
 """How many kinds of failures the endpoint's log tells apart at a time; further ones are one kind."""
+CREDENTIAL_BYTES: Final = 256
+"""How much of a credential is looked at for its region: a key's id has at most 128 bytes."""
+
+URLS: Final = 4_096
+"""Of how many queues' URLs it is kept at hand which queue they name."""
+
+URL_LENGTH: Final = 512
+"""The longest of them: a queue's own are shorter."""
+
+CALLERS: Final = 4_096
+"""Of how many keys in how many regions it is kept at hand how queues are named to them."""
 
 HTTP_HEADER_BYTES: Final = 64 * 1024
 """The longest target and headers of an HTTP request, together: a target holds a message where a client sends by GET."""

@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from inturn.core import limits
-from inturn.server.auth import Key, Replays, Verifier, allowed, denied
+from inturn.server.auth import Key, Replays, Signer, Verifier, allowed, denied, may_use
 from inturn.server.config import AccessKey, Config
 from inturn.server.context import Context, asking
 from inturn.server.errors import SqsError, invalid_parameter_value, signature_does_not_match
 from inturn.server.failures import Failures
 from inturn.server.http import Request
 from inturn.server.model import ACTIONS
+from inturn.server.naming import Caller, prefix, scope_of
 from inturn.server.wire import Call
 from inturn.store.commands import Command
 
@@ -44,15 +45,16 @@ class Access:
         server = config.server
         self._region = server.region if server.check_region else None
         self._replays = _Noting() if server.replays == "refuse" else None
-        self.use(config.keys)
         self._context = context
         self._clock = clock
-        self._allowed = lru_cache(limits.DECISIONS)(allowed)
+        self._allowed = lru_cache(limits.DECISIONS)(self._decided)
         self._failures = failures or Failures()
+        self.use(config.keys)
 
     def use(self, keys: Iterable[AccessKey]) -> None:
         """From now on it is these keys that are known."""
-        known = [Key(each.id, each.secret or "", each.queues, each.actions) for each in keys]
+        own = self._context.home.account
+        known = [Key(each.id, each.secret or "", each.queues, each.actions, each.account or own) for each in keys]
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def admit(self, head: Request) -> None:
@@ -67,7 +69,7 @@ class Access:
             self._note(error, head, _named(head))
             raise
 
-    def enter(self, request: Request) -> Key:
+    def enter(self, request: Request) -> Signer:
         """Whose a request is.
 
         Raises:
@@ -80,20 +82,24 @@ class Access:
             self._note(error, request, _named(request))
             raise
 
-    def permit(self, key: Key, request: Request, call: Call) -> str:
-        """Who asks, as it is kept with what they send: the id of the key.
+    def permit(self, signer: Signer, request: Request, call: Call) -> Caller:
+        """Return who asks, and from where.
 
         Raises:
             SqsError: if the key may not do that.
         """
+        key, region = signer
+        caller = Caller(key.id, region, key.account)
+        context = self._context.to(caller)
         try:
-            for action, queue in self._needs(call):
+            for action, queue in _needs(context, call):
                 if not self._allowed(key, action, queue):
-                    raise denied(key, action, self._context.arn(queue or ""), self._context.place.account)
+                    resource = prefix(context.scope) if queue is None else context.arn(queue)
+                    raise denied(key, action, resource, key.account)
         except SqsError as error:
             self._note(error, request, call.action)
             raise
-        return key.id
+        return caller
 
     def _note(self, error: SqsError, request: Request, action: str) -> None:
         code = error.query_code
@@ -115,26 +121,36 @@ class Access:
 
         return asking(see, lambda _nothing: command)
 
-    def _needs(self, call: Call) -> Iterator[tuple[str, str | None]]:
-        """The actions that a call needs to be allowed, and the queue of each; None: it is about none."""
-        params: Any = call.params
-        action = call.action
-        if action == "ListQueues":
-            yield action, None
-        elif action in {"CreateQueue", "GetQueueUrl"}:
-            yield action, params.queue_name
-        elif action in {"StartMessageMoveTask", "ListMessageMoveTasks"}:
-            yield action, self._of_arn(params.source_arn)
-            if action == "StartMessageMoveTask" and params.destination_arn is not None:
-                yield "SendMessage", self._of_arn(params.destination_arn)
-        elif action == "CancelMessageMoveTask":
-            yield action, self._of_arn(_source_arn(params.task_handle))
-        else:
-            yield action, self._context.name(params.queue_url)
+    def _decided(self, key: Key, action: str, queue: str | None) -> bool:
+        if queue is None:
+            return allowed(key, action, None)
+        scope, name = scope_of(self._context.home, queue)
+        return may_use(key, action, name, scope.account)
 
-    def _of_arn(self, arn: str) -> str:
-        """The name of the queue of an ARN; of one that is not of this place, which the action will refuse, its end."""
-        return self._context.of_arn(arn) or arn.rpartition(":")[2]
+
+def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
+    """The actions that a call needs to be allowed, and the queue of each by its name in the store; None: about none."""
+    params: Any = call.params
+    action = call.action
+    if action == "ListQueues":
+        yield action, None
+    elif action == "CreateQueue":
+        yield action, f"{prefix(context.scope)}{params.queue_name}"  # whatever name it is: the action looks at it
+    elif action == "GetQueueUrl":
+        yield action, context.own(params.queue_name, params.queue_owner_aws_account_id)
+    elif action in {"StartMessageMoveTask", "ListMessageMoveTasks"}:
+        yield action, _of_arn(context, params.source_arn)
+        if action == "StartMessageMoveTask" and params.destination_arn is not None:
+            yield "SendMessage", _of_arn(context, params.destination_arn)
+    elif action == "CancelMessageMoveTask":
+        yield action, _of_arn(context, _source_arn(params.task_handle))
+    else:
+        yield action, context.name(params.queue_url)
+
+
+def _of_arn(context: Context, arn: str) -> str:
+    """The queue of an ARN; of one that the action will refuse, a queue of the caller's that its end names."""
+    return context.of_arn(arn) or f"{prefix(context.scope)}{arn.rpartition(':')[2]}"
 
 
 class _Noting(Replays):

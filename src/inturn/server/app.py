@@ -20,6 +20,8 @@ from inturn.server.context import Context, Place, again
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
+from inturn.server.missing import Missing
+from inturn.server.naming import Caller
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
 
@@ -35,8 +37,8 @@ class Gate(Protocol):
         """Who asks, before it is read what for."""
         ...
 
-    def permit(self, who: Any, request: Request, call: Call) -> str:
-        """Who asks, as it is kept with what they send: the id of a key, or ""."""
+    def permit(self, who: Any, request: Request, call: Call) -> Caller:
+        """Return who asks, and from where."""
         ...
 
     def first(self, command: Command[Any]) -> Command[Any]:
@@ -53,9 +55,9 @@ class Open:
     def enter(self, request: Request) -> None:
         """Nobody must say who they are."""
 
-    def permit(self, who: None, request: Request, call: Call) -> str:  # noqa: ARG002 - whatever it is
+    def permit(self, who: None, request: Request, call: Call) -> Caller:  # noqa: ARG002 - whatever it is
         """Everybody may do everything."""
-        return ""
+        return Caller()
 
     def first(self, command: Command[Any]) -> Command[Any]:
         """Nothing is to be done before what is asked for."""
@@ -122,7 +124,7 @@ class App:
         self._failures = failures or Failures()
         self._mover = Mover(db.writer, self._failures, is_alone=db.store.servers.shared is None)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)
-        self._senders: dict[str, Context] = {"": self._context}  # as many as there are keys
+        self._missing = Missing(self._context, self._failures)
         self._ids = 0
         self._run = uuid.uuid4().hex[:20]
 
@@ -164,16 +166,12 @@ class App:
             who = gate.enter(request)  # before anything of it is read
             call = wire.parse(request)
             action = call.action
-            sender = gate.permit(who, request, call)
-            context = self._senders.get(sender) or self._sender(sender)
+            context = self._context.to(gate.permit(who, request, call))
             if b"x-amzn-trace-id" in request.headers:
                 context = replace(context, trace=request.headers[b"x-amzn-trace-id"].decode("latin-1"))
             self._post(reply, gate.first(self._command(context, call)), partial(self._done, reply, call, began))
         except Exception as error:  # noqa: BLE001 - as above
             reply(self._refusal(action, wire.protocol_of(request), began, error))
-
-    def _sender(self, sender: str) -> Context:
-        return self._senders.setdefault(sender, replace(self._context, sender=sender))
 
     @staticmethod
     def _command(context: Context, call: Call) -> Command[Any]:
@@ -207,6 +205,8 @@ class App:
         told = errors.told(error)
         if not told.sender_fault:
             self._failures.failed(f"{action or 'a request'} failed", error)
+        if told.missing is not None:
+            self._missing.note(told.missing)
         self.counts.add(action, told.query_code, time.perf_counter() - began)
         return wire.refused(protocol, told, self._id())
 

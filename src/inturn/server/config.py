@@ -20,10 +20,9 @@ fit. What a queue's attributes mean is for the action that makes queues to say.
 """
 
 import os
-import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
@@ -36,8 +35,14 @@ from msgspec.structs import replace
 
 from inturn.core import limits
 from inturn.core.errors import InputError
+from inturn.server.misfits import misfit, told
 from inturn.server.model import ACTIONS
+from inturn.server.naming import ACCOUNT, REGION, Scope, address
 
+_A_REGION: Final = Meta(description='a region, such as "us-east-1"')
+_AN_ACCOUNT: Final = Meta(description="twelve digits in quotes")
+Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$")]
+Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$")]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds, at most a day")]
 
 
@@ -51,9 +56,10 @@ class Server(Table, frozen=True, kw_only=True):
     Attributes:
         host: the address to listen on.
         port: the port; 0 takes a free one.
-        region: the region in ARNs.
+        region: the region of queues that were not made for another; also that of requests that are not signed.
+        regions: whether each region has queues of its own, or all are one, whatever region a request is signed for.
         check_region: whether a request that is signed for another region is refused.
-        account: the number of the account in ARNs and URLs.
+        account: the number of the account of queues that were not made for another, and of keys that name none.
         base_url: what queues' URLs begin with, where clients come by another address than ``host`` and ``port``.
         tls_cert: the file with the certificate and those that it rests on, PEM.
         tls_key: the file with its key, PEM.
@@ -65,9 +71,10 @@ class Server(Table, frozen=True, kw_only=True):
 
     host: Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535; 0 takes a free one")] = 9324
-    region: Annotated[str, Meta(pattern="^[a-z0-9-]{1,32}$", description='a region, such as "us-east-1"')] = "us-east-1"
+    region: Annotated[Region, _A_REGION] = "us-east-1"
+    regions: Annotated[Literal["separate", "joined"], Meta(description='"separate" or "joined"')] = "separate"
     check_region: Annotated[bool, Meta(description="true or false")] = False
-    account: Annotated[str, Meta(pattern="^[0-9]{12}$", description="twelve digits in quotes")] = "000000000000"
+    account: Annotated[Account, _AN_ACCOUNT] = "000000000000"
     base_url: Annotated[str | None, Meta(description='a URL, such as "https://queues.example.org"')] = None
     tls_cert: Annotated[str | None, Meta(description="the name of a file")] = None
     tls_key: Annotated[str | None, Meta(description="the name of a file")] = None
@@ -84,6 +91,11 @@ class Server(Table, frozen=True, kw_only=True):
             raise ValueError(
                 f"base_url is {self.base_url!r}; expected is http or https, a host and perhaps a path, as in "
                 "https://queues.example.org"
+            )
+        if self.base_url is not None and address(f"{self.base_url.rstrip('/')}/{self.account}/").region is not None:
+            raise ValueError(
+                f"base_url is {self.base_url!r}, the end of which would be taken for a region, as in "
+                "/queue/eu-west-1; expected is another path, or none"
             )
 
 
@@ -124,6 +136,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
         secret_file: the file that has it; space at its ends is no part of it.
         queues: patterns of the names of queues that it may use.
         actions: patterns of what it may do.
+        account: whose it is; None: the server's.
     """
 
     id: Annotated[
@@ -134,6 +147,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
     secret_file: Annotated[str | None, Meta(description="the name of a file")] = None
     queues: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["orders-*"]')] = ("*",)
     actions: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["Send*"]')] = ("*",)
+    account: Annotated[Account | None, _AN_ACCOUNT] = None
 
     def __post_init__(self) -> None:
         """Check what the types cannot say."""
@@ -157,11 +171,15 @@ class Queue(Table, frozen=True, kw_only=True):
         name: of the queue.
         attributes: as the API names them; numbers, true and false, and tables for policies may stand as TOML has them.
         tags: names and values.
+        region: in which it is; None: the server's.
+        account: whose it is; None: the server's.
     """
 
     name: Annotated[str, Meta(min_length=1, description="a name")]
     attributes: Annotated[dict[str, Any], Meta(description="a table of attributes")] = field(default_factory=dict)
     tags: Annotated[dict[str, str], Meta(description="a table of texts")] = field(default_factory=dict)
+    region: Annotated[Region | None, _A_REGION] = None
+    account: Annotated[Account | None, _AN_ACCOUNT] = None
 
     def __post_init__(self) -> None:
         """Check what the types cannot say."""
@@ -188,11 +206,25 @@ class Config(Table, frozen=True, kw_only=True):
     queues: tuple[Queue, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that nothing is there twice."""
-        for table, names in (("keys", [key.id for key in self.keys]), ("queues", [each.name for each in self.queues])):
-            twice = [name for name, count in Counter(names).items() if count > 1]
+        """Check that nothing is there twice, and that each queue can be reached."""
+        queues = [(each.name, self.scope_of(each)) for each in self.queues]
+        for table, names in (("keys", [(key.id, None) for key in self.keys]), ("queues", queues)):
+            twice = [name for (name, _), count in Counter(names).items() if count > 1]
             if twice:
                 raise ValueError(f"there are two [[{table}]] of the name {twice[0]!r}; leave one out")
+        server = self.server
+        if server.check_region or server.regions == "joined":
+            why = "check_region = true" if server.check_region else 'regions = "joined"'
+            for name, scope in queues:
+                if scope.region != server.region:
+                    raise ValueError(
+                        f"the queue {name!r} is of the region {scope.region!r}, for which nobody can ask with {why}; "
+                        f"leave its region out, or leave {why} out"
+                    )
+
+    def scope_of(self, queue: Queue) -> Scope:
+        """Return the region and the account of a queue that is to be made."""
+        return Scope(queue.region or self.server.region, queue.account or self.server.account)
 
 
 class Loaded(Config, frozen=True, kw_only=True):
@@ -234,7 +266,7 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
     try:
         config = msgspec.convert(data, Config)
     except msgspec.ValidationError as error:
-        msg = f"{path}: {_told(str(error), data, text)}"
+        msg = f"{path}: {told(str(error), _TABLES, data, text)}"
         raise InputError(msg) from None
     server = config.server
     return Loaded(
@@ -258,8 +290,10 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$.")
         name = path.rstrip("`")
-        msg = _misfit("server", name, given.get(name)) if name else what
+        msg = misfit(Server, name, given.get(name)) if name else what
         raise InputError(msg) from None
+    except ValueError as error:  # of what does not go together, such as a region and queues elsewhere
+        raise InputError(str(error)) from None
 
 
 def check_exposure(config: Config) -> None:
@@ -335,69 +369,3 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         msg = f"{path}: this is no UTF-8, as TOML and secrets are: {error}"
         raise InputError(msg) from None
-
-
-# --- what msgspec has to say, in the words of a TOML file ---
-
-
-def _told(text: str, data: dict[str, Any], source: str) -> str:
-    what, _, path = text.partition(" - at `$")
-    steps = re.findall(r"[^.\[\]`]+", path)
-    table = steps.pop(0) if steps else ""
-    number = int(steps.pop(0)) if steps and steps[0].isdigit() else None
-    name = steps[0] if steps else None
-    named = re.search(r"field `(.*)`$", what)
-    if named and "unknown" in what:
-        name, what = named[1], _unknown(named[1], table)
-    elif named:
-        what = f"it has no {named[1]!r}, which it must have"
-    elif table not in _TABLES or (table and number is None and what.startswith("Expected") and name is None):
-        what = f"this is to be {'tables, [[keys]] or [[queues]]' if table in {'keys', 'queues'} else 'a table'}"
-    elif name is not None:
-        what = _misfit(table, name, _value(data, table, number, name))
-    line = _line(source, table, number or 0, name)
-    place = "" if not table else f"[{table}]" if number is None else f"[[{table}]] number {number + 1}"
-    where = ", ".join(part for part in (f"line {line}" if line else "", place) if part)
-    return f"{where}: {what}" if where else what
-
-
-def _unknown(name: str, table: str) -> str:
-    known = _TABLES[table].__struct_fields__ if table in _TABLES else ()
-    near = get_close_matches(name, known, 1)
-    meant = f"is {near[0]!r} meant? " if near else ""
-    return f"{name!r} is no setting: {meant}There are {', '.join(known)}"
-
-
-def _misfit(table: str, name: str, value: Any) -> str:
-    info = msgspec.inspect.type_info(_TABLES[table])
-    fields = {each.name: each.type for each in info.fields} if isinstance(info, msgspec.inspect.StructType) else {}
-    of = fields.get(name)
-    expected = (of.extra_json_schema or {}).get("description", "") if isinstance(of, msgspec.inspect.Metadata) else ""
-    shown = "of another kind" if name == "secret" else f"{value!r}"
-    return f"{name} is {shown}; expected is {expected}"
-
-
-def _value(data: Any, table: str, number: int | None, name: str) -> Any:
-    found = data.get(table)
-    if number is not None and isinstance(found, Sequence):
-        found = found[number]
-    return found.get(name) if isinstance(found, dict) else found
-
-
-def _line(source: str, table: str, number: int, name: str | None) -> int | None:
-    """The line of a name in a table, or of the table; None if it is not written in the usual way."""
-    current, seen = "", Counter[str]()
-    for line, text in enumerate(source.splitlines(), 1):
-        header = re.match(r"\s*(\[\[?)\s*([\w-]+)", text)
-        if header:
-            current = header[2]
-            seen[current] += header[1] == "[["
-            is_it = name is None
-            if not table and current == name:
-                return line
-        else:
-            key = re.match(r"\s*[\"']?([\w-]+)", text)
-            is_it = name is not None and key is not None and key[1] == name
-        if is_it and current == table and (not seen[current] or seen[current] == number + 1):
-            return line
-    return None

@@ -30,7 +30,10 @@ class SqsError(Exception):
         query_message: the same in the Query protocol, where the service words it otherwise.
         fault: whose it is.
         namespace: what stands before the code in JSON.
+        missing: the name in the store of the queue that is not there; for the log, not for the client.
     """
+
+    missing: str | None = None
 
     def __init__(
         self,
@@ -189,9 +192,9 @@ def queue_deleted_recently() -> SqsError:
     return _prefixed("QueueDeletedRecently", text)
 
 
-def queue_does_not_exist() -> SqsError:
-    """There is no such queue."""
-    return SqsError(
+def queue_does_not_exist(name: str | None = None) -> SqsError:
+    """There is no such queue; ``name`` is what it would be called in the store."""
+    error = SqsError(
         "QueueDoesNotExist",
         "AWS.SimpleQueueService.NonExistentQueue",
         400,
@@ -199,6 +202,8 @@ def queue_does_not_exist() -> SqsError:
         query_message="The specified queue does not exist for this wsdl version.",
         namespace=MODEL,
     )
+    error.missing = name
+    return error
 
 
 def queue_name_exists(message: str) -> SqsError:

@@ -9,9 +9,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from inturn.core import limits
+from inturn.server.auth import scoped_region
 from inturn.server.config import is_loopback
-from inturn.server.errors import access_denied
+from inturn.server.errors import access_denied, signature_does_not_match
 from inturn.server.http import Request
+from inturn.server.naming import Caller
 from inturn.server.wire import Call
 from inturn.store.commands import Command
 
@@ -32,9 +34,11 @@ class Local:
 
     Args:
         base_url: by whose host it may be called too.
+        region: which requests must be signed for, if they are; None: for any.
     """
 
-    def __init__(self, base_url: str | None = None) -> None:
+    def __init__(self, base_url: str | None = None, region: str | None = None) -> None:
+        self._region = region
         self._own = urlsplit(base_url or "").hostname
         self.is_own = lru_cache(limits.HOSTS)(self._is_own)
 
@@ -60,27 +64,31 @@ class Local:
         """
         self.admit(request)
 
-    def permit(self, _who: None, request: Request, call: Call) -> str:
+    def permit(self, _who: None, request: Request, call: Call) -> Caller:
         """See that no page changes anything by a request that browsers make without asking first.
 
         A page may show the address of a request as an image, or send a form. What has an ``Authorization`` header goes
-        on: a page cannot add that. A signature in the query is no such sign, as nobody can check it here.
+        on: a page cannot add that. A signature in the query is no such sign, as nobody can check it here. For which
+        region a request is signed is believed.
 
         Raises:
-            SqsError: if a page may have made a request that changes something.
+            SqsError: if a page may have made a request that changes something, or it is signed for what is no region,
+                or not the one it must be.
         """
         headers = request.headers
-        if call.action in READING or b"authorization" in headers:
-            return ""
-        accepted = headers.get(b"accept", b"").lower()
-        is_shown = request.method != "POST" and any(kind in accepted for kind in _IN_A_PAGE)
-        if is_shown or not _is_from(headers.get(b"referer"), headers.get(b"host", b"")):
-            raise access_denied(
-                "This endpoint has no access keys, so it changes nothing for a request that a browser may have made: "
-                "one with the address of another page as Referer, or a GET that accepts text/html or images. Send it "
-                "by POST, without a Referer; or configure access keys and sign it."
-            )
-        return ""
+        if call.action not in READING and b"authorization" not in headers:
+            accepted = headers.get(b"accept", b"").lower()
+            is_shown = request.method != "POST" and any(kind in accepted for kind in _IN_A_PAGE)
+            if is_shown or not _is_from(headers.get(b"referer"), headers.get(b"host", b"")):
+                raise access_denied(
+                    "This endpoint has no access keys, so it changes nothing for a request that a browser may have "
+                    "made: one with the address of another page as Referer, or a GET that accepts text/html or images. "
+                    "Send it by POST, without a Referer; or configure access keys and sign it."
+                )
+        region = scoped_region(request.target, headers)
+        if region is not None and self._region not in (region, None):
+            raise signature_does_not_match("Credential should be scoped to a valid region.")
+        return Caller("", region)
 
     @staticmethod
     def first(command: Command[Any]) -> Command[Any]:

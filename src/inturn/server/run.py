@@ -36,6 +36,7 @@ from inturn.server.http import Reply, Request, Response
 from inturn.server.local import Local
 from inturn.server.metrics import Metrics, figures_of
 from inturn.server.model import CreateQueue
+from inturn.server.naming import Caller, Home, Scope, named_by_arn, scope_of
 from inturn.server.pages import Page, Pages
 from inturn.server.shared import Shared
 from inturn.store.commands import Ask
@@ -57,8 +58,8 @@ class Place:
     def be_at(self, config: Config) -> None:
         """It is as configured so."""
         server = config.server
-        self.account = server.account
-        self.region = server.region
+        self.home = Home(Scope(server.region, server.account))
+        self.joined = server.regions == "joined"
         self.base_url = server.base_url or self.at(config, server.port)
 
     @staticmethod
@@ -143,6 +144,7 @@ class Endpoint:
         )
         await self._app.start()
         try:
+            self._find_home()
             for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
                 await self._make(queue)
             found = await self._db.writer.arun(Ask("", figures_of))
@@ -167,17 +169,35 @@ class Endpoint:
         }
         _LOG.info("inturn serves %s", self.url, extra=told)
 
+    def _find_home(self) -> None:
+        """See which queues are those of the server's own region and account, and that all can be reached.
+
+        Raises:
+            InputError: if two are called the same.
+        """
+        queues, home = list(self._db.store.queues), self._context.home
+        self._place.home = Home(home, named_by_arn(home, queues))
+        elsewhere = sum(scope_of(home, each)[0].region != home.region for each in queues)
+        if elsewhere and self._place.joined:
+            told = {"region": home.region, "queues": elsewhere}
+            _LOG.warning(
+                "regions are joined, so queues of other regions than the server's are out of reach", extra=told
+            )
+
     async def _make(self, queue: Queue) -> None:
         params = CreateQueue(queue.name, queue.as_told(), queue.tags)
+        region, account = self._config.scope_of(queue)
         try:
-            await self._db.writer.arun(create_queue(self._context, params))
+            await self._db.writer.arun(create_queue(self._context.to(Caller("", region, account)), params))
         except SqsError as error:
             msg = f"[[queues]] {queue.name!r} cannot be made as it is configured: {error.message}"
             raise InputError(msg) from error
 
     def _gate(self) -> Access | Local:
         config = self._config
-        return Access(config, self._context, failures=self._failures) if config.keys else Local(config.server.base_url)
+        if config.keys:
+            return Access(config, self._context, failures=self._failures)
+        return Local(config.server.base_url, config.server.region if config.server.check_region else None)
 
     async def _look(self) -> None:
         """See now and then what other servers have been told."""

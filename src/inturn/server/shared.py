@@ -20,7 +20,7 @@ from inturn.store.commands import Ask
 
 _LOG: Final = logging.getLogger(__name__)
 
-SETTINGS: Final = ("account", "base_url", "check_region", "region", "replays")
+SETTINGS: Final = ("account", "base_url", "check_region", "region", "regions", "replays")
 """Those of ``[server]`` that clients see, whichever server they come to."""
 _KEY: Final = "key/"
 _SETTING: Final = "server/"
@@ -32,6 +32,7 @@ class _Kept(Struct):
     secret: str
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
+    account: str | None = None
 
 
 class Shared:
@@ -58,7 +59,7 @@ class Shared:
             return self._config
         self._version, facts, changed = await self._db.writer.arun(Ask("", self._declare))
         for name in changed:
-            _LOG.warning("%s was otherwise in the database; all servers have it now as it is configured here", name)
+            _LOG.warning("%s in the database; all servers have it now as it is configured here", name)
         config = replace(self._config, keys=keys_in(facts))
         others = {key.id for key in config.keys} - {key.id for key in self._config.keys}
         if others:
@@ -87,7 +88,8 @@ class Shared:
         for name, value in sorted(_facts_of(self._config).items()):
             if facts.get(name) != value:
                 if name in facts:
-                    changed.append(name)
+                    is_secret = name.startswith(_KEY)
+                    changed.append(f"{name} was {'otherwise' if is_secret else f'{facts[name]}, not {value},'}")
                 shared.keep(name, value)
                 facts[name] = value
         return shared.version(), facts, changed
@@ -118,7 +120,7 @@ def _said(config: Config) -> frozenset[str]:
 
 def text_of(key: AccessKey) -> str:
     """A key as it is kept."""
-    return msgspec.json.encode(_Kept(key.secret or "", key.queues, key.actions)).decode()
+    return msgspec.json.encode(_Kept(key.secret or "", key.queues, key.actions, key.account)).decode()
 
 
 def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:

@@ -286,6 +286,11 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
         """Identify the database that is open: a copy of it, opened elsewhere, has another."""
         ...
 
+    @property
+    def lineage(self) -> bytes:
+        """Identify the database and its copies: 16 random bytes, made with it and kept by backup and restore."""
+        ...
+
     def is_identity(self, identity: str) -> bool:
         """Say whether this is the identity of the database that is open here, maybe by another store."""
         ...

@@ -1,19 +1,21 @@
 """How messages and receipts are named to clients: message ids, sequence numbers, receipt handles.
 
-A message id is made of the sequence number of the message's first send alone, so it needs no place of its own, a
-duplicate is answered with the first message's, and a message that is moved keeps it, though its first queue may be gone
-by then. Ids look random, and no two messages of a database have the same; messages of two databases may.
+A message id is made of the sequence number of the message's first send and of the database's lineage alone. So it needs
+no place of its own, a duplicate is answered with the first message's, and a message that is moved keeps it, though its
+first queue may be gone by then. No two messages of a database have the same id, and two databases have none in common.
 """
 
 import struct
 from binascii import a2b_base64, b2a_base64, crc32
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
 
 from msgspec import Struct
 
 from inturn.core.envelope import QueueInfo
 from inturn.server import errors
+from inturn.server.context import Context
 
 _LOW: Final = (1 << 32) - 1  # the bits that a UUID has in its first part
 _HIGH: Final = (1 << 90) - 1  # and in the others, beside its version and its variant
@@ -22,34 +24,8 @@ _ODD_HIGH: Final = 0x1CE4_E5B9_BF58_476D_2C59_F1BB
 _ALIKE_BITS: Final = 10
 _VARIANTS: Final = "89ab"
 
-
-def message_id(number: int) -> str:
-    """The id of the message that was first sent with this sequence number, as a UUID.
-
-    A number times an odd one modulo a power of two can be told from the product, and so can one from its exclusive-or
-    with its own upper half; so no two numbers come to the same. The first part is made of the low bits; the others are
-    made of the high ones, once for all that have the same. It says version 4, as the service's ids do, since clients'
-    libraries look at that.
-    """
-    return f"{number * _ODD_LOW & _LOW:08x}{_rest(number >> _ALIKE_BITS)}"
-
-
-@lru_cache(maxsize=256)
-def _rest(high: int) -> str:
-    mixed = high * _ODD_HIGH & _HIGH
-    mixed ^= mixed >> 45
-    digits = f"{mixed & _HIGH >> 2:022x}"
-    return f"-{digits[:4]}-4{digits[4:7]}-{_VARIANTS[mixed >> 88]}{digits[7:10]}-{digits[10:]}"
-
-
-def sequence_number(number: int) -> str:
-    """A sequence number as SQS shows it: twenty digits, so that their order as texts is theirs as numbers."""
-    return str(10**19 + number)
-
-
 _PACKED: Final = struct.Struct(">HQQQ")
 _WITH_SUM: Final = struct.Struct(">HQQQI")  # 30 bytes, and so 40 characters
-_VERSION: Final = 1
 _LENGTH: Final = 40
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_+/", b"+/  ")
@@ -69,25 +45,77 @@ class Receipt(Struct, gc=False):
     received_ms: int
 
 
-def handle(number: int, token: int, received_ms: int) -> str:
-    """The receipt handle of a lease. The checksum tells a damaged handle, and keeps nobody from making one."""
-    packed = _PACKED.pack(_VERSION, number, token, received_ms)
-    packed += crc32(packed).to_bytes(4, "big")
-    return b2a_base64(packed, newline=False).translate(_TO_URL).decode()
+class Names:
+    """The names that one database gives to its messages and receipts.
 
-
-def receipt(queue: QueueInfo, text: str) -> Receipt:
-    """What a receipt handle of a queue says.
-
-    Raises:
-        SqsError: if it is none, or another queue's.
+    Args:
+        lineage: of the database; see ``SqlStore.lineage``.
     """
-    try:
-        packed = a2b_base64(text.encode().translate(_FROM_URL)) if len(text) == _LENGTH else b""
-        version, number, token, received_ms, checksum = _WITH_SUM.unpack(packed)
-    except (ValueError, struct.error):
-        raise errors.receipt_handle_is_invalid(text) from None
-    is_whole = version == _VERSION and checksum == crc32(packed[:-4])
-    if not is_whole or not queue.has_given(number):
-        raise errors.receipt_handle_is_invalid(text)
-    return Receipt(number, token, received_ms)
+
+    def __init__(self, lineage: bytes) -> None:
+        mask = int.from_bytes(_derived(lineage, b"message id", 16))
+        self._low = mask & _LOW
+        self._high = mask >> 32 & _HIGH
+        self._rest = lru_cache(256)(self._made_rest)
+        key = _derived(lineage, b"receipt handle", 6)
+        self._mark, self._start = int.from_bytes(key[:2]), int.from_bytes(key[2:])
+
+    def message_id(self, number: int) -> str:
+        """Return the id of the message that was first sent with this sequence number, as a UUID.
+
+        A number times an odd one modulo a power of two can be told from the product, and so can one from its
+        exclusive-or with its own upper half, or with a mask; so no two numbers come to the same. The mask is random for
+        each database: two databases with 2^40 messages each have an id in common with a probability of 2^-42. The
+        first part is made of the low bits; the others are made of the high ones, once for all that have the same. It
+        says version 4, as the service's ids do, since clients' libraries look at that.
+        """
+        return f"{number * _ODD_LOW & _LOW ^ self._low:08x}{self._rest(number >> _ALIKE_BITS)}"
+
+    def _made_rest(self, high: int) -> str:
+        mixed = high * _ODD_HIGH & _HIGH
+        mixed ^= mixed >> 45 ^ self._high
+        digits = f"{mixed & _HIGH >> 2:022x}"
+        return f"-{digits[:4]}-4{digits[4:7]}-{_VARIANTS[mixed >> 88]}{digits[7:10]}-{digits[10:]}"
+
+    def handle(self, number: int, token: int, received_ms: int) -> str:
+        """Return the receipt handle of a lease.
+
+        The checksum tells a damaged handle, and with the mark, 48 bits in all, one of another database, in which the
+        same numbers name another message. It keeps nobody from making one.
+        """
+        packed = _PACKED.pack(self._mark, number, token, received_ms)
+        packed += crc32(packed, self._start).to_bytes(4, "big")
+        return b2a_base64(packed, newline=False).translate(_TO_URL).decode()
+
+    def receipt(self, queue: QueueInfo, text: str) -> Receipt:
+        """Return what a receipt handle of a queue says.
+
+        Raises:
+            SqsError: if it is none, or one of another queue or database.
+        """
+        try:
+            packed = a2b_base64(text.encode().translate(_FROM_URL)) if len(text) == _LENGTH else b""
+            mark, number, token, received_ms, checksum = _WITH_SUM.unpack(packed)
+        except (ValueError, struct.error):
+            raise errors.receipt_handle_is_invalid(text) from None
+        is_own = mark == self._mark and checksum == crc32(packed[:-4], self._start)
+        if not is_own or not queue.has_given(number):
+            raise errors.receipt_handle_is_invalid(text)
+        return Receipt(number, token, received_ms)
+
+
+_of_lineage: Final = lru_cache(64)(Names)
+
+
+def names_of(context: Context) -> Names:
+    """Return the names that the context's database gives."""
+    return _of_lineage(context.db.store.lineage)
+
+
+def _derived(lineage: bytes, purpose: bytes, size: int) -> bytes:
+    return blake2b(purpose, key=lineage, digest_size=size).digest()
+
+
+def sequence_number(number: int) -> str:
+    """Return a sequence number as SQS shows it: twenty digits, so that texts and numbers have one order."""
+    return str(10**19 + number)

@@ -28,6 +28,7 @@ from inturn.server.model import (
     ListQueuesAnswer,
     PurgeQueue,
 )
+from inturn.server.naming import scope_of
 from inturn.store.base import Store
 from inturn.store.commands import Command
 
@@ -43,11 +44,11 @@ _WITH_SUFFIX: Final = (
 
 def create_queue(context: Context, params: CreateQueue) -> Command[CreateQueueAnswer]:
     """Make a queue; one that is there with what the request names is found, with anything else is not touched."""
-    name = params.queue_name
     fifo = params.attributes.get("FifoQueue", "").lower() == "true"
-    _check_name(name, fifo=fifo)
+    _check_name(params.queue_name, fifo=fifo)
+    name = context.own(params.queue_name)
     changes = settings.wanted(params.attributes, fifo=fifo)
-    tags.check(name, params.tags)
+    tags.check(params.queue_name, params.tags)
     answer = CreateQueueAnswer(context.url(name))
 
     def make(store: Store, now_ms: int) -> CreateQueueAnswer:
@@ -97,7 +98,7 @@ def purge_queue(context: Context, params: PurgeQueue) -> Command[Empty]:
         queue = queue_in(store, name)
         purged_ms = kept(queue.settings, "purged_ms", None)
         if purged_ms is not None and purged_ms <= now_ms < purged_ms + limits.PURGE_S * 1000:
-            raise errors.purge_queue_in_progress(name)
+            raise errors.purge_queue_in_progress(context.bare(name))
         queue.settings = replace(queue.settings, extra={**queue.settings.extra, "purged_ms": now_ms})
         store.save(name, queue, purge=True)
         return Empty()
@@ -109,24 +110,26 @@ def purge_queue(context: Context, params: PurgeQueue) -> Command[Empty]:
 
 
 def get_queue_url(context: Context, params: GetQueueUrl) -> Command[GetQueueUrlAnswer]:
-    """Find a queue by its name; of another account there are none here."""
-    name, owner = params.queue_name, params.queue_owner_aws_account_id
+    """Find a queue by its name, in the caller's region."""
+    name = context.own(params.queue_name, params.queue_owner_aws_account_id)
 
     def find(store: Store, _now_ms: int) -> GetQueueUrlAnswer:
         queue_in(store, name)
-        if owner is not None and owner != context.place.account:
-            raise errors.queue_does_not_exist()
         return GetQueueUrlAnswer(context.url(name))
 
     return asking(find)
 
 
 def list_queues(context: Context, params: ListQueues) -> Command[ListQueuesAnswer]:
-    """Find the queues whose names begin so, in the order of their names."""
-    prefix = params.queue_name_prefix or ""
+    """Find the queues of the caller's region and account whose names begin so, in the order of their names."""
+    scope, prefix = context.scope, params.queue_name_prefix or ""
+
+    def is_one(queue: QueueInfo) -> bool:
+        where, name = scope_of(context.home, queue.name)
+        return where == scope and name.startswith(prefix)
 
     def look(store: Store, _now_ms: int) -> ListQueuesAnswer:
-        page, token = _page(store, params, lambda queue: queue.name.startswith(prefix))
+        page, token = _page(store, params, is_one)
         return ListQueuesAnswer([context.url(name) for name in page], token)
 
     return asking(look)

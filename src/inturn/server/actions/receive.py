@@ -9,7 +9,8 @@ from typing import Any, Final
 from inturn.core import limits
 from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import Delivery, QueueInfo, Want
-from inturn.server.actions import names, properties, validate
+from inturn.server.actions import properties, validate
+from inturn.server.actions.names import names_of, sequence_number
 from inturn.server.actions.properties import Wanted
 from inturn.server.attempts import Attempt, Lease
 from inturn.server.context import Context, asking, is_fifo, kept, queue_in
@@ -179,7 +180,7 @@ def _once_more_anywhere(
 
 
 def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Delivery, received_ms: int) -> Message:
-    entry = delivery.entry
+    entry, names = delivery.entry, names_of(context)
     body = entry.body if isinstance(entry.body, str) else base64.b64encode(entry.body).decode()
     message = Message(
         names.message_id(entry.origin or entry.sequence_number),
@@ -206,12 +207,12 @@ def _system(
         "SentTimestamp": str(entry.sent_ms),
         "ApproximateReceiveCount": str(delivery.attempts + _elsewhere(context, delivery)),
         "ApproximateFirstReceiveTimestamp": None if delivery.first_ms is None else str(delivery.first_ms),
-        "SequenceNumber": names.sequence_number(entry.sequence_number) if fifo else None,
+        "SequenceNumber": sequence_number(entry.sequence_number) if fifo else None,
         "MessageGroupId": entry.group,
         "MessageDeduplicationId": entry.dedup_id,
     }
     kept_here = properties.kept_with(entry.attributes) if entry.attributes is not None else {}
-    told["SenderId"] = kept_here.get(properties.SENDER, context.place.account)
+    told["SenderId"] = kept_here.get(properties.SENDER, context.home.account)
     told["AWSTraceHeader"] = kept_here.get(properties.TRACE)
     if entry.group is None:
         told["MessageGroupId"] = kept_here.get(properties.GROUP)

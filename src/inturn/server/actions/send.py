@@ -12,7 +12,8 @@ from msgspec import Struct
 from inturn.core import limits
 from inturn.core.envelope import Content, Draft, QueueInfo, Sent
 from inturn.server import errors
-from inturn.server.actions import names, properties, validate
+from inturn.server.actions import properties, validate
+from inturn.server.actions.names import Names, names_of, sequence_number
 from inturn.server.context import Context, is_fifo, kept
 from inturn.server.errors import SqsError
 from inturn.server.model import (
@@ -51,17 +52,22 @@ def send_message(context: Context, params: SendMessage) -> Command[SendMessageAn
     queue = context.queue(params.queue_url)
     fifo = is_fifo(queue)
     checked = _checked(context, queue, fifo, params)
-    return Send(queue.name, partial(_sent, fifo, checked), (checked.draft,))
+    return Send(queue.name, partial(_sent, names_of(context), fifo, checked), (checked.draft,))
 
 
-def _sent(fifo: bool, checked: _Checked, sent: Sequence[Sent]) -> SendMessageAnswer:  # noqa: FBT001 - bound above
+def _sent(
+    names: Names,
+    fifo: bool,  # noqa: FBT001 - bound above
+    checked: _Checked,
+    sent: Sequence[Sent],
+) -> SendMessageAnswer:
     number = sent[0].sequence_number
     return SendMessageAnswer(
         names.message_id(number),
         checked.md5_of_body,
         checked.md5_of_attributes,
         checked.md5_of_system_attributes,
-        names.sequence_number(number) if fifo else None,
+        sequence_number(number) if fifo else None,
     )
 
 
@@ -85,7 +91,7 @@ def send_message_batch(context: Context, params: SendMessageBatch) -> Command[Se
     if size > limits.BODY_BYTES:
         raise errors.batch_request_too_long(size)
     drafts = [checked.draft for _, checked in outcomes if isinstance(checked, _Checked)]
-    return Send(queue.name, partial(_batch_sent, fifo, outcomes), drafts)
+    return Send(queue.name, partial(_batch_sent, names_of(context), fifo, outcomes), drafts)
 
 
 def _check_fifo_batch(queue: QueueInfo, entries: Sequence[SendMessageBatchRequestEntry]) -> None:
@@ -98,6 +104,7 @@ def _check_fifo_batch(queue: QueueInfo, entries: Sequence[SendMessageBatchReques
 
 
 def _batch_sent(
+    names: Names,
     fifo: bool,  # noqa: FBT001 - bound above
     outcomes: Sequence[tuple[SendMessageBatchRequestEntry, _Checked | SqsError]],
     sent: Sequence[Sent],
@@ -117,7 +124,7 @@ def _batch_sent(
                 checked.md5_of_body,
                 checked.md5_of_attributes,
                 checked.md5_of_system_attributes,
-                names.sequence_number(number) if fifo else None,
+                sequence_number(number) if fifo else None,
             )
         )
     return SendMessageBatchAnswer(successful, failed)
@@ -150,8 +157,8 @@ def _checked(
     ours = _trace(system) if system else {}
     if context.trace and not ours:
         ours = {properties.TRACE: context.trace}
-    if context.sender:
-        ours[properties.SENDER] = context.sender
+    if context.caller.sender:
+        ours[properties.SENDER] = context.caller.sender
     if fifo:
         delay_ms = None
         _check_fifo(queue, message)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings
-from inturn.server import errors
+from inturn.server import errors, naming
 from inturn.server.context import Context, is_arn, is_fifo, kept
 from inturn.server.errors import MODEL, SqsError
 from inturn.store.base import Store
@@ -308,6 +308,9 @@ def _target(context: Context, store: Store, name: str, value: str, said: str) ->
     policy = json.loads(value)
     target = context.of_arn(policy["deadLetterTargetArn"])
     info = store.queues.get(target or "")
+    named = naming.parsed(policy["deadLetterTargetArn"])
+    if named is not None and named[0].account != naming.scope_of(context.home, name)[0].account:
+        raise errors.redrive_policy(said, "Dead letter target owner should be same as the source.")
     if target is None or info is None:
         raise errors.redrive_policy(said, "Dead letter target does not exist.")
     if target == name:

@@ -12,7 +12,8 @@ from inturn.core import limits
 from inturn.core.delivery import Act, Change, Verdict
 from inturn.core.envelope import QueueInfo
 from inturn.server import errors
-from inturn.server.actions import names, validate
+from inturn.server.actions import validate
+from inturn.server.actions.names import Names, names_of
 from inturn.server.context import Context, is_fifo
 from inturn.server.errors import SqsError
 from inturn.server.model import (
@@ -42,11 +43,11 @@ E = TypeVar("E")
 def delete_message(context: Context, params: DeleteMessage) -> Command[Empty]:
     """Be done with a message."""
     queue = context.queue(params.queue_url)
-    change = _deleting(queue, params.receipt_handle)
+    change = _deleting(names_of(context), queue, params.receipt_handle)
     return Settle(queue.name, partial(_deleted, context, queue, change, params.receipt_handle), (change,))
 
 
-def _deleting(queue: QueueInfo, handle: str) -> Change:
+def _deleting(names: Names, queue: QueueInfo, handle: str) -> Change:
     receipt = names.receipt(queue, handle)
     return _change((receipt.sequence_number, receipt.token, _ACK, 0, None, None))
 
@@ -72,7 +73,8 @@ def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Comman
     """Be done with messages, each for itself."""
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "DeleteMessageBatchRequestEntry")
-    outcomes = _each(params.entries, lambda entry: _deleting(queue, entry.receipt_handle))
+    names = names_of(context)
+    outcomes = _each(params.entries, lambda entry: _deleting(names, queue, entry.receipt_handle))
     return Settle(queue.name, partial(_batch_deleted, context, queue, outcomes), _changes(outcomes))
 
 
@@ -136,7 +138,7 @@ def _keeping(context: Context, queue: QueueInfo, handle: str, visibility_s: int 
         raise errors.missing_parameter("VisibilityTimeout")
     reason = f"Must be >= 0 and <= {limits.VISIBILITY_S}, if provided."
     validate.check_range(visibility_s, "VisibilityTimeout", 0, limits.VISIBILITY_S, reason)
-    receipt = names.receipt(queue, handle)
+    receipt = names_of(context).receipt(queue, handle)
     held_s = (context.now_ms() - receipt.received_ms) // 1000
     reason = f"Total VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_S} seconds]"
     if visibility_s and held_s + visibility_s > limits.VISIBILITY_S:

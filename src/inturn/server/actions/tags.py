@@ -24,7 +24,7 @@ def tag_queue(context: Context, params: TagQueue) -> Command[Empty]:
         if not params.tags:
             raise errors.missing_parameter("Tags")
         tags = {**kept(queue.settings, "tags", {}), **params.tags}
-        check(name, tags)
+        check(context.bare(name), tags)
         _save(store, queue, tags)
         return Empty()
 

@@ -15,12 +15,14 @@ class Key:
         secret: what requests are signed with; it is not shown by ``repr``.
         queues: patterns of the names of queues that it may use: ``*``, ``?`` and ``[…]`` as in file names.
         actions: patterns of the actions that it may do, as in ``Send*``, whatever their case.
+        account: the number of the account that it belongs to; "" where there is but one.
     """
 
     id: str
     secret: str = field(repr=False)
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
+    account: str = ""
 
 
 def permission(action: str) -> str:
@@ -43,6 +45,18 @@ def allowed(key: Key, action: str, queue: str | None) -> bool:
     names = {action.lower(), permission(action).lower()}
     may_do = any(fnmatchcase(name, pattern.lower().removeprefix("sqs:")) for name in names for pattern in key.actions)
     return may_do and (queue is None or any(fnmatchcase(queue, pattern) for pattern in key.queues))
+
+
+def may_use(key: Key, action: str, queue: str, owner: str) -> bool:
+    """Say whether a key may do an action with a queue: with those of its own account, as its patterns say.
+
+    Args:
+        key: whose request it is.
+        action: as in ``SendMessage``.
+        queue: the name of the queue within its region and account.
+        owner: the number of the account whose queue it is.
+    """
+    return owner == key.account and allowed(key, action, queue)
 
 
 def denied(key: Key, action: str, arn: str, account: str) -> SqsError:

@@ -30,6 +30,7 @@ from inturn.server.errors import (
     missing_authentication_token,
     signature_does_not_match,
 )
+from inturn.server.naming import is_region
 
 _ALGORITHM: Final = b"AWS4-HMAC-SHA256"
 _SIGNATURE: Final = b"X-Amz-Signature"
@@ -44,11 +45,18 @@ among them: not all clients sign it, and a body that is signed means nothing as 
 in the body and JSON in ``x-amz-target``."""
 
 
+class Signer(NamedTuple):
+    """Who has signed a request, and for which region."""
+
+    key: Key
+    region: str
+
+
 class _Claim(NamedTuple):
     """What a request says of its signature, apart from the signature itself.
 
     Attributes:
-        key: whose it says it is.
+        signer: whose it says it is, and for which region.
         scope: date, region, service, as they are signed.
         date: of the scope, YYYYMMDD.
         hmac: keyed for that key and scope; copied for each request.
@@ -56,7 +64,7 @@ class _Claim(NamedTuple):
         unsigned: those of the decisive headers that are not.
     """
 
-    key: Key
+    signer: Signer
     scope: bytes
     date: bytes
     hmac: hmac.HMAC
@@ -97,7 +105,7 @@ class Verifier:
         self._replays = replays
         self._claims: dict[bytes, _Claim] = {}
 
-    def verify(self, method: str, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Key:
+    def verify(self, method: str, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Signer:
         """Whose a request is.
 
         Args:
@@ -117,7 +125,7 @@ class Verifier:
         digest = _checked_signature(signed, method, target, headers, payload)
         if self._replays is not None and not self._replays.is_new(digest, until, now):
             raise signature_does_not_match("Signature already used: sign each request anew.")
-        return signed.claim.key
+        return signed.claim.signer
 
     def admit(self, method: str, target: bytes, headers: Mapping[bytes, bytes], now: float) -> None:
         """Refuse a request whose head tells already that nobody has signed it, before its body is read.
@@ -208,7 +216,7 @@ class Verifier:
         if key is None:
             raise invalid_client_token_id()
         wrong = []
-        if self._region is not None and region != self._region:
+        if not is_region(region.decode("latin-1")) or self._region not in (region, None):
             wrong.append("Credential should be scoped to a valid region.")
         if service != b"sqs":
             wrong.append("Credential should be scoped to correct service: 'sqs'.")
@@ -220,7 +228,8 @@ class Verifier:
         if b"host" not in names:
             raise signature_does_not_match("'Host' or ':authority' must be a 'SignedHeader' in the AWS Authorization.")
         code = hmac.new(_signing_key(key.secret, date, region, service), digestmod="sha256")
-        return _Claim(key, b"/".join(parts[1:]), date, code, names, _DECISIVE.difference(names))
+        signer = Signer(key, region.decode())
+        return _Claim(signer, b"/".join(parts[1:]), date, code, names, _DECISIVE.difference(names))
 
 
 def _checked_signature(

@@ -778,5 +778,9 @@ select 'inturn_' || ('inturn_meta'::regclass::oid)::text;
 select concat_ws('/', (select oid from pg_database where datname = current_database()),
                  coalesce(to_regclass('inturn_meta')::oid, 0), extract(epoch from pg_postmaster_start_time()));
 
+-- The tables' own identity, which their copies have too: two numbers of 64 bits.
+-- name: lineage
+select value from inturn_meta where name in ('lineage_high', 'lineage_low') order by name;
+
 -- name: notify
 select pg_notify($1, $2);

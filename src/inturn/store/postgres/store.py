@@ -53,6 +53,7 @@ class PostgresStore(Queues):
         self.servers = Servers(self.wire)
         self._transaction = _Transaction(self)
         self.identity = _identity_at(self._connection)
+        self.lineage = _lineage_at(self._connection)
         self._clock = (0, 0.0)  # the server's, and this machine's monotonic one at the same moment
         self._is_lasting = False
         self._listener: Listener | None = None
@@ -156,6 +157,7 @@ class PostgresStore(Queues):
             else:
                 self.wire.use(self._connection.pgconn)
                 self.identity = _identity_at(self._connection)
+                self.lineage = _lineage_at(self._connection)  # of other tables, if a dump was put in their place
                 self.incarnations.renew()
                 self.catalog.forget()
                 self._idle.clear()
@@ -254,6 +256,11 @@ class PostgresStore(Queues):
 def _identity_at(connection: "psycopg.Connection[Any]") -> str:
     (here,) = connection.execute(text_of("here").encode()).fetchone() or ("",)
     return str(here)
+
+
+def _lineage_at(connection: "psycopg.Connection[Any]") -> bytes:
+    rows = connection.execute(text_of("lineage").encode()).fetchall()
+    return b"".join(value.to_bytes(8, "big", signed=True) for (value,) in rows)
 
 
 class _Transaction:

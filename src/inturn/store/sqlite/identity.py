@@ -16,3 +16,13 @@ def identity_of(connection: sqlite3.Connection, path: str) -> str:
         return str(identity)
     found = Path(path).stat()
     return f"{identity} {found.st_dev}:{found.st_ino}"
+
+
+def lineage_of(connection: sqlite3.Connection) -> bytes:
+    """Return the random bytes that the file was made with; its copies have them too.
+
+    Args:
+        connection: to the file, whose tables are up to date.
+    """
+    (identity,) = connection.execute("select value from inturn_meta where name = 'identity'").fetchone()
+    return bytes.fromhex(identity)

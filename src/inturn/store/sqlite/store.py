@@ -27,7 +27,7 @@ from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.connection import connect, said
 from inturn.store.sqlite.deliveries import entry_of
 from inturn.store.sqlite.file import OWNER_ONLY, Files, let_go
-from inturn.store.sqlite.identity import identity_of
+from inturn.store.sqlite.identity import identity_of, lineage_of
 from inturn.store.sqlite.keys import Keys
 from inturn.store.sqlite.pipelines import Pipelines
 from inturn.store.sqlite.reserve import Reserve
@@ -61,6 +61,7 @@ class SqliteStore(Sessions):
         self._empty_log(1 if is_full else 0)
         self._path = path
         self.identity: Final = identity_of(self.connection, path)
+        self.lineage: Final = lineage_of(self.connection)
         self._waits = True
         self._swept: tuple[int, str, str] = _FIRST  # up to which deduplication id
         self._to_sweep = 0
