@@ -30,6 +30,10 @@ def add(
     actions: Annotated[list[str] | None, typer.Option(help="A pattern of actions, as in Send*; default: all.")] = None,
     secret_env: Annotated[str | None, typer.Option(help="The variable of the environment that has the secret.")] = None,
     secret_file: Annotated[Path | None, typer.Option(help="The file that has it.")] = None,
+    admin: Annotated[
+        bool,
+        typer.Option("--admin", help="It may set attributes and permissions of every queue, whatever policies say."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add a key, or change one; without a secret of yours one is made, and shown this once."""
@@ -43,7 +47,7 @@ def add(
             raise _needs(error) from error
         secret = _secret(secret_env, secret_file)
         given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
-        patterns = {"queues": queues, "actions": actions}
+        patterns = {"queues": queues, "actions": actions, "admin": admin}
         try:
             key = msgspec.convert(given | {name: each for name, each in patterns.items() if each}, AccessKey)
         except msgspec.ValidationError as error:
@@ -71,12 +75,15 @@ def list_(at: At, as_json: AsJson = False) -> None:
         with opened(at) as db:
             found = keys_of(db)
         if as_json:
-            told_of = [{"id": each.id, "queues": each.queues, "actions": each.actions} for each in found]
+            told_of = [
+                {"id": each.id, "queues": each.queues, "actions": each.actions, "admin": each.admin} for each in found
+            ]
             say_json(told_of)
             return
-        table = Table("id", "queues", "actions", box=None, pad_edge=False)
+        table = Table("id", "queues", "actions", "admin", box=None, pad_edge=False)
         for each in found:
-            table.add_row(cell(each.id), cell(", ".join(each.queues)), cell(", ".join(each.actions)))
+            may = "yes" if each.admin else ""
+            table.add_row(cell(each.id), cell(", ".join(each.queues)), cell(", ".join(each.actions)), may)
         plain_console().print(
             table if found else "There are no keys: without, servers listen to their own machines only."
         )

@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from inturn.core import limits
-from inturn.server.auth import Key, Replays, Verifier, allowed, denied
+from inturn.server.auth import Key, Replays, Verifier, account_of, allowed, denied
 from inturn.server.config import AccessKey, Config, is_loopback
 from inturn.server.context import Context, asking
 from inturn.server.errors import SqsError, access_denied, invalid_parameter_value, signature_does_not_match
 from inturn.server.http import Request
+from inturn.server.policies import Need, Policies
 from inturn.server.wire import Call
 from inturn.store.commands import Command
 
@@ -43,11 +44,13 @@ class Access:
         self._context = context
         self._clock = clock
         self._allowed = lru_cache(limits.DECISIONS)(allowed)
+        self._policies = Policies(context, server, clock)
+        self._doubt: Callable[[Any], None] | None = None
         self._refusals = _Refusals(clock)
 
     def use(self, keys: Iterable[AccessKey]) -> None:
         """From now on it is these keys that are known."""
-        known = [Key(each.id, each.secret or "", each.queues, each.actions) for each in keys]
+        known = [Key(each.id, each.secret or "", each.queues, each.actions, each.admin) for each in keys]
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def __call__(self, request: Request, call: Call) -> str:
@@ -56,29 +59,67 @@ class Access:
         Raises:
             SqsError: if it is not signed as it must be, or its key may not do that.
         """
+        self._doubt = None
         try:
             key = self._verifier.verify(request.method, request.target, request.headers, request.body, self._clock())
+            is_concerned = call.action == "StartMessageMoveTask"  # it is about more queues than it names
             for action, queue in self._needs(call):
                 if not self._allowed(key, action, queue):
-                    raise denied(key, action, self._context.arn(queue or ""), self._context.place.account)
+                    raise denied(key, action, self._context.arn(queue or ""), self._account_of(key))
+                if queue is not None and not is_concerned:
+                    is_concerned = self._policies.concern(key, queue)
+            if is_concerned:
+                self._ask_policies(key, request, call)
         except SqsError as error:
             self._refusals.note(error.query_code, call.action, request.peer)
             raise
         return key.id
 
+    def _account_of(self, key: Key) -> str:
+        return account_of(key, self._context.place.account)
+
+    def _ask_policies(self, key: Key, request: Request, call: Call) -> None:
+        """Ask the policies that are known; what they refuse is asked once more in a transaction, in which all are.
+
+        What is known in the event loop may be a moment old if other servers share the database.
+        """
+        needs = [Need(*each) for each in self._needs(call)]
+        queues = self._context.db.store.queues
+        is_known = all(need.queue is None or need.queue in queues for need in needs)
+
+        def check(store: Any) -> None:
+            try:
+                self._policies.check(key, request, call, needs, store.queues)
+            except SqsError as error:
+                self._refusals.note(error.query_code, call.action, request.peer)
+                raise
+
+        try:
+            self._policies.check(key, request, call, needs, queues)
+        except SqsError:
+            is_known = False
+        if not is_known:
+            self._doubt = check
+
     def first(self, command: Command[Any]) -> Command[Any]:
-        """What is to be done for the request that was just let in: first to see that no other server has had it.
+        """What is to be done for the request that was just let in, and before that what only a transaction can tell.
+
+        That is whether no other server has had it, and whether a policy that refuses it still does.
 
         Args:
             command: what is done then.
         """
-        if self._replays is None or self._context.db.store.servers.shared is None:
+        doubt = self._doubt
+        is_shared = self._replays is not None and self._context.db.store.servers.shared is not None
+        if doubt is None and not is_shared:
             return command
-        noted, now = self._replays.noted, self._clock()
+        noted, now = self._replays.noted if self._replays is not None else None, self._clock()
 
         def see(store: Any, _now_ms: int) -> None:
-            if not store.servers.shared.is_new(*noted, int(now)):
+            if is_shared and noted is not None and not store.servers.shared.is_new(*noted, int(now)):
                 raise signature_does_not_match("Signature already used: sign each request anew.")
+            if doubt is not None:
+                doubt(store)
 
         return asking(see, lambda _nothing: command)
 
@@ -115,6 +156,9 @@ class _Noting(Replays):
         return super().is_new(signature, until, now)
 
 
+_SETTING: Final = {"AddPermission", "CreateQueue", "SetQueueAttributes"}
+
+
 class Local:
     """What an endpoint without keys asks of each request.
 
@@ -125,8 +169,9 @@ class Local:
     def __init__(self, base_url: str | None = None) -> None:
         self._own = urlsplit(base_url or "").hostname
         self._is_own = lru_cache(limits.HOSTS)(self._is_own_host)
+        self._has_told = False
 
-    def __call__(self, request: Request, call: Call) -> str:  # noqa: ARG002 - whatever it is
+    def __call__(self, request: Request, call: Call) -> str:
         """Nobody must say who they are.
 
         Raises:
@@ -139,7 +184,17 @@ class Local:
                 "This endpoint has no access keys, so it does not answer web pages, nor requests to a host that is "
                 "neither this machine nor that of its base_url. Configure access keys, or base_url."
             )
+        if call.action in _SETTING:
+            params: Any = call.params
+            if call.action == "AddPermission" or params.attributes.get("Policy"):
+                self.tell_of_policies()
         return ""
+
+    def tell_of_policies(self) -> None:
+        """Log, once, that policies are kept and do not apply."""
+        if not self._has_told:
+            self._has_told = True
+            _LOG.warning("policies of queues do not apply: without access keys everybody is the owner")
 
     @staticmethod
     def first(command: Command[Any]) -> Command[Any]:

@@ -115,6 +115,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
         secret_file: the file that has it; space at its ends is no part of it.
         queues: patterns of the names of queues that it may use.
         actions: patterns of what it may do.
+        admin: whether it may read and set the attributes and permissions of every queue, whatever policies say.
     """
 
     id: Annotated[
@@ -125,6 +126,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
     secret_file: Annotated[str | None, Meta(description="the name of a file")] = None
     queues: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["orders-*"]')] = ("*",)
     actions: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["Send*"]')] = ("*",)
+    admin: Annotated[bool, Meta(description="true or false")] = False
 
     def __post_init__(self) -> None:
         """Check what the types cannot say."""
@@ -138,7 +140,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
             _check_action(pattern)
 
     def __repr__(self) -> str:
-        return f"AccessKey(id={self.id!r}, queues={self.queues!r}, actions={self.actions!r})"
+        return f"AccessKey(id={self.id!r}, queues={self.queues!r}, actions={self.actions!r}, admin={self.admin!r})"
 
 
 class Queue(Table, frozen=True, kw_only=True):

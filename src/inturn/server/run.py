@@ -33,6 +33,7 @@ from inturn.server.errors import SqsError
 from inturn.server.http import Reply, Request, Response
 from inturn.server.metrics import CONTENT_TYPE, Metrics, figures_of
 from inturn.server.model import CreateQueue
+from inturn.server.policies import policies_in
 from inturn.server.shared import Shared
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command
@@ -143,6 +144,7 @@ class Endpoint:
             for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
                 await self._make(queue)
             found = await self._db.writer.arun(Ask("", figures_of))
+            ruled = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
             await self._server.start()
         except OSError as error:
             await self._app.stop()
@@ -164,6 +166,8 @@ class Endpoint:
             "port": self._server.port,
         }
         _LOG.info("inturn serves %s", self.url, extra=told)
+        if ruled and isinstance(self._access, Local):
+            self._access.tell_of_policies()
 
     async def _make(self, queue: Queue) -> None:
         params = CreateQueue(queue.name, queue.as_told(), queue.tags)

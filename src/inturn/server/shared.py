@@ -32,6 +32,7 @@ class _Kept(Struct):
     secret: str
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
+    admin: bool | msgspec.UnsetType = msgspec.UNSET  # left out if not, as in what earlier versions keep
 
 
 class Shared:
@@ -118,7 +119,7 @@ def _said(config: Config) -> frozenset[str]:
 
 def text_of(key: AccessKey) -> str:
     """A key as it is kept."""
-    return msgspec.json.encode(_Kept(key.secret or "", key.queues, key.actions)).decode()
+    return msgspec.json.encode(_Kept(key.secret or "", key.queues, key.actions, key.admin or msgspec.UNSET)).decode()
 
 
 def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
@@ -132,7 +133,15 @@ def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
         if name.startswith(_KEY):
             try:
                 kept = msgspec.json.decode(value, type=_Kept)
-                found.append(AccessKey(id=name.removeprefix(_KEY), **msgspec.structs.asdict(kept)))
+                found.append(
+                    AccessKey(
+                        id=name.removeprefix(_KEY),
+                        secret=kept.secret,
+                        queues=kept.queues,
+                        actions=kept.actions,
+                        admin=kept.admin is True,
+                    )
+                )
             except (ValueError, msgspec.MsgspecError):  # whose words might have the secret
                 msg = f"what is kept as {name!r} in inturn_fact is no access key; 'inturn keys remove' takes it away"
                 raise InputError(msg) from None

@@ -16,6 +16,7 @@ from typing import Any, Final
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings
 from inturn.server import errors
+from inturn.server.auth.policy import PolicyError, parse
 from inturn.server.context import Context, is_arn, is_fifo, kept
 from inturn.server.errors import MODEL, SqsError
 from inturn.store.base import Store
@@ -120,14 +121,12 @@ def _number(name: str, value: str, least: int, most: int) -> str:
 
 
 def _document(name: str, text: str) -> str:
+    if name == "Policy":
+        return _policy(text)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         document = None
-    if name == "Policy":
-        if not (isinstance(document, dict) and _has_statements(document)):
-            raise errors.invalid_attribute_value(name)
-        return text
     if name == "RedriveAllowPolicy":
         return _redrive_allow(text, document)
     if not isinstance(document, dict):
@@ -135,10 +134,12 @@ def _document(name: str, text: str) -> str:
     return _redrive(text, document)
 
 
-def _has_statements(policy: Mapping[str, Any]) -> bool:
-    """Whether a policy's statements are objects, if it has any; one needs no list."""
-    statements = policy.get("Statement", [])
-    return all(isinstance(each, dict) for each in (statements if isinstance(statements, list) else [statements]))
+def _policy(text: str) -> str:
+    try:
+        parse(text)
+    except PolicyError as error:
+        raise errors.invalid_attribute_value("Policy", str(error)) from None
+    return text
 
 
 def _redrive(text: str, policy: Mapping[str, Any]) -> str:
