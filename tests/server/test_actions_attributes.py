@@ -388,7 +388,8 @@ def test_permissions_are_statements_of_the_policy(sqs: Endpoint) -> None:
 
 
 def test_a_policy_of_ones_own_is_added_to(sqs: Endpoint) -> None:
-    policy = {"Version": "2012-10-17", "Statement": {"Sid": "own", "Effect": "Deny"}}
+    own = {"Sid": "own", "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "*"}
+    policy = {"Version": "2012-10-17", "Statement": own}
     url = sqs.queue("q", Policy=policy)
     assert json.loads(sqs.attributes(url, "Policy")["Policy"]) == policy
     permit(sqs, url)
@@ -462,4 +463,19 @@ def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
 
 def test_a_policy_that_is_none(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.queue, name="q", Policy="nonsense")
-    assert told == ("InvalidAttributeValue", "Invalid value for the parameter Policy.")
+    text = "Invalid value for the parameter Policy. Reason: 'nonsense' is no JSON object."
+    assert told == ("InvalidAttributeValue", text)
+    url = sqs.queue("q")
+    broken = json.dumps({"Statement": {"Effect": "Allow", "Principal": "*", "Action": "sqs:Fly", "Resource": "*"}})
+    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"Policy": broken})
+    text = "Statement 1: Action names 'sqs:Fly', which is no action of SQS."
+    assert told == ("InvalidAttributeValue", f"Invalid value for the parameter Policy. Reason: {text}")
+    assert "Policy" not in sqs.attributes(url)
+
+
+def test_permissions_that_are_too_long_together(sqs_json: Endpoint) -> None:
+    url = sqs_json.queue("q")
+    accounts = [f"{n:012}" for n in range(150)]
+    permit(sqs_json, url, AWSAccountIds=accounts)
+    code, text = sqs_json.refused(permit, sqs=sqs_json, url=url, Label="other", AWSAccountIds=accounts)
+    assert (code, text.endswith("bytes; at most 8192 are allowed.")) == ("OverLimit", True)
