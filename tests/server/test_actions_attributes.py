@@ -31,7 +31,7 @@ def test_what_a_standard_queue_has(sqs: Endpoint) -> None:
         "MessageRetentionPeriod": "345600",
         "QueueArn": sqs.arn("plain"),
         "ReceiveMessageWaitTimeSeconds": "0",
-        "SqsManagedSseEnabled": "true",
+        "SqsManagedSseEnabled": "false",
         "VisibilityTimeout": "30",
     }
 
@@ -201,14 +201,37 @@ def test_keys_of_encryption_are_kept(sqs: Endpoint) -> None:
     told = sqs.attributes(url)
     assert "KmsMasterKeyId" not in told
     assert "KmsDataKeyReusePeriodSeconds" not in told
-    assert told["SqsManagedSseEnabled"] == "true"
+    assert told["SqsManagedSseEnabled"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "named"),
+    [({"KmsMasterKeyId": "alias/mine"}, "KmsMasterKeyId"), ({"SqsManagedSseEnabled": "true"}, "SqsManagedSseEnabled")],
+)
+def test_the_log_says_that_nothing_is_encrypted(
+    sqs: Endpoint, caplog: pytest.LogCaptureFixture, attributes: dict[str, str], named: str
+) -> None:
+    caplog.set_level("WARNING", "inturn.server")
+
+    def told() -> list[str]:
+        texts = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return texts
+
+    text = f"{named} is kept with the queue 'plain', and nothing is encrypted by it"
+    url = sqs.queue("plain", **attributes)
+    assert told() == [text]
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={**attributes, "DelaySeconds": "1"})
+    sqs.queue("plain", **attributes)
+    sqs.queue("other", SqsManagedSseEnabled="false")
+    assert told() == []
 
 
 def test_one_kind_of_encryption_at_a_time(sqs: Endpoint) -> None:
     both = {"KmsMasterKeyId": "mine", "SqsManagedSseEnabled": "true"}
     text = "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
     told = sqs.refused(sqs.queue, name="q", **both)
-    assert told == ("InvalidAttributeValue", text)
+    assert told == ("InvalidAttributeName", text)
     url = sqs.queue("q", SqsManagedSseEnabled="true")
     assert sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes=both) == told
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"KmsMasterKeyId": "mine"})
