@@ -69,7 +69,8 @@ class Access:
                 if queue is not None and not is_concerned:
                     is_concerned = self._policies.concern(key, queue)
             if is_concerned:
-                self._ask_policies(key, request, call)
+                needs = [Need(*each) for each in self._needs(call)]
+                self._doubt = self._policies.ask(key, request, call, needs, self._refusals.note)
         except SqsError as error:
             self._refusals.note(error.query_code, call.action, request.peer)
             raise
@@ -77,29 +78,6 @@ class Access:
 
     def _account_of(self, key: Key) -> str:
         return account_of(key, self._context.place.account)
-
-    def _ask_policies(self, key: Key, request: Request, call: Call) -> None:
-        """Ask the policies that are known; what they refuse is asked once more in a transaction, in which all are.
-
-        What is known in the event loop may be a moment old if other servers share the database.
-        """
-        needs = [Need(*each) for each in self._needs(call)]
-        queues = self._context.db.store.queues
-        is_known = all(need.queue is None or need.queue in queues for need in needs)
-
-        def check(store: Any) -> None:
-            try:
-                self._policies.check(key, request, call, needs, store.queues)
-            except SqsError as error:
-                self._refusals.note(error.query_code, call.action, request.peer)
-                raise
-
-        try:
-            self._policies.check(key, request, call, needs, queues)
-        except SqsError:
-            is_known = False
-        if not is_known:
-            self._doubt = check
 
     def first(self, command: Command[Any]) -> Command[Any]:
         """What is to be done for the request that was just let in, and before that what only a transaction can tell.

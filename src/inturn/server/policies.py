@@ -4,7 +4,7 @@ A key does what its configuration lets it do. A queue's policy takes away from t
 account than the queue's needs that the policy allows it, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from inturn.server.auth.conditions import facts_of
 from inturn.server.auth.policy import OWNERS_ONLY, Asked, Decision, stored
 from inturn.server.config import Server
 from inturn.server.context import Context, kept
+from inturn.server.errors import SqsError
 from inturn.server.request import Request
 from inturn.server.wire import Call
 from inturn.store.base import Store
@@ -56,8 +57,40 @@ class Policies:
         info = self._context.db.store.queues.get(queue)
         if info is None or POLICY in info.settings.extra:  # what another server has made is not known yet
             return True
-        home = self._context.place.account
-        return account_of(key, home) != home
+        return account_of(key, self._context.place.account) != owner_of(self._context, queue)
+
+    def ask(
+        self, key: Key, request: Request, call: Call, needs: Sequence[Need], note: Callable[[str, str, str], None]
+    ) -> Callable[[Store], None] | None:
+        """Ask the policies that are known; give what is to be asked in a transaction, if they are not sure.
+
+        What is known in the event loop may be a moment old if other servers share the database. So what it refuses is
+        asked once more where all is known, and so is what a queue says that is not known yet.
+
+        Args:
+            key: that signed the request.
+            request: as it came.
+            call: what it asks for.
+            needs: what its key has been found to be configured for.
+            note: told of a refusal: its code, the action, and who asked.
+
+        Returns:
+            A function that raises :class:`SqsError` if a policy does not let the request pass; None: they all do.
+        """
+        queues = self._context.db.store.queues
+
+        def again(store: Store) -> None:
+            try:
+                self.check(key, request, call, needs, store.queues)
+            except SqsError as error:
+                note(error.query_code, call.action, request.peer)
+                raise
+
+        try:
+            self.check(key, request, call, needs, queues)
+        except SqsError:
+            return again
+        return None if all(need.queue is None or need.queue in queues for need in needs) else again
 
     def is_secure(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a request came by TLS: to this server, or by the proxy that the base URL names."""
@@ -92,17 +125,24 @@ class Policies:
                 continue
             arn = self._context.arn(info.name)
             names = tuple(f"sqs:{each.lower()}" for each in {action, permission(action)})
-            why = _why_not(kept(info.settings, POLICY, None), Asked(account, key.id, names, arn, facts), action)
+            asked = Asked(account, key.id, names, arn, facts)
+            is_owner = account == owner_of(self._context, info.name)
+            why = _why_not(kept(info.settings, POLICY, None), asked, action, is_owner=is_owner)
             if why is not None:
                 raise denied(key, action, arn, account, why)
 
 
-def _why_not(policy: str | None, asked: Asked, action: str) -> str | None:
+def owner_of(context: Context, queue: str) -> str:  # noqa: ARG001 - all are of one account yet
+    """Return the account that a queue belongs to."""
+    return context.place.account
+
+
+def _why_not(policy: str | None, asked: Asked, action: str, *, is_owner: bool) -> str | None:
     """Say why a policy does not let a request pass; None: it does."""
     decision = Decision.NEITHER if policy is None else stored(policy).decide(asked)
     if decision is Decision.DENIED:
         return _DENIED
-    if asked.account == asked.resource.split(":")[4]:
+    if is_owner:
         return None
     if action in OWNERS_ONLY:
         return _OWNER
