@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -268,6 +269,19 @@ def test_what_another_server_was_told_applies_here(kind: str, tmp_path: Path, re
         assert refused(other.purge_queue, QueueUrl=url)[0] == "AccessDenied"
         client(one.url, "admin").set_queue_attributes(QueueUrl=url, Attributes={"Policy": ""})
         other.send_message(**send)
+
+
+def test_an_idle_server_learns_of_a_policy_before_anybody_asks(tmp_path: Path) -> None:
+    config = Config(server=Server(port=0), keys=KEYS)
+    with ExitStack() as stack:
+        one, idle = (stack.enter_context(Served(tmp_path / "q.db", config)) for _ in range(2))
+        url = made(one, "orders")
+        client(idle.url).send_message(QueueUrl=url, MessageBody="x")
+        client(one.url).set_queue_attributes(QueueUrl=url, Attributes={"Policy": text_of(DENY_ALL)})
+        deadline = time.monotonic() + 60
+        while "policy" not in idle.db.store.queues["orders"].settings.extra:
+            assert time.monotonic() < deadline, "it is never told"
+            time.sleep(0.02)
 
 
 # --- without keys ---

@@ -258,6 +258,10 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     listed = ran("keys", "list", postgres_url)
     assert "mailer mails-* Send*" in listed
     assert key.secret not in listed
+    ran("keys", "add", postgres_url, "ops", "--admin")
+    assert [(each.id, each.admin) for each in keys(databases[0])] == [("mailer", False), ("ops", True)]
+    assert '"admin":true' in ran("keys", "list", postgres_url, "--json").replace(" ", "")
+    ran("keys", "remove", postgres_url, "ops")
     monkeypatch.setenv("MINE", "s9")
     assert ran("keys", "add", postgres_url, "mailer", "--secret-env", "MINE") == "mailer was changed."
     assert [each.secret for each in keys(databases[0])] == ["s9"]

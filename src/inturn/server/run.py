@@ -197,6 +197,8 @@ class Endpoint:
                 keys = await self._shared.changed()
                 if self._db.store.servers.shared is not None:
                     await self._app.look()
+                elif isinstance(self._access, Access):  # another server of the file may have set a policy
+                    await self._db.writer.arun(Ask("", lambda _store, _now_ms: None))
             except StoreError:  # the database is away; what is asked of it meanwhile is answered so
                 continue
             except InturnError as error:
