@@ -34,6 +34,7 @@ class Stores(RuleBasedStateMachine):
 
     kind = "sqlite"
     url: Any = None
+    dead_letter = "dead"
     deliveries: Bundle[tuple[str, Delivery]] = Bundle("deliveries")
     locks: Bundle[Answer] = Bundle("locks")
 
@@ -43,7 +44,7 @@ class Stores(RuleBasedStateMachine):
         path = Path(self._directory.name)
         self.desks = [Desk(KINDS[kind](path, self.url)) for kind in ("memory", self.kind)]
         self.both("make", "dead")
-        self.both("make", "q", dead_letter="dead", max_receives=2, visibility_timeout_s=3, dedup_window_s=7)
+        self.both("make", "q", dead_letter=self.dead_letter, max_receives=2, visibility_timeout_s=3, dedup_window_s=7)
 
     def teardown(self) -> None:
         try:
@@ -114,6 +115,11 @@ class Stores(RuleBasedStateMachine):
     @rule(each=deliveries, s=st.integers(0, 5))
     def extend(self, each: tuple[str, Delivery], s: float) -> None:
         self.both("extend", each[1], queue=each[0], s=s)
+
+    @rule(each=deliveries, act=st.sampled_from([Act.EXTEND, Act.NACK]))
+    def change_whoever_has_it(self, each: tuple[str, Delivery], act: Act) -> None:
+        queue, delivery = each
+        self.both("settle", Change(delivery.entry.sequence_number, None, act, 2_000, any_holder=True), queue=queue)
 
     @rule(many=st.lists(deliveries, min_size=2, max_size=4))
     def ack_together(self, many: list[tuple[str, Delivery]]) -> None:
@@ -200,7 +206,7 @@ class Stores(RuleBasedStateMachine):
         self.both(
             "make",
             "q",
-            dead_letter="dead",
+            dead_letter=self.dead_letter,
             max_receives=2,
             visibility_timeout_s=3,
             dedup_window_s=7,
@@ -230,15 +236,17 @@ class Stores(RuleBasedStateMachine):
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("dead_letter", ["dead", "q"])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow if "," in kind else ()) for kind in KINDS if kind != "memory"]
 )
-def test_like_the_oracle(kind: str, request: pytest.FixtureRequest) -> None:
+def test_like_the_oracle(kind: str, dead_letter: str, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue("postgres_schemas").next if kind == "postgres" else None
-    machine = type("Stores", (Stores,), {"kind": kind, "url": staticmethod(url) if url else None})
+    own = {"kind": kind, "url": staticmethod(url) if url else None, "dead_letter": dead_letter}
+    machine = type("Stores", (Stores,), own)
     from hypothesis.stateful import run_state_machine_as_test
 
-    examples = settings().max_examples
+    examples = settings().max_examples // (1 if dead_letter == "dead" else 2)
     if kind == "postgres":  # every command is a journey to a server
         examples = examples * 2 // 5
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40))

@@ -30,6 +30,15 @@ def test_a_dead_letter_queue_is_there_first(db: Database) -> None:
     queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
     with pytest.raises(NoSuchQueue, match="queue 'daed' before 'q'; there are: dead, q"):
         queue.configure(dead_letter="daed")
-    with pytest.raises(InputError, match="its own dead_letter"):
-        queue.configure(dead_letter="q")
     assert queue.info().settings.dead_letter == "dead"
+
+
+def test_a_queue_may_be_its_own_dead_letter_queue(db: Database) -> None:
+    queue = db.queue("q", QueueSettings(dead_letter="q", max_receives=1, visibility_timeout_s=0))
+    queue.send("a", group="g")
+    queue.send("b", group="g")
+    for _ in range(3):
+        (message,) = queue.receive()
+        assert (message.body, message.attempts) == ("a", 1), "it stays in its place, and begins anew"
+    assert queue.redrive() == 0
+    assert queue.depth().messages == 2

@@ -31,7 +31,7 @@ def test_what_a_standard_queue_has(sqs: Endpoint) -> None:
         "MessageRetentionPeriod": "345600",
         "QueueArn": sqs.arn("plain"),
         "ReceiveMessageWaitTimeSeconds": "0",
-        "SqsManagedSseEnabled": "true",
+        "SqsManagedSseEnabled": "false",
         "VisibilityTimeout": "30",
     }
 
@@ -201,14 +201,37 @@ def test_keys_of_encryption_are_kept(sqs: Endpoint) -> None:
     told = sqs.attributes(url)
     assert "KmsMasterKeyId" not in told
     assert "KmsDataKeyReusePeriodSeconds" not in told
-    assert told["SqsManagedSseEnabled"] == "true"
+    assert told["SqsManagedSseEnabled"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "named"),
+    [({"KmsMasterKeyId": "alias/mine"}, "KmsMasterKeyId"), ({"SqsManagedSseEnabled": "true"}, "SqsManagedSseEnabled")],
+)
+def test_the_log_says_that_nothing_is_encrypted(
+    sqs: Endpoint, caplog: pytest.LogCaptureFixture, attributes: dict[str, str], named: str
+) -> None:
+    caplog.set_level("WARNING", "inturn.server")
+
+    def told() -> list[str]:
+        texts = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return texts
+
+    text = f"{named} is kept with the queue 'plain', and nothing is encrypted by it"
+    url = sqs.queue("plain", **attributes)
+    assert told() == [text]
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={**attributes, "DelaySeconds": "1"})
+    sqs.queue("plain", **attributes)
+    sqs.queue("other", SqsManagedSseEnabled="false")
+    assert told() == []
 
 
 def test_one_kind_of_encryption_at_a_time(sqs: Endpoint) -> None:
     both = {"KmsMasterKeyId": "mine", "SqsManagedSseEnabled": "true"}
     text = "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
     told = sqs.refused(sqs.queue, name="q", **both)
-    assert told == ("InvalidAttributeValue", text)
+    assert told == ("InvalidAttributeName", text)
     url = sqs.queue("q", SqsManagedSseEnabled="true")
     assert sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes=both) == told
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"KmsMasterKeyId": "mine"})
@@ -388,7 +411,8 @@ def test_permissions_are_statements_of_the_policy(sqs: Endpoint) -> None:
 
 
 def test_a_policy_of_ones_own_is_added_to(sqs: Endpoint) -> None:
-    policy = {"Version": "2012-10-17", "Statement": {"Sid": "own", "Effect": "Deny"}}
+    own = {"Sid": "own", "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "*"}
+    policy = {"Version": "2012-10-17", "Statement": own}
     url = sqs.queue("q", Policy=policy)
     assert json.loads(sqs.attributes(url, "Policy")["Policy"]) == policy
     permit(sqs, url)
@@ -462,4 +486,19 @@ def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
 
 def test_a_policy_that_is_none(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.queue, name="q", Policy="nonsense")
-    assert told == ("InvalidAttributeValue", "Invalid value for the parameter Policy.")
+    text = "Invalid value for the parameter Policy. Reason: 'nonsense' is no JSON object."
+    assert told == ("InvalidAttributeValue", text)
+    url = sqs.queue("q")
+    broken = json.dumps({"Statement": {"Effect": "Allow", "Principal": "*", "Action": "sqs:Fly", "Resource": "*"}})
+    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"Policy": broken})
+    text = "Statement 1: Action names 'sqs:Fly', which is no action of SQS."
+    assert told == ("InvalidAttributeValue", f"Invalid value for the parameter Policy. Reason: {text}")
+    assert "Policy" not in sqs.attributes(url)
+
+
+def test_permissions_that_are_too_long_together(sqs_json: Endpoint) -> None:
+    url = sqs_json.queue("q")
+    accounts = [f"{n:012}" for n in range(150)]
+    permit(sqs_json, url, AWSAccountIds=accounts)
+    code, text = sqs_json.refused(permit, sqs=sqs_json, url=url, Label="other", AWSAccountIds=accounts)
+    assert (code, text.endswith("bytes; at most 8192 are allowed.")) == ("OverLimit", True)

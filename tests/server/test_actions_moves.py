@@ -215,3 +215,17 @@ def test_handles_that_name_no_task(sqs: Endpoint) -> None:
     assert told == ("ResourceNotFoundException", text)
     told = sqs.refused(cancel, TaskHandle=handle_of(taskId="x", sourceArn=sqs.arn("dead")))
     assert told == ("ResourceNotFoundException", "Task does not exist.")
+
+
+def test_dead_letters_of_the_queue_itself_stay(sqs: Endpoint) -> None:
+    url, dead = dead_letters(sqs, "a", "b")
+    policy = {"deadLetterTargetArn": sqs.arn("dead"), "maxReceiveCount": 1}
+    sqs.client.set_queue_attributes(QueueUrl=dead, Attributes={"RedrivePolicy": json.dumps(policy)})
+    sqs.client.send_message(QueueUrl=dead, MessageBody="own")
+    for _ in range(3):
+        sqs.receive(dead, VisibilityTimeout=0)
+    start(sqs)
+    task = ended(sqs)
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 2)
+    assert sorted(sqs.bodies(url)) == ["a", "b"]
+    assert sqs.bodies(dead) == ["own"]

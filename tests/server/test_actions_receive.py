@@ -1,5 +1,6 @@
 """Receiving, as boto3 sees it: order, visibility, system attributes, attempts, dead letters."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
@@ -283,3 +284,22 @@ def test_a_head_that_fails_costs_those_behind_it_no_attempt(sqs: Endpoint) -> No
     assert message["Body"] == "a2"
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
     assert sqs.bodies(dead) == ["a1"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+def test_a_queue_may_be_its_own_dead_letter_queue(sqs: Endpoint, suffix: str) -> None:
+    url = sqs.queue(f"q{suffix}")
+    policy = {"deadLetterTargetArn": sqs.arn(f"q{suffix}"), "maxReceiveCount": 2}
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
+    assert sqs.client.list_dead_letter_source_queues(QueueUrl=url)["queueUrls"] == [url]
+    for body in ("a1", "a2"):
+        fifo = {"MessageGroupId": "a", "MessageDeduplicationId": body} if suffix else {}
+        sqs.client.send_message(QueueUrl=url, MessageBody=body, **fifo)
+    counts = []
+    for _ in range(6):
+        told = {each["Body"]: each["Attributes"] for each in sqs.receive(url, VisibilityTimeout=0)}
+        assert [*told] == ["a1", "a2"], "each stays in its place"
+        counts.append(told["a1"]["ApproximateReceiveCount"])
+    assert counts == ["1", "2"] * 3
+    assert told["a1"]["DeadLetterQueueSourceArn"] == sqs.arn(f"q{suffix}")
+    assert sqs.attributes(url)["ApproximateNumberOfMessages"] == "2"

@@ -161,17 +161,43 @@ def test_a_standard_message_that_nobody_has_is_kept_again(sqs: Endpoint) -> None
     assert message["Attributes"]["ApproximateReceiveCount"] == "2"
 
 
-def test_a_standard_message_that_another_has_is_left_to_it(sqs: Endpoint) -> None:
+def test_an_older_handle_changes_the_visibility_of_a_standard_message_that_another_has(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q")
     sqs.clock.pass_s(30)
     (new,) = sqs.receive(url)
+    keep(sqs, url, old, 100)
+    sqs.clock.pass_s(99)
+    assert sqs.bodies(url) == []
+    keep(sqs, url, new["ReceiptHandle"], 50)
+    sqs.clock.pass_s(49)
+    assert sqs.bodies(url) == [], "the receiver has it still"
+    keep(sqs, url, old, 0)
+    (again,) = sqs.receive(url)
+    assert again["Attributes"]["ApproximateReceiveCount"] == "3"
+    delete(sqs, url, again["ReceiptHandle"])
     reason = "Message does not exist or is not available for visibility timeout change."
     text = f"Value {old} for parameter ReceiptHandle is invalid. Reason: {reason}"
+    assert sqs.refused(keep, sqs=sqs, url=url, handle=old, seconds=1) == ("InvalidParameterValue", text)
+
+
+def test_who_has_a_message_deletes_it_though_an_older_handle_changed_it(sqs: Endpoint) -> None:
+    url, (old,) = received(sqs, "q")
+    sqs.clock.pass_s(30)
+    (new,) = sqs.receive(url)
+    keep(sqs, url, old, 100)
+    delete(sqs, url, new["ReceiptHandle"])
+    assert count(sqs, url) == 0
+
+
+def test_an_older_handle_changes_nothing_of_a_fifo_message_that_another_has(sqs: Endpoint) -> None:
+    url, (old,) = received(sqs, "q.fifo")
+    sqs.clock.pass_s(30)
+    (new,) = sqs.receive(url)
     for seconds in (0, 100):
         told = sqs.refused(keep, sqs=sqs, url=url, handle=old, seconds=seconds)
-        assert told == ("InvalidParameterValue", text)
-    keep(sqs, url, new["ReceiptHandle"], 0)
-    assert sqs.bodies(url) == ["b0"]
+        assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
+    sqs.clock.pass_s(29)
+    delete(sqs, url, new["ReceiptHandle"])
 
 
 def test_a_batch_of_changes_with_expired_handles(sqs: Endpoint) -> None:
@@ -183,13 +209,15 @@ def test_a_batch_of_changes_with_expired_handles(sqs: Endpoint) -> None:
         {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 10} for n, handle in enumerate([*handles, "x"])
     ]
     answer = sqs.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)
-    assert [each["Id"] for each in answer["Successful"]] == ["2"]
+    assert [each["Id"] for each in answer["Successful"]] == ["0", "2"]
     assert [(each["Id"], each["Code"]) for each in answer["Failed"]] == [
-        ("0", "InvalidParameterValue"),
         ("1", "InvalidParameterValue"),
         ("3", "ReceiptHandleIsInvalid"),
     ]
+    sqs.clock.pass_s(9)
     assert sqs.bodies(url) == []
+    sqs.clock.pass_s(1)
+    assert sorted(sqs.bodies(url)) == ["b0", "b2"], "also the one that another had for longer"
 
 
 def test_a_fifo_message_that_nobody_has(sqs: Endpoint) -> None:
@@ -251,6 +279,17 @@ def test_a_batch_of_changes(sqs: Endpoint) -> None:
     ]
     sqs.clock.pass_s(50)
     assert sqs.bodies(url) == ["b0"]
+
+
+def test_a_head_that_is_given_back_waits_for_its_followers(sqs: Endpoint) -> None:
+    """The service gives it out at once, though what is behind it in its group is being worked on."""
+    url, (first, second, third) = received(sqs, "q.fifo", 3)
+    keep(sqs, url, first, 0)
+    assert sqs.bodies(url) == [], "the others are leased still"
+    delete(sqs, url, second)
+    assert sqs.bodies(url) == []
+    keep(sqs, url, third, 0)
+    assert sqs.bodies(url) == ["b0", "b2"]
 
 
 # --- batches ---

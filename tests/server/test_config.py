@@ -66,6 +66,7 @@ def test_everything(tmp_path: Path) -> None:
     [[keys]]
     id = "a"
     secret = "plain"
+    admin = true
 
     [[keys]]
     id = "b"
@@ -112,7 +113,7 @@ def test_everything(tmp_path: Path) -> None:
     )
     assert config.limits == Limits(connections=10, idle_s=1.5, request_s=2, unread_s=3)
     assert config.keys == (
-        AccessKey(id="a", secret="plain"),  # noqa: S106
+        AccessKey(id="a", secret="plain", admin=True),  # noqa: S106
         AccessKey(
             id="b",
             secret="from the environment",  # noqa: S106
@@ -273,8 +274,9 @@ def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "mailer.secret").write_text("s")
-    config = load(written(tmp_path, text), {"SHOP_SECRET": "s"})
-    assert (len(config.keys), len(config.queues), config.limits.connections) == (2, 2, 500)
+    config = load(written(tmp_path, text), {"SHOP_SECRET": "s", "OPS_SECRET": "s"})
+    assert (len(config.keys), len(config.queues), config.limits.connections) == (3, 2, 500)
+    assert [key.id for key in config.keys if key.admin] == ["ops"]
     server = Server()
     for said in (
         "127.0.0.1, 9324",

@@ -163,6 +163,7 @@ def test_a_key_has_the_queues_of_its_account_only(db: Database) -> None:
         who = f"arn:aws:iam::{THEIRS}:user/theirs"
         assert caught.value.response["Error"]["Message"] == (
             f"User: {who} is not authorized to perform: sqs:deletequeue on resource: arn:aws:sqs:{US}:{OURS}:orders"
+            " because only the queue's owner may do that"
         )
 
     during(db, Config(server=FREE, keys=KEYS), use)

@@ -23,7 +23,7 @@ from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server.config import AccessKey, Config, Server, load
 from inturn.server.run import Endpoint
-from inturn.server.shared import keys, remove_key, save_key
+from inturn.server.shared import keys, remove_key, save_key, text_of
 from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
 
@@ -292,6 +292,11 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     listed = ran("keys", "list", postgres_url)
     assert "mailer mails-* Send*" in listed
     assert key.secret not in listed
+    ran("keys", "add", postgres_url, "ops", "--admin")
+    assert [(each.id, each.admin) for each in keys(databases[0])] == [("mailer", False), ("ops", True)]
+    assert '"admin":true' in ran("keys", "list", postgres_url, "--json").replace(" ", "")
+    ran("keys", "remove", postgres_url, "ops")
+    assert "admin" not in text_of(keys(databases[0])[0]), "as earlier versions keep it"
     monkeypatch.setenv("MINE", "s9")
     assert ran("keys", "add", postgres_url, "mailer", "--secret-env", "MINE") == "mailer was changed."
     assert [each.secret for each in keys(databases[0])] == ["s9"]

@@ -31,6 +31,10 @@ def add(
     account: Annotated[str | None, typer.Option(help="Whose it is, twelve digits; default: the server's.")] = None,
     secret_env: Annotated[str | None, typer.Option(help="The variable of the environment that has the secret.")] = None,
     secret_file: Annotated[Path | None, typer.Option(help="The file that has it.")] = None,
+    admin: Annotated[
+        bool,
+        typer.Option("--admin", help="It may set attributes and permissions of every queue, whatever policies say."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add a key, or change one; without a secret of yours one is made, and shown this once."""
@@ -44,7 +48,7 @@ def add(
             raise _needs(error) from error
         secret = _secret(secret_env, secret_file)
         given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
-        more = {"queues": queues, "actions": actions, "account": account}
+        more = {"queues": queues, "actions": actions, "account": account, "admin": admin}
         try:
             key = msgspec.convert(given | {name: each for name, each in more.items() if each}, AccessKey)
         except msgspec.ValidationError as error:
@@ -75,15 +79,22 @@ def list_(at: At, as_json: AsJson = False) -> None:
             found = keys_of(db)
         if as_json:
             told_of = [
-                {"id": each.id, "queues": each.queues, "actions": each.actions, "account": each.account}
+                {
+                    "id": each.id,
+                    "queues": each.queues,
+                    "actions": each.actions,
+                    "account": each.account,
+                    "admin": each.admin,
+                }
                 for each in found
             ]
             say_json(told_of)
             return
-        table = Table("id", "queues", "actions", "account", box=None, pad_edge=False)
+        table = Table("id", "queues", "actions", "account", "admin", box=None, pad_edge=False)
         for each in found:
             patterns = (cell(", ".join(each.queues)), cell(", ".join(each.actions)))
-            table.add_row(cell(each.id), *patterns, cell(each.account or "the server's"))
+            may = "yes" if each.admin else ""
+            table.add_row(cell(each.id), *patterns, cell(each.account or "the server's"), may)
         plain_console().print(
             table if found else "There are no keys: without, servers listen to their own machines only."
         )

@@ -75,6 +75,7 @@ class Change(NamedTuple):
         ms: from now, for ``EXTEND`` and ``NACK``; None: as the queue says, for ``NACK``.
         to: the queue, for ``MOVE``.
         note: why, for ``MOVE``.
+        any_holder: without a lease: also if somebody has the message, whose lease then changes with it.
     """
 
     sequence_number: int
@@ -83,6 +84,7 @@ class Change(NamedTuple):
     ms: int | None = 0
     to: str | None = None
     note: str | None = None
+    any_holder: bool = False
 
 
 class Verdict(Enum):
@@ -160,7 +162,7 @@ def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
     """Whether the holder of a lease may still change a message; an operator, who has none, may if nobody holds it."""
     held = is_leased(hold, now_ms)
     if change.token is None:
-        if held:
+        if held and not change.any_holder:
             return Verdict.HELD
         is_late = change.act is Act.CANCEL and not is_scheduled(hold, now_ms)
         return Verdict.LATE if is_late else Verdict.DONE

@@ -300,6 +300,12 @@ LIST_RESULTS: Final = 1_000
 POLICY_ACTIONS: Final = 7
 """The most actions that one permission is for, as in SQS."""
 
+POLICY_BYTES: Final = 8_192
+"""The longest policy of a queue, as in SQS."""
+
+POLICIES: Final = 1_024
+"""How many parsed policies are kept at hand."""
+
 PURGE_S: Final = 60
 """How long after a purge the next is refused over SQS."""
 

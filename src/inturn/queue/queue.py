@@ -329,14 +329,10 @@ def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
     """Whether messages of a queue can go where its settings say; a slip in the name would keep them for ever.
 
     Raises:
-        InputError: if the queue is its own dead_letter queue.
         NoSuchQueue: if that queue is not there.
     """
-    if settings.dead_letter is None:
+    if settings.dead_letter is None or settings.dead_letter == name:
         return
-    if settings.dead_letter == name:
-        msg = f"the queue {name!r} cannot be its own dead_letter queue; name another"
-        raise InputError(msg)
     if settings.dead_letter not in store.queues:
         known = ", ".join(sorted(store.queues)) or "none"
         msg = f"make the dead_letter queue {settings.dead_letter!r} before {name!r}; there are: {known}"

@@ -7,20 +7,21 @@ endpoint without keys asks instead is in ``local``.
 import base64
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
 
 from inturn.core import limits
-from inturn.server.auth import Key, Replays, Signer, Verifier, allowed, denied, may_use
+from inturn.server.auth import Key, Replays, Signer, Verifier, allowed, denied
 from inturn.server.config import AccessKey, Config
 from inturn.server.context import Context, asking
 from inturn.server.errors import SqsError, invalid_parameter_value, signature_does_not_match
 from inturn.server.failures import Failures
 from inturn.server.http import Request
 from inturn.server.model import ACTIONS
-from inturn.server.naming import Caller, prefix, scope_of
+from inturn.server.naming import Caller, prefix, scope_of, stored_name
+from inturn.server.policies import Need, Policies
 from inturn.server.wire import Call
 from inturn.store.commands import Command
 
@@ -48,13 +49,17 @@ class Access:
         self._context = context
         self._clock = clock
         self._allowed = lru_cache(limits.DECISIONS)(self._decided)
+        self._policies = Policies(context, server, clock)
+        self._doubt: Callable[[Any], None] | None = None
         self._failures = failures or Failures()
         self.use(config.keys)
 
     def use(self, keys: Iterable[AccessKey]) -> None:
         """From now on it is these keys that are known."""
         own = self._context.home.account
-        known = [Key(each.id, each.secret or "", each.queues, each.actions, each.account or own) for each in keys]
+        known = [
+            Key(each.id, each.secret or "", each.queues, each.actions, each.account or own, each.admin) for each in keys
+        ]
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def admit(self, head: Request) -> None:
@@ -63,6 +68,7 @@ class Access:
         Raises:
             SqsError: if it is refused, whatever the body.
         """
+        self._doubt = None
         try:
             self._verifier.admit(head.method, head.target, head.headers, self._clock())
         except SqsError as error:
@@ -88,14 +94,22 @@ class Access:
         Raises:
             SqsError: if the key may not do that.
         """
+        self._doubt = None
         key, region = signer
         caller = Caller(key.id, region, key.account)
         context = self._context.to(caller)
         try:
+            is_concerned = call.action == "StartMessageMoveTask"  # it is about more queues than it names
             for action, queue in _needs(context, call):
                 if not self._allowed(key, action, queue):
                     resource = prefix(context.scope) if queue is None else context.arn(queue)
                     raise denied(key, action, resource, key.account)
+                if queue is not None and not is_concerned:
+                    is_concerned = self._policies.concern(key, queue)
+            if is_concerned:
+                needs = [Need(*each) for each in _needs(context, call)]
+                note = partial(self._note, request=request, action=call.action)
+                self._doubt = self._policies.ask(key, request, call, needs, note)
         except SqsError as error:
             self._note(error, request, call.action)
             raise
@@ -106,26 +120,31 @@ class Access:
         self._failures.note(("refused", code), "refused", code=code, action=action, peer=request.peer)
 
     def first(self, command: Command[Any]) -> Command[Any]:
-        """What is to be done for the request that was just let in: first to see that no other server has had it.
+        """What is to be done for the request that was just let in, and before that what only a transaction can tell.
+
+        That is whether no other server has had it, and whether a policy that refuses it still does.
 
         Args:
             command: what is done then.
         """
-        if self._replays is None or self._context.db.store.servers.shared is None:
+        doubt = self._doubt
+        is_shared = self._replays is not None and self._context.db.store.servers.shared is not None
+        if doubt is None and not is_shared:
             return command
-        noted, now = self._replays.noted, self._clock()
+        noted, now = self._replays.noted if self._replays is not None else None, self._clock()
 
         def see(store: Any, _now_ms: int) -> None:
-            if not store.servers.shared.is_new(*noted, int(now)):
+            if is_shared and noted is not None and not store.servers.shared.is_new(*noted, int(now)):
                 raise signature_does_not_match("Signature already used: sign each request anew.")
+            if doubt is not None:
+                doubt(store)
 
         return asking(see, lambda _nothing: command)
 
     def _decided(self, key: Key, action: str, queue: str | None) -> bool:
         if queue is None:
             return allowed(key, action, None)
-        scope, name = scope_of(self._context.home, queue)
-        return may_use(key, action, name, scope.account)
+        return allowed(key, action, scope_of(self._context.home, queue)[1])
 
 
 def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
@@ -135,7 +154,8 @@ def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
     if action == "ListQueues":
         yield action, None
     elif action == "CreateQueue":
-        yield action, f"{prefix(context.scope)}{params.queue_name}"  # whatever name it is: the action looks at it
+        own = stored_name(context.place.home, context.scope, params.queue_name)
+        yield action, own or f"{prefix(context.scope)}{params.queue_name}"  # no such name can be: the action says so
     elif action == "GetQueueUrl":
         yield action, context.own(params.queue_name, params.queue_owner_aws_account_id)
     elif action in {"StartMessageMoveTask", "ListMessageMoveTasks"}:

@@ -137,6 +137,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
         queues: patterns of the names of queues that it may use.
         actions: patterns of what it may do.
         account: whose it is; None: the server's.
+        admin: whether it may read and set the attributes and permissions of every queue, whatever policies say.
     """
 
     id: Annotated[
@@ -148,6 +149,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
     queues: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["orders-*"]')] = ("*",)
     actions: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["Send*"]')] = ("*",)
     account: Annotated[Account | None, _AN_ACCOUNT] = None
+    admin: Annotated[bool, Meta(description="true or false")] = False
 
     def __post_init__(self) -> None:
         """Check what the types cannot say."""
@@ -161,7 +163,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
             _check_action(pattern)
 
     def __repr__(self) -> str:
-        return f"AccessKey(id={self.id!r}, queues={self.queues!r}, actions={self.actions!r})"
+        return f"AccessKey(id={self.id!r}, queues={self.queues!r}, actions={self.actions!r}, admin={self.admin!r})"
 
 
 class Queue(Table, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ A page's requests are told by the headers that browsers add, and by a host that 
 its own name lead here (DNS rebinding).
 """
 
+import logging
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ from inturn.server.naming import Caller
 from inturn.server.wire import Call
 from inturn.store.commands import Command
 
+_LOG: Final = logging.getLogger(__name__)
+
 READING: Final = frozenset(
     (
         *("GetQueueAttributes", "GetQueueUrl", "ListDeadLetterSourceQueues", "ListMessageMoveTasks", "ListQueueTags"),
@@ -24,6 +27,9 @@ READING: Final = frozenset(
     )
 )
 """The actions that change nothing; a receive is none of them, as it hides messages."""
+
+_SETTING: Final = frozenset(("AddPermission", "CreateQueue", "SetQueueAttributes"))
+"""The actions that may set a policy."""
 
 _IN_A_PAGE: Final = (b"text/html", b"text/css", b"image/")
 """What browsers say to accept for what a page shows, and clients of SQS never."""
@@ -40,6 +46,7 @@ class Local:
     def __init__(self, base_url: str | None = None, region: str | None = None) -> None:
         self._region = region
         self._own = urlsplit(base_url or "").hostname
+        self._has_told = False
         self.is_own = lru_cache(limits.HOSTS)(self._is_own)
 
     def admit(self, head: Request) -> None:
@@ -85,10 +92,20 @@ class Local:
                     "made: one with the address of another page as Referer, or a GET that accepts text/html or images. "
                     "Send it by POST, without a Referer; or configure access keys and sign it."
                 )
+        if call.action in _SETTING:
+            params: Any = call.params
+            if call.action == "AddPermission" or params.attributes.get("Policy"):
+                self.tell_of_policies()
         region = scoped_region(request.target, headers)
         if region is not None and self._region not in (region, None):
             raise signature_does_not_match("Credential should be scoped to a valid region.")
         return Caller("", region)
+
+    def tell_of_policies(self) -> None:
+        """Log, once, that policies are kept and do not apply."""
+        if not self._has_told:
+            self._has_told = True
+            _LOG.warning("policies of queues do not apply: without access keys everybody is the owner")
 
     @staticmethod
     def first(command: Command[Any]) -> Command[Any]:

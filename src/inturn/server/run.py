@@ -38,6 +38,7 @@ from inturn.server.metrics import Metrics, figures_of
 from inturn.server.model import CreateQueue
 from inturn.server.naming import Caller, Home, Scope, named_by_arn, scope_of
 from inturn.server.pages import Page, Pages
+from inturn.server.policies import policies_in
 from inturn.server.shared import Shared
 from inturn.store.commands import Ask
 from inturn.store.in_loop import InLoop
@@ -148,6 +149,7 @@ class Endpoint:
             for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
                 await self._make(queue)
             found = await self._db.writer.arun(Ask("", figures_of))
+            ruled = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
             await self._server.start()
         except OSError as error:
             await self._app.stop()
@@ -168,6 +170,8 @@ class Endpoint:
             "port": self._server.port,
         }
         _LOG.info("inturn serves %s", self.url, extra=told)
+        if ruled and isinstance(self._app.gate, Local):
+            self._app.gate.tell_of_policies()
 
     def _find_home(self) -> None:
         """See which queues are those of the server's own region and account, and that all can be reached.
@@ -208,6 +212,8 @@ class Endpoint:
                 keys = await self._shared.changed()
                 if self._db.store.servers.shared is not None:
                     await self._app.look()
+                elif isinstance(self._app.gate, Access):  # another server of the file may have set a policy
+                    await self._db.writer.arun(Ask("", lambda _store, _now_ms: None))
             except StoreError:  # the database is away; what is asked of it meanwhile is answered so
                 continue
             except InturnError as error:

@@ -33,6 +33,7 @@ class _Kept(Struct):
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
     account: str | None = None
+    admin: bool | msgspec.UnsetType = msgspec.UNSET  # left out if not, as in what earlier versions keep
 
 
 class Shared:
@@ -120,7 +121,8 @@ def _said(config: Config) -> frozenset[str]:
 
 def text_of(key: AccessKey) -> str:
     """A key as it is kept."""
-    return msgspec.json.encode(_Kept(key.secret or "", key.queues, key.actions, key.account)).decode()
+    kept = _Kept(key.secret or "", key.queues, key.actions, key.account, key.admin or msgspec.UNSET)
+    return msgspec.json.encode(kept).decode()
 
 
 def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
@@ -134,7 +136,16 @@ def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
         if name.startswith(_KEY):
             try:
                 kept = msgspec.json.decode(value, type=_Kept)
-                found.append(AccessKey(id=name.removeprefix(_KEY), **msgspec.structs.asdict(kept)))
+                found.append(
+                    AccessKey(
+                        id=name.removeprefix(_KEY),
+                        secret=kept.secret,
+                        queues=kept.queues,
+                        actions=kept.actions,
+                        account=kept.account,
+                        admin=kept.admin is True,
+                    )
+                )
             except (ValueError, msgspec.MsgspecError):  # whose words might have the secret
                 msg = f"what is kept as {name!r} in inturn_fact is no access key; 'inturn keys remove' takes it away"
                 raise InputError(msg) from None

@@ -336,7 +336,8 @@ class MemoryStore:
         to = self._queues.get(settings.dead_letter or "")
         while to is not None and group and delivery.is_exhausted(group[0].hold, settings.max_receives):
             self._move(queue, group[0], to, delivery.exhausted(settings.max_receives), now_ms)
-            group = group[1:]
+            again = [queue.messages[group[0].entry.sequence_number]] if to is queue else []  # it stays where it is
+            group = [*again, *group[1:]]
         return group
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
@@ -396,11 +397,12 @@ class MemoryStore:
         )
 
     def _move(self, queue: _Queue, message: _Kept, to: _Queue, note: str | None, now_ms: int) -> None:
-        """A message that comes back to where it was first sent is in its old place again."""
+        """A message that comes back to where it was first sent is in its old place again; within a queue it stays."""
         entry = message.entry
         origin = entry.origin or entry.sequence_number
-        number = origin
-        if not to.info.has_given(origin):
+        is_within = queue is to
+        number = entry.sequence_number if is_within else origin
+        if not is_within and not to.info.has_given(origin):
             to.history = begin(to.history, to.info.last, self._incarnation)
             to.info.last += 1
             number = to.info.last
@@ -413,7 +415,7 @@ class MemoryStore:
                 sequence_number=number,
                 sent_ms=now_ms,
                 origin=None if number == origin else origin,
-                came_from=queue.info.name,
+                came_from=entry.came_from if is_within and entry.came_from else queue.info.name,
                 note=note,
             )
         )

@@ -196,6 +196,8 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
     ]
     changes: list[Change] = []
     for entry in entries:
+        if task["to"] is None and entry.came_from == name:  # a dead letter of the queue's own is where it came from
+            continue
         to, failure = _target(store, name, task["to"], entry)
         if failure is not None:
             task.update(status="FAILED", failure=failure)

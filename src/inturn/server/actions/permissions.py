@@ -1,6 +1,6 @@
 """AddPermission and RemovePermission: statements of a queue's policy, by their label.
 
-The policy is kept and given back; who may do what here is decided by the endpoint's own keys.
+What the policy then means is for :mod:`inturn.server.policies` to say.
 """
 
 import json
@@ -12,6 +12,7 @@ from inturn.core.envelope import QueueInfo
 from inturn.server import errors
 from inturn.server.actions import settings
 from inturn.server.actions.attributes import save
+from inturn.server.auth.policy import OWNERS_ONLY
 from inturn.server.context import Context, asking, kept, queue_in
 from inturn.server.model import AddPermission, Empty, RemovePermission
 from inturn.store.base import Store
@@ -30,22 +31,6 @@ _GRANTED: Final = frozenset(
         "PurgeQueue",
         "ReceiveMessage",
         "SendMessage",
-    )
-)
-_OWNERS: Final = frozenset(
-    (
-        "AddPermission",
-        "CancelMessageMoveTask",
-        "CreateQueue",
-        "DeleteQueue",
-        "ListMessageMoveTasks",
-        "ListQueueTags",
-        "ListQueues",
-        "RemovePermission",
-        "SetQueueAttributes",
-        "StartMessageMoveTask",
-        "TagQueue",
-        "UntagQueue",
     )
 )
 
@@ -87,7 +72,7 @@ def _check(params: AddPermission) -> None:
         text = f"{len(params.actions)} Actions were found, maximum allowed is {limits.POLICY_ACTIONS}."
         raise errors.over_limit(text)
     for action in params.actions:
-        if action in _OWNERS:
+        if action in OWNERS_ONLY:
             reason = "Only the queue owner is allowed to invoke this action."
             raise errors.invalid_value(f"SQS:{action}", "ActionName", reason)
         if action not in _GRANTED:
@@ -117,6 +102,8 @@ def _policy(context: Context, queue: QueueInfo) -> dict[str, Any]:
 def _save(context: Context, store: Store, queue: QueueInfo, policy: dict[str, Any], now_ms: int) -> None:
     """A policy without statements is none."""
     text = json.dumps(policy, separators=(",", ":")) if policy["Statement"] else ""
+    if len(text) > limits.POLICY_BYTES:
+        raise errors.over_limit(f"The policy would have {len(text)} bytes; at most {limits.POLICY_BYTES} are allowed.")
     changes = {"Policy": text}
     queue.settings = settings.applied(context, store, queue.name, queue.settings, changes, changes)
     save(store, queue, now_ms)

@@ -205,7 +205,7 @@ def _system(
     entry, fifo = delivery.entry, is_fifo(queue)
     told: dict[str, str | None] = {
         "SentTimestamp": str(entry.sent_ms),
-        "ApproximateReceiveCount": str(delivery.attempts + _elsewhere(context, delivery)),
+        "ApproximateReceiveCount": str(delivery.attempts + _elsewhere(context, queue.name, delivery)),
         "ApproximateFirstReceiveTimestamp": None if delivery.first_ms is None else str(delivery.first_ms),
         "SequenceNumber": sequence_number(entry.sequence_number) if fifo else None,
         "MessageGroupId": entry.group,
@@ -225,10 +225,10 @@ def _system(
     return {name: value for name, value in told.items() if value is not None and name in asked}
 
 
-def _elsewhere(context: Context, delivery: Delivery) -> int:
+def _elsewhere(context: Context, queue: str, delivery: Delivery) -> int:
     """How often a dead letter was received before: the service's count goes on, a queue's own begins anew."""
     entry = delivery.entry
-    if entry.note is None or entry.came_from is None:
+    if entry.note is None or entry.came_from in (None, queue):
         return 0
-    info = context.db.store.queues.get(entry.came_from)
+    info = context.db.store.queues.get(entry.came_from or "")
     return 0 if info is None else info.settings.max_receives or 0

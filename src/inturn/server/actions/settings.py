@@ -8,6 +8,7 @@ queue knows a deduplication id; a number of seconds, or ``forever``.
 """
 
 import json
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,9 +17,12 @@ from typing import Any, Final
 from inturn.core import limits
 from inturn.core.envelope import QueueInfo, QueueSettings
 from inturn.server import errors, naming
+from inturn.server.auth.policy import PolicyError, parse
 from inturn.server.context import Context, is_arn, is_fifo, kept
 from inturn.server.errors import MODEL, SqsError
 from inturn.store.base import Store
+
+_LOG: Final = logging.getLogger(__name__)
 
 WINDOW: Final = "DeduplicationWindowSeconds"
 FOREVER: Final = "forever"
@@ -120,14 +124,12 @@ def _number(name: str, value: str, least: int, most: int) -> str:
 
 
 def _document(name: str, text: str) -> str:
+    if name == "Policy":
+        return _policy(text)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         document = None
-    if name == "Policy":
-        if not (isinstance(document, dict) and _has_statements(document)):
-            raise errors.invalid_attribute_value(name)
-        return text
     if name == "RedriveAllowPolicy":
         return _redrive_allow(text, document)
     if not isinstance(document, dict):
@@ -135,10 +137,12 @@ def _document(name: str, text: str) -> str:
     return _redrive(text, document)
 
 
-def _has_statements(policy: Mapping[str, Any]) -> bool:
-    """Whether a policy's statements are objects, if it has any; one needs no list."""
-    statements = policy.get("Statement", [])
-    return all(isinstance(each, dict) for each in (statements if isinstance(statements, list) else [statements]))
+def _policy(text: str) -> str:
+    try:
+        parse(text)
+    except PolicyError as error:
+        raise errors.invalid_attribute_value("Policy", str(error)) from None
+    return text
 
 
 def _redrive(text: str, policy: Mapping[str, Any]) -> str:
@@ -212,7 +216,7 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
         has.setdefault("KmsDataKeyReusePeriodSeconds", _USUAL_DATA_KEY_S)
     elif has.get("KmsDataKeyReusePeriodSeconds") == _USUAL_DATA_KEY_S:
         del has["KmsDataKeyReusePeriodSeconds"]  # as the service does
-    has.setdefault("SqsManagedSseEnabled", "false" if "KmsMasterKeyId" in has else "true")
+    has.setdefault("SqsManagedSseEnabled", "false")  # which is true: nothing is encrypted here
     return has
 
 
@@ -255,6 +259,7 @@ def applied(
         settings, changes = QueueSettings(), {**_DEFAULTS, **changes}
         fields["dedup_scope"] = "group" if changes.get("DeduplicationScope") == "messageGroup" else "queue"
     extra = _with_one_encryption(settings.extra, changes)
+    _warn_of_encryption(name, settings.extra, changes)
     for attribute, value in changes.items():
         if attribute in _EXTRA:
             if value:
@@ -294,11 +299,19 @@ def _with_one_encryption(extra: Mapping[str, Any], changes: Mapping[str, str]) -
                 "You can use one type of server-side encryption (SSE) at one time. "
                 "You can either enable KMS SSE or SQS SSE."
             )
-            raise SqsError("InvalidAttributeValue", "InvalidAttributeValue", 400, text, namespace=MODEL)
+            raise SqsError("InvalidAttributeName", "InvalidAttributeName", 400, text, namespace=MODEL)
         left.pop(_EXTRA["SqsManagedSseEnabled"], None)
     elif changes.get("SqsManagedSseEnabled") == "true":
         left.pop(_EXTRA["KmsMasterKeyId"], None)
     return left
+
+
+def _warn_of_encryption(name: str, extra: Mapping[str, Any], changes: Mapping[str, str]) -> None:
+    """Log what a queue is newly told to encrypt with."""
+    for attribute in ("KmsMasterKeyId", "SqsManagedSseEnabled"):
+        value = changes.get(attribute)
+        if value not in (None, "", "false", extra.get(_EXTRA[attribute])):
+            _LOG.warning("%s is kept with the queue %r, and nothing is encrypted by it", attribute, name)
 
 
 def _target(context: Context, store: Store, name: str, value: str, said: str) -> tuple[str | None, int | None]:
@@ -307,14 +320,14 @@ def _target(context: Context, store: Store, name: str, value: str, said: str) ->
         return None, None
     policy = json.loads(value)
     target = context.of_arn(policy["deadLetterTargetArn"])
+    if target == name:
+        return target, policy["maxReceiveCount"]
     info = store.queues.get(target or "")
     named = naming.parsed(policy["deadLetterTargetArn"])
     if named is not None and named[0].account != naming.scope_of(context.home, name)[0].account:
         raise errors.redrive_policy(said, "Dead letter target owner should be same as the source.")
     if target is None or info is None:
         raise errors.redrive_policy(said, "Dead letter target does not exist.")
-    if target == name:
-        raise errors.redrive_policy(said, "Dead letter target must not be the queue itself.")
     if is_fifo(info) != name.endswith(".fifo"):
         raise errors.redrive_policy(said, "Dead-letter queue must be same type of queue as the source.")
     allow = json.loads(kept(info.settings, "redrive_allow_policy", None) or '{"redrivePermission": "allowAll"}')

@@ -1,7 +1,8 @@
 """What is done with messages that were received: DeleteMessage, ChangeMessageVisibility, and their batches.
 
-A standard queue takes a receipt handle whose visibility timeout has passed, as long as nobody else has the message:
-what is asked for is then done once more without the lease. A FIFO queue refuses it.
+A standard queue takes a receipt handle whose visibility timeout has passed: what is asked for is then done once more
+without the lease. A message that another receiver has by then is not deleted; its visibility changes. A FIFO queue
+refuses such a handle.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +50,7 @@ def delete_message(context: Context, params: DeleteMessage) -> Command[Empty]:
 
 def _deleting(names: Names, queue: QueueInfo, handle: str) -> Change:
     receipt = names.receipt(queue, handle)
-    return _change((receipt.sequence_number, receipt.token, _ACK, 0, None, None))
+    return _change((receipt.sequence_number, receipt.token, _ACK, 0, None, None, False))
 
 
 def _deleted(context: Context, queue: QueueInfo, change: Change, handle: str, verdicts: Sequence[Verdict]) -> Any:
@@ -63,6 +64,10 @@ def _deleted(context: Context, queue: QueueInfo, change: Change, handle: str, ve
 
 def _without_leases(changes: Iterable[Change]) -> list[Change]:
     return [change._replace(token=None) for change in changes]
+
+
+def _whoever_has_them(changes: Iterable[Change]) -> list[Change]:
+    return [change._replace(token=None, any_holder=True) for change in changes]
 
 
 def _nothing_more(_verdicts: Sequence[Verdict]) -> Empty:
@@ -150,7 +155,7 @@ def _keeping(context: Context, queue: QueueInfo, handle: str, visibility_s: int 
 def _refused(handle: str, verdict: Verdict) -> SqsError | None:
     if verdict is Verdict.DONE:
         return None
-    if verdict is not Verdict.EXPIRED:  # gone, or another receiver's
+    if verdict is not Verdict.EXPIRED:
         reason = "Message does not exist or is not available for visibility timeout change."
         return errors.invalid_value(handle, "ReceiptHandle", reason)
     return errors.message_not_inflight("The specified message isn't in flight.")
@@ -159,7 +164,7 @@ def _refused(handle: str, verdict: Verdict) -> SqsError | None:
 def _kept(context: Context, queue: QueueInfo, change: Change, handle: str, verdicts: Sequence[Verdict]) -> Any:
     context.attempts.void(change.sequence_number)
     if verdicts[0] is Verdict.EXPIRED and not is_fifo(queue):
-        return Settle(queue.name, partial(_kept_late, handle), _without_leases([change]))
+        return Settle(queue.name, partial(_kept_late, handle), _whoever_has_them([change]))
     return _kept_late(handle, verdicts)
 
 
@@ -199,7 +204,7 @@ def _batch_kept(
         given = iter(others)
         return _batch_answer(outcomes, [next(given) if each is Verdict.EXPIRED else each for each in verdicts])
 
-    return Settle(queue.name, once_more, _without_leases(late))
+    return Settle(queue.name, once_more, _whoever_has_them(late))
 
 
 def _batch_answer(

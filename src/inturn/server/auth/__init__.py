@@ -1,8 +1,20 @@
-"""Who sent a request, and what they may do: Signature Version 4, access keys, permissions per queue."""
+"""Who sent a request, and what they may do: Signature Version 4, access keys, permissions per queue, policies."""
 
-from inturn.server.auth.keys import Key, allowed, denied, may_use
+from inturn.server.auth.keys import ADMIN_ACTIONS, Key, allowed, denied, permission
+from inturn.server.auth.policy import PolicyError
 from inturn.server.auth.region import scoped_region
 from inturn.server.auth.replay import Replays
 from inturn.server.auth.verifier import Signer, Verifier
 
-__all__ = ["Key", "Replays", "Signer", "Verifier", "allowed", "denied", "may_use", "scoped_region"]
+__all__ = [
+    "ADMIN_ACTIONS",
+    "Key",
+    "PolicyError",
+    "Replays",
+    "Signer",
+    "Verifier",
+    "allowed",
+    "denied",
+    "permission",
+    "scoped_region",
+]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Final
 
 from inturn.server.errors import SqsError, access_denied
 
@@ -16,6 +17,7 @@ class Key:
         queues: patterns of the names of queues that it may use: ``*``, ``?`` and ``[…]`` as in file names.
         actions: patterns of the actions that it may do, as in ``Send*``, whatever their case.
         account: the number of the account that it belongs to; "" where there is but one.
+        admin: whether it may do :data:`ADMIN_ACTIONS` with every queue, whatever patterns and policies say.
     """
 
     id: str
@@ -23,6 +25,11 @@ class Key:
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
     account: str = ""
+    admin: bool = False
+
+
+ADMIN_ACTIONS: Final = frozenset(("AddPermission", "GetQueueAttributes", "RemovePermission", "SetQueueAttributes"))
+"""What is needed to mend a policy that locks everybody out."""
 
 
 def permission(action: str) -> str:
@@ -43,23 +50,13 @@ def allowed(key: Key, action: str, queue: str | None) -> bool:
             looked at, and each queue of the answer is asked for by its name.
     """
     names = {action.lower(), permission(action).lower()}
+    if key.admin and action in ADMIN_ACTIONS:
+        return True
     may_do = any(fnmatchcase(name, pattern.lower().removeprefix("sqs:")) for name in names for pattern in key.actions)
     return may_do and (queue is None or any(fnmatchcase(queue, pattern) for pattern in key.queues))
 
 
-def may_use(key: Key, action: str, queue: str, owner: str) -> bool:
-    """Say whether a key may do an action with a queue: with those of its own account, as its patterns say.
-
-    Args:
-        key: whose request it is.
-        action: as in ``SendMessage``.
-        queue: the name of the queue within its region and account.
-        owner: the number of the account whose queue it is.
-    """
-    return owner == key.account and allowed(key, action, queue)
-
-
-def denied(key: Key, action: str, arn: str, account: str) -> SqsError:
+def denied(key: Key, action: str, arn: str, account: str, why: str = "") -> SqsError:
     """What a key is told that may not do an action.
 
     Args:
@@ -67,8 +64,9 @@ def denied(key: Key, action: str, arn: str, account: str) -> SqsError:
         action: as in ``SendMessage``.
         arn: of the queue, or of all queues of the account.
         account: the number of the account.
+        why: why not, if it is a policy that says so.
     """
     return access_denied(
         f"User: arn:aws:iam::{account}:user/{key.id} is not authorized to perform: "
-        f"sqs:{permission(action).lower()} on resource: {arn}"
+        f"sqs:{permission(action).lower()} on resource: {arn}{why}"
     )

@@ -134,6 +134,8 @@ class Deliveries(Settling):
             rows = []
             if group is not None:
                 rows = self._all("next_of_group", queue.number, group, desk.floor, limit)
+            elif to.number == queue.number:  # it stays where it is
+                rows = self._all("one_message", entry.sequence_number)
         taken = [(entry_of(row), hold_of(row)) for row in rows[:limit]]
         return taken[: delivery.takes([_seen(hold, now_ms) for _, hold in taken], limit, now_ms)]
 

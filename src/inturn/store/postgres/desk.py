@@ -366,10 +366,13 @@ class Desks(Statements):
             self._do("remove_messages", list(numbers))
 
     def _move(self, queue: QueueInfo, moves: Sequence[Move], to: QueueInfo, now_ms: int) -> None:
-        """Put messages into another queue; where one was sent at first, it is in its old place again."""
-        here = [move for move in moves if move.number == (move.origin or move.number) and to.number == queue.number]
-        back = [move for move in moves if to.has_given(move.origin or move.number) and move not in here]
-        there = [move for move in moves if not to.has_given(move.origin or move.number)]
+        """Put messages into another queue; where one was sent at first, it is in its old place again.
+
+        Within their queue they stay where they are.
+        """
+        here = moves if to.number == queue.number else []
+        back = [] if here else [move for move in moves if to.has_given(move.origin or move.number)]
+        there = [] if here else [move for move in moves if not to.has_given(move.origin or move.number)]
         self._news.add(to.number)
         if there:
             numbers, notes = [move.number for move in there], [_note(move.note) for move in there]
@@ -386,11 +389,13 @@ class Desks(Statements):
             places = [(move.origin or move.number, move.group) for move in back if move.group is not None]
             if places:
                 self._do("not_first", to.number, [place for place, _ in places], [group for _, group in places])
-        gone = [move.number for move in moves if move not in here]
+        gone = [] if here else [move.number for move in moves]
         self._do("remove_holds", [move.number for move in moves])
         self._leave(queue, gone)
-        self._touch(queue, [(move.group, None, 1, None, None) for move in moves if move not in here])
-        self._touch(queue, [(move.group, move.number, 0, None, None) for move in here])
+        if here:
+            self._touch(queue, [(move.group, move.number, 0, None, None) for move in here])
+        else:
+            self._touch(queue, [(move.group, None, 1, None, None) for move in moves])
 
     def _may_move(self, to: QueueInfo) -> bool:
         """Whether messages can be moved there now; not while another transaction, which may last, is sending to it."""

@@ -597,7 +597,7 @@ where queue = $1 and version >= (select max(version) from inturn_desk where queu
 
 -- name: move_within
 update inturn_message
-set sent_ms = $1, came_from = $2, done = 0, note = ($4::text[])[array_position($3::bigint[], sequence_number)]
+set sent_ms = $1, came_from = coalesce(came_from, $2), done = 0, note = ($4::text[])[array_position($3::bigint[], sequence_number)]
 where sequence_number = any($3::bigint[]);
 
 -- name: not_first

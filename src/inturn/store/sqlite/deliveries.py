@@ -528,16 +528,21 @@ class Deliveries(Statements):
         self.catalog.counted(queue)
 
     def _move(self, queue: QueueInfo, entry: Entry, to: QueueInfo, note: str | None, now_ms: int) -> None:
-        """Put a message into another queue; where it was sent at first, it is in its old place again."""
+        """Put a message into another queue; where it was sent at first, it is in its old place again.
+
+        Within its queue it stays where it is.
+        """
         origin = entry.origin or entry.sequence_number
-        is_back = to.has_given(origin)
+        is_within = queue.number == to.number
+        is_back = is_within or to.has_given(origin)
         if not is_back and to.number not in self.incarnations.begun:
             self.incarnations.begin(to, now_ms)
-        number = origin if is_back else to.last + 1
+        number = entry.sequence_number if is_within else origin if is_back else to.last + 1
         self._leave(queue, [(entry.sequence_number, entry.group)])
         self.nonempty.discard((queue.number, entry.group))
         self.line.leave(queue, [entry.sequence_number])
-        came = (now_ms, None if number == origin else origin, queue.name, note, to.number)
+        came_from = entry.came_from if is_within and entry.came_from else queue.name
+        came = (now_ms, None if number == origin else origin, came_from, note, to.number)
         self._do("add_moved", number, *entry[1:7], *came)
         if is_back:
             self.pending.come_back(to, number, entry.group)

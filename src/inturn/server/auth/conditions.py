@@ -1,0 +1,227 @@
+"""Conditions of a policy's statements: compiled once, evaluated for each request. Pure.
+
+A condition is true, false, or cannot be evaluated (None): its key or its operator is not among those below, or its
+value has a policy variable. https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_condition.html
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from fnmatch import translate
+from ipaddress import ip_address, ip_network
+from typing import Final, TypeAlias
+
+Truth: TypeAlias = bool | None
+"""None: it cannot be evaluated."""
+
+Facts: TypeAlias = Mapping[str, str | None]
+"""The condition keys of a request in lower case, with their values; None: a key that is known to be absent."""
+
+Test: TypeAlias = Callable[[Facts], Truth]
+_Matcher: TypeAlias = Callable[[str], bool]
+
+ABSENT: Final = ("aws:sourcearn", "aws:sourceaccount")
+"""Keys that are present only where a service calls for a resource of its own; none does here."""
+
+
+def facts_of(*, account: str, key_id: str, address: str, is_secure: bool, now: float) -> Facts:
+    """Return the condition keys of a request.
+
+    Args:
+        account: of the key that signed it.
+        key_id: the key's public name.
+        address: where it comes from, as in ``127.0.0.1`` or ``::1``.
+        is_secure: whether it came by TLS.
+        now: the time, in seconds since 1970.
+    """
+    return dict.fromkeys(ABSENT) | {
+        "aws:currenttime": datetime.fromtimestamp(now, UTC).isoformat(),
+        "aws:epochtime": str(now),
+        "aws:principalaccount": account,
+        "aws:principalarn": f"arn:aws:iam::{account}:user/{key_id}",
+        "aws:securetransport": "true" if is_secure else "false",
+        "aws:sourceip": address,
+        "aws:username": key_id,
+    }
+
+
+def all_of(truths: Iterable[Truth]) -> Truth:
+    """Whether all are true; false if one is, whatever else cannot be evaluated."""
+    known: Truth = True
+    for each in truths:
+        if each is False:
+            return False
+        if each is None:
+            known = None
+    return known
+
+
+def any_of(truths: Iterable[Truth]) -> Truth:
+    """Whether one is true; true if so, whatever else cannot be evaluated."""
+    return opposite(all_of(map(opposite, truths)))
+
+
+def opposite(truth: Truth) -> Truth:
+    """What is true is false and the other way round; what cannot be evaluated stays so."""
+    return None if truth is None else not truth
+
+
+def glob(pattern: str) -> _Matcher:
+    """Match whole texts by a pattern: ``*`` is any characters, ``?`` is one."""
+    found = re.compile(translate(pattern.replace("[", "[[]"))).match
+    return lambda text: found(text) is not None
+
+
+# --- one operator with one value ---
+
+
+def _arn(pattern: str) -> _Matcher:
+    """Match each of an ARN's six parts by itself."""
+    if pattern == "*":
+        return lambda _text: True
+    parts = pattern.split(":", 5)
+    if len(parts) != 6 or parts[0] != "arn":
+        raise ValueError
+    matchers = [glob(part) for part in parts]
+
+    def matches(text: str) -> bool:
+        there = text.split(":", 5)
+        return len(there) == 6 and all(found(part) for found, part in zip(matchers, there, strict=True))
+
+    return matches
+
+
+def _boolean(value: str) -> _Matcher:
+    wanted = value.lower()
+    if wanted not in {"true", "false"}:
+        raise ValueError
+    return lambda text: text.lower() == wanted
+
+
+def _network(value: str) -> _Matcher:
+    network = ip_network(value, strict=False)
+
+    def holds(text: str) -> bool:
+        address = ip_address(text)
+        mapped = getattr(address, "ipv4_mapped", None)
+        return (mapped or address) in network
+
+    return holds
+
+
+def _number(text: str) -> float:
+    return float(text)
+
+
+def _moment(text: str) -> float:
+    """Return a time in seconds since 1970: ISO 8601, or a number."""
+    try:
+        return float(text)
+    except ValueError:
+        moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _compared(read: Callable[[str], float], compare: Callable[[float, float], bool]) -> Callable[[str], _Matcher]:
+    def matcher(value: str) -> _Matcher:
+        bound = read(value)
+        return lambda text: compare(read(text), bound)
+
+    return matcher
+
+
+def _ignoring_case(value: str) -> _Matcher:
+    wanted = value.casefold()
+    return lambda text: text.casefold() == wanted
+
+
+_ORDERS: Final = {
+    "Equals": operator.eq,
+    "LessThan": operator.lt,
+    "LessThanEquals": operator.le,
+    "GreaterThan": operator.gt,
+    "GreaterThanEquals": operator.ge,
+}
+_MATCHERS: Final[dict[str, Callable[[str], _Matcher]]] = {
+    "ArnEquals": _arn,
+    "ArnLike": _arn,
+    "Bool": _boolean,
+    "IpAddress": _network,
+    "StringEquals": lambda value: value.__eq__,
+    "StringEqualsIgnoreCase": _ignoring_case,
+    "StringLike": glob,
+    **{f"Date{name}": _compared(_moment, compare) for name, compare in _ORDERS.items()},
+    **{f"Numeric{name}": _compared(_number, compare) for name, compare in _ORDERS.items()},
+}
+_OPPOSITES: Final = {
+    "ArnNotEquals": "ArnEquals",
+    "ArnNotLike": "ArnLike",
+    "DateNotEquals": "DateEquals",
+    "NotIpAddress": "IpAddress",
+    "NumericNotEquals": "NumericEquals",
+    "StringNotEquals": "StringEquals",
+    "StringNotEqualsIgnoreCase": "StringEqualsIgnoreCase",
+    "StringNotLike": "StringLike",
+}
+
+
+def _never_known(_facts: Facts) -> Truth:
+    return None
+
+
+def compiled(name: str, key: str, values: Iterable[str]) -> Test:
+    """Compile one operator with one key.
+
+    Args:
+        name: of the operator, as in ``StringEquals`` or ``ArnLikeIfExists``.
+        key: the condition key, in any case.
+        values: of which one must match; for a negated operator none may.
+
+    Raises:
+        ValueError: if the operator can have no such value; its argument is the value.
+    """
+    key = key.lower()
+    if name == "Null":
+        wanted = _each(values, _boolean)
+        return lambda facts: None if key not in facts else _matched(wanted, str(facts[key] is None))
+    base = name.removesuffix("IfExists")
+    is_negated = base in _OPPOSITES
+    matcher = _MATCHERS.get(_OPPOSITES.get(base, base))
+    if matcher is None:
+        return _never_known
+    matchers = _each(values, matcher)
+    without = is_negated or base != name  # what holds where the key is absent
+
+    def test(facts: Facts) -> Truth:
+        if key not in facts:
+            return None
+        value = facts[key]
+        if value is None:
+            return without
+        truth = _matched(matchers, value)
+        return opposite(truth) if is_negated else truth
+
+    return test
+
+
+def _each(values: Iterable[str], matcher: Callable[[str], _Matcher]) -> list[_Matcher | None]:
+    """Compile each value; None: it has a policy variable, which cannot be evaluated."""
+    compiled: list[_Matcher | None] = []
+    for value in values:
+        try:
+            compiled.append(None if "${" in value else matcher(value))
+        except ValueError:
+            raise ValueError(value) from None
+    return compiled
+
+
+def _matched(matchers: Iterable[_Matcher | None], text: str) -> Truth:
+    return any_of(None if each is None else _tried(each, text) for each in matchers)
+
+
+def _tried(matches: _Matcher, text: str) -> Truth:
+    try:
+        return matches(text)
+    except ValueError:  # the key is of another type than the operator: NumericEquals with aws:SourceIp
+        return None
