@@ -89,7 +89,9 @@ class Reader:
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._repeated = 0  # headers that had the name of an earlier one
-        self._body: bytes | bytearray = b""
+        self._blocks: list[bytes] = []  # of the body, so that a long one is not copied whenever it grows
+        self._blocked = 0  # bytes in them
+        self._body: bytes | bytearray = b""  # what came after them
 
     def feed(self, data: memoryview | bytes) -> None:
         """Read on; ``data`` is at most ``HTTP_READ_BYTES`` long."""
@@ -125,8 +127,12 @@ class Reader:
                 self._waiting += self._sizes[-1]
         if self.refused or not self.has_begun:
             return self._waiting
-        partial = self._fed if self._is_head else _size(self._target, self._headers) + len(self._body)
+        partial = self._fed if self._is_head else _size(self._target, self._headers) + self._length
         return self._waiting + partial
+
+    @property
+    def _length(self) -> int:
+        return self._blocked + len(self._body)
 
     def take(self) -> Request:
         """Take out the request that has waited for the longest."""
@@ -145,7 +151,7 @@ class Reader:
         """Read no more, and let go of what has come of an unfinished request: nobody will have it."""
         self.refused = status
         self._body = self._target = b""
-        self._headers = {}
+        self._headers, self._blocks, self._blocked = {}, [], 0
 
     def drop(self, status: int) -> None:
         """Refuse the requests that wait, too."""
@@ -219,8 +225,12 @@ class Reader:
                 self._body = bytearray(self._body)
             self._body += piece
         self._fed = self._read
-        if len(self._body) > self._limits.body_bytes:
+        if self._length > self._limits.body_bytes:
             raise _Refusal(413)
+        if len(self._body) >= bounds.HTTP_BLOCK_BYTES:
+            self._blocks.append(bytes(self._body))
+            self._blocked += len(self._body)
+            self._body = b""
 
     def on_message_complete(self) -> None:
         """A request has come in whole."""
@@ -230,7 +240,8 @@ class Reader:
         method = parser.get_method().decode()
         if method == "CONNECT":
             raise _Refusal(405)
-        self.requests.append(Request(method, self._target, headers, bytes(self._body), self._peer))
+        body = b"".join((*self._blocks, self._body)) if self._blocks else bytes(self._body)
+        self.requests.append(Request(method, self._target, headers, body, self._peer))
         self.is_last = not parser.should_keep_alive()
         self._fed = self._read
         self._begin()
