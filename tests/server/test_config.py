@@ -185,6 +185,10 @@ def test_everything(tmp_path: Path) -> None:
         ("server = 1", "[server]: this is to be a table"),
         ("[keys]\nid = 'a'", "[keys]: this is to be tables, [[keys]] or [[queues]]"),
         ("[limits]\nconnections = 0", "line 2, [limits]: connections is 0; expected is a number from 1 to 1000000"),
+        (
+            "[limits]\npending_bytes = 1000000",
+            "pending_bytes is 1000000; expected is a number of bytes from 16777216 to 2^40",
+        ),
         ("[limits]\nidle_s = 'long'", "[limits]: idle_s is 'long'; expected is a number of seconds"),
         ("[[keys]]\nsecret = 's'", "line 1, [[keys]] number 1: it has no 'id', which it must have"),
         (

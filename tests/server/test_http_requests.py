@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw_http import chunked, get, post
 
-from inturn.core.limits import HTTP_READ_BYTES
+from inturn.core.limits import HTTP_BLOCK_BYTES, HTTP_READ_BYTES
 from inturn.server.request import Limits, Reader, Request
 
 SMALL = Limits(header_bytes=200, headers=5, body_bytes=20)
@@ -36,6 +36,22 @@ def test_a_request_is_taken_as_it_was_sent() -> None:
     )
     headers = {b"host": b"a", b"x-two": b"1,2", b"content-length": b"3"}
     assert request == ("POST", b"/a/b?c=%20d", headers, b"abc", "peer")
+
+
+@pytest.mark.parametrize("size", [HTTP_BLOCK_BYTES - 1, HTTP_BLOCK_BYTES, 5 * HTTP_BLOCK_BYTES + 7])
+def test_a_long_body_is_put_together_however_it_comes(size: int) -> None:
+    body = (bytes(range(256)) * (size // 256 + 1))[:size]
+    for step in (997, HTTP_READ_BYTES):
+        reader = Reader(Limits(), "peer")
+        data = post(body)
+        for at in range(0, len(data) - 1, step):
+            reader.feed(data[at : min(at + step, len(data) - 1)])
+        assert size - 1 <= reader.held < size + 100
+        reader.feed(data[-1:] + get("/next"))
+        assert [each.body for each in reader.requests] == [body, b""]
+        assert size <= reader.held < size + 100
+        assert reader.take().body == body
+        assert reader.held < 100
 
 
 def test_chunks_are_put_together_and_their_trailers_left_out() -> None:

@@ -153,6 +153,17 @@ def test_who_does_not_know_the_secret_is_refused(guarded: Served, key: Key, code
     assert refused(client(guarded.url, key).list_queues)[0] == code
 
 
+@pytest.mark.parametrize(
+    "head", [b"X-Amz-Target: AmazonSQS.SendMessage", b"X-Amz-Target: AmazonSQS.Fly", b"Accept: */*"]
+)
+@pytest.mark.parametrize("body", [b"{", b"Action=Fly", b"Action=SendMessage&A.1=x&A=y", b"%ff", b""])
+def test_nothing_is_read_of_who_has_not_signed(guarded: Served, head: bytes, body: bytes) -> None:
+    """Whoever has no key learns nothing of what the endpoint makes of parameters."""
+    with Client(guarded.port) as raw:
+        answer = raw.ask(post(body, head.decode()))
+    assert code_of(Answer(*answer)) == "MissingAuthenticationToken"
+
+
 @pytest.mark.parametrize("minutes", [-16, 16])
 def test_who_signed_at_another_time_is_refused(guarded: Served, minutes: int) -> None:
     sqs = client(guarded.url)

@@ -389,6 +389,9 @@ HTTP_PIPELINED: Final = 16
 HTTP_READ_BYTES: Final = 16 * 1024
 """How much is read from an HTTP connection at a time."""
 
+HTTP_BLOCK_BYTES: Final = 64 * 1024
+"""In blocks of what size the body of an HTTP request is kept until it is whole."""
+
 HTTP_IDLE_S: Final = 75.0
 """How long an HTTP connection is kept open without a request."""
 

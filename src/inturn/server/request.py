@@ -75,7 +75,7 @@ class Reader:
         self.is_last = False
         self._limits = limits
         self._peer = peer
-        self._sizes: deque[int] = deque()  # of the requests that wait, in bytes
+        self._sizes: deque[int] = deque()  # in bytes, of the requests that still wait when it is asked what is held
         self._waiting = 0  # their sum
         self._parser = HttpRequestParser(self)
         self._read = 0  # bytes of the last read
@@ -86,11 +86,12 @@ class Reader:
         self.has_begun = self.expects = False
         self._is_head = True  # as long as headers may come
         self._is_new = False  # the headers have come and nobody has looked at them
-        self._head = 0  # how long target and headers are
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._repeated = 0  # headers that had the name of an earlier one
-        self._body: bytes | bytearray = b""
+        self._blocks: list[bytes] = []  # of the body, so that a long one is not copied whenever it grows
+        self._blocked = 0  # bytes in them
+        self._body: bytes | bytearray = b""  # what came after them
 
     def feed(self, data: memoryview | bytes) -> None:
         """Read on; ``data`` is at most ``HTTP_READ_BYTES`` long."""
@@ -120,13 +121,23 @@ class Reader:
     @property
     def held(self) -> int:
         """How many bytes are kept here of requests that nobody has taken; at most one read too many."""
+        if len(self._sizes) < len(self.requests):
+            for target, headers, body in [each[1:4] for each in self.requests][len(self._sizes) :]:
+                self._sizes.append(_size(target, headers) + len(body))
+                self._waiting += self._sizes[-1]
         if self.refused or not self.has_begun:
             return self._waiting
-        return self._waiting + (self._fed if self._is_head else self._head + len(self._body))
+        partial = self._fed if self._is_head else _size(self._target, self._headers) + self._length
+        return self._waiting + partial
+
+    @property
+    def _length(self) -> int:
+        return self._blocked + len(self._body)
 
     def take(self) -> Request:
         """Take out the request that has waited for the longest."""
-        self._waiting -= self._sizes.popleft()
+        if self._sizes:
+            self._waiting -= self._sizes.popleft()
         return self.requests.popleft()
 
     def head(self) -> Request | None:
@@ -140,7 +151,7 @@ class Reader:
         """Read no more, and let go of what has come of an unfinished request: nobody will have it."""
         self.refused = status
         self._body = self._target = b""
-        self._headers = {}
+        self._headers, self._blocks, self._blocked = {}, [], 0
 
     def drop(self, status: int) -> None:
         """Refuse the requests that wait, too."""
@@ -188,8 +199,9 @@ class Reader:
         self._is_head = False
         self._is_new = True
         headers, limits = self._headers, self._limits
-        self._head = len(self._target) + sum(map(len, headers)) + sum(map(len, headers.values()))
-        if len(headers) + self._repeated > limits.headers or self._head > limits.header_bytes:
+        if len(headers) + self._repeated > limits.headers or (
+            self._fed > limits.header_bytes and _size(self._target, headers) > limits.header_bytes
+        ):
             raise _Refusal(431)
         if b"content-length" in headers and int(headers[b"content-length"]) > limits.body_bytes:
             raise _Refusal(413)
@@ -213,8 +225,12 @@ class Reader:
                 self._body = bytearray(self._body)
             self._body += piece
         self._fed = self._read
-        if len(self._body) > self._limits.body_bytes:
+        if self._length > self._limits.body_bytes:
             raise _Refusal(413)
+        if len(self._body) >= bounds.HTTP_BLOCK_BYTES:
+            self._blocks.append(bytes(self._body))
+            self._blocked += len(self._body)
+            self._body = b""
 
     def on_message_complete(self) -> None:
         """A request has come in whole."""
@@ -224,10 +240,12 @@ class Reader:
         method = parser.get_method().decode()
         if method == "CONNECT":
             raise _Refusal(405)
-        self.requests.append(Request(method, self._target, headers, bytes(self._body), self._peer))
-        size = self._head + len(self._body)
-        self._sizes.append(size)
-        self._waiting += size
+        body = b"".join((*self._blocks, self._body)) if self._blocks else bytes(self._body)
+        self.requests.append(Request(method, self._target, headers, body, self._peer))
         self.is_last = not parser.should_keep_alive()
         self._fed = self._read
         self._begin()
+
+
+def _size(target: bytes, headers: dict[bytes, bytes]) -> int:
+    return len(target) + sum(map(len, headers)) + sum(map(len, headers.values()))

@@ -14,6 +14,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from inturn.core import limits
 from inturn.server import wire
 from inturn.server.auth import Key, Verifier
 from inturn.server.auth.canonical import canonical_path, canonical_query, pairs
@@ -28,30 +29,8 @@ _KEY = Key("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 
 def http(data: bytes) -> None:
     """Bytes of a connection: however they are cut, the same requests come of them, and the bounds hold."""
-    at, data = (data[0], data[1:]) if data else (0, b"")
-    whole, cut = Reader(_LIMITS, "peer"), Reader(_LIMITS, "peer")
-    whole.feed(data)
-    step = at % 7 + 1
-    for start in range(0, len(data), step):
-        cut.feed(data[start : start + step])
-    assert list(whole.requests) == list(cut.requests)
-    assert (whole.refused, whole.is_last) == (cut.refused, cut.is_last)
-    for request in whole.requests:
-        assert len(request.body) <= _LIMITS.body_bytes
-        assert len(request.headers) <= _LIMITS.headers
-        assert request.method.isupper() or "-" in request.method
-        for name, value in request.headers.items():
-            assert name == name.lower()
-            assert not {*b"\r\n\0"} & {*name, *value}
-        assert not {*b"\r\n\0 "} & {*request.target}
-    for reader in (whole, cut):
-        size = sum(map(_size, reader.requests))
-        assert reader.held == size if reader.refused else reader.held >= size
-        while reader.requests:
-            reader.take()
-        assert 0 <= reader.held <= _LIMITS.header_bytes + _LIMITS.body_bytes + len(data)
-        assert reader.held == 0 or reader.has_begun
-        reader.close()
+    with patch.object(limits, "HTTP_BLOCK_BYTES", 16):
+        _read(*((data[0], data[1:]) if data else (0, b"")))
 
 
 def query(data: bytes) -> None:
@@ -88,6 +67,32 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "json": json_body,
     "signature": signature,
 }
+
+
+def _read(at: int, data: bytes) -> None:
+    whole, cut = Reader(_LIMITS, "peer"), Reader(_LIMITS, "peer")
+    whole.feed(data)
+    step = at % 7 + 1
+    for start in range(0, len(data), step):
+        cut.feed(data[start : start + step])
+    assert list(whole.requests) == list(cut.requests)
+    assert (whole.refused, whole.is_last) == (cut.refused, cut.is_last)
+    for request in whole.requests:
+        assert len(request.body) <= _LIMITS.body_bytes
+        assert len(request.headers) <= _LIMITS.headers
+        assert request.method.isupper() or "-" in request.method
+        for name, value in request.headers.items():
+            assert name == name.lower()
+            assert not {*b"\r\n\0"} & {*name, *value}
+        assert not {*b"\r\n\0 "} & {*request.target}
+    for reader in (whole, cut):
+        size = sum(map(_size, reader.requests))
+        assert reader.held == size if reader.refused else reader.held >= size
+        while reader.requests:
+            reader.take()
+        assert 0 <= reader.held <= _LIMITS.header_bytes + _LIMITS.body_bytes + len(data)
+        assert reader.held == 0 or reader.has_begun
+        reader.close()
 
 
 def _size(request: Request) -> int:
