@@ -12,6 +12,7 @@ import inturn
 from inturn.core import limits
 from inturn.core.errors import StoreError, StoreMismatch
 from inturn.queue import QueueSettings, draft
+from inturn.store.sqlite import file
 from inturn.store.sqlite.connection import queries
 
 VERSION_1 = Path(__file__).parent / "version1.sql"
@@ -220,3 +221,20 @@ def test_no_query_scans_or_sorts(tmp_path: Path, name: str) -> None:
     }
     bad = {step for step in plan if re.search(r"SCAN|TEMP B-TREE", step)} - allowed.get(name, set())
     assert not {step for step in bad if "CONSTANT ROW" not in step and "json_each" not in step}, plan
+
+
+@pytest.mark.parametrize(
+    ("changed_ns", "later_ns", "is_past"),
+    [
+        (7_000_000_001, 50_000_000, False),
+        (7_000_000_001, 200_000_000, True),
+        (7_000_000_000, 200_000_000, False),  # the file system may know whole seconds only
+        (7_000_000_000, 2_900_000_000, False),
+        (7_000_000_000, 3_100_000_000, True),
+    ],
+)
+def test_a_directory_is_trusted_once_the_clock_of_its_file_system_has_gone_on(
+    monkeypatch: pytest.MonkeyPatch, changed_ns: int, later_ns: int, *, is_past: bool
+) -> None:
+    monkeypatch.setattr(file.time, "time_ns", lambda: changed_ns + later_ns)
+    assert file._is_past(changed_ns) is is_past

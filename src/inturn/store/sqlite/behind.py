@@ -1,10 +1,11 @@
 """Leases, delays and locks that began in the future of this process's clock, over SQLite; see core/behind.py."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Final
 
 from inturn.core import limits
-from inturn.core.behind import Behind, Kind, Span
+from inturn.core.behind import Behind, Kind, Over, Span
 from inturn.store.sqlite.statements import Statements
 
 _KINDS: Final[tuple[Kind, ...]] = ("hold", "lease", "lock")
@@ -29,16 +30,17 @@ class Later(Statements):
         super().__init__(connection)
         self.behind = Behind()
 
-    def look(self, now_ms: int) -> None:
-        """End what is over."""
-        for span, since_ms, until_ms in self.behind.look(now_ms, self._later):
+    def end(self, over: Sequence[Over]) -> None:
+        """It is over."""
+        for span, since_ms, until_ms in over:
             for statement in _ENDING[span.kind]:
                 self._do(statement, until_ms, since_ms, *span[1:])
 
     def note(self, now_ms: int) -> None:
         """Something was seen that began in the future: note all that did."""
-        self.behind.note(self._later(now_ms), now_ms)
+        self.behind.note(self.starts(now_ms), now_ms)
 
-    def _later(self, now_ms: int) -> list[Span]:
+    def starts(self, now_ms: int) -> list[Span]:
+        """Return what begins after a time."""
         rows = self._all("begun_later", now_ms, limits.NOTED_SPANS)
         return [Span(_KINDS[kind], *row) for kind, *row in rows]

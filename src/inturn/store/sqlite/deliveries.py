@@ -75,7 +75,8 @@ class Deliveries(Statements):
 
     def look_at_clock(self, now_ms: int) -> None:
         """If it went back, nothing waits for much longer than it was to wait."""
-        self.later.look(now_ms)
+        if over := self.later.behind.look(now_ms, self.later.starts):
+            self.later.end(over)
 
     # --- receiving ---
 
