@@ -10,6 +10,7 @@ from typing import Any
 
 from inturn.core import limits, versions
 from inturn.core.absent import filled, is_unfilled, lacking
+from inturn.core.construct import Unmade, attempted
 from inturn.core.decision import Decision, placing
 from inturn.core.errors import InputError, InvalidMessage
 from inturn.core.fold import Counts, Fold, Group, Journal
@@ -70,7 +71,8 @@ class Replay:
     """What the pure timeline made of a step.
 
     Attributes:
-        states: the state of every group that is known, by its text form.
+        states: the state of every group that is known, by its text form; an :class:`inturn.core.versions.OldState`
+            where ``upgrade`` failed.
         outputs: every output so far, sorted by group and place.
         rejected: every message rejected so far, in the order of the verdicts.
         counts: where the messages of this step went.
@@ -135,6 +137,7 @@ def replay(
         msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
         raise InputError(msg)
     before = after or Replay(version=pipeline.version)
+    pipeline.first_state()  # for its checks
     versions.check(pipeline, before.version, before.shape)
     journal = Journal()
     offers, invalid = read(pipeline, messages)
@@ -188,6 +191,8 @@ def remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
     for name in placing(pipeline):
         content = put(content, name, value_at(own, name))
     message, _ = _content(pipeline, content)
+    if isinstance(message, Unmade):
+        raise InputError(message.why)
     return changed(entry, message=message)
 
 
@@ -216,8 +221,8 @@ def read(
     for number, given in enumerate(messages):
         message, content = _content(pipeline, given)
         why = _invalid(pipeline, content)
-        if why is None and message is None and pipeline.message is not None:
-            why = lacking(pipeline.message, filled(pipeline.message, content))
+        if why is None and isinstance(message, Unmade):
+            why = message.why
         why = why or text_invalid(pipeline, content)
         if why is None:
             offers.append(_offer(pipeline, message, content, number))
@@ -246,17 +251,21 @@ def _content(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
-    """A message of its fields; None if one is null that must not be."""
-    assert pipeline.message is not None  # noqa: S101 - plain dicts are not made
-    wanted = filled(pipeline.message, given, make=True)
-    if lacking(pipeline.message, wanted) is not None:
-        return None, given
+    """A message of its fields; what says why not if one is null that must not be, or the type refuses them."""
+    record = pipeline.message
+    assert record is not None  # noqa: S101 - plain dicts are not made
+
+    def make() -> Any:
+        wanted = filled(record, given, make=True)
+        why = lacking(record, wanted)
+        return record(**wanted) if why is None else Unmade(why)
+
     try:
-        message = pipeline.message(**wanted)
+        message = attempted(record, make)
     except TypeError as error:
         msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
         raise InputError(msg) from error
-    return message, {**given, **_values(message, names)}
+    return message, (given if isinstance(message, Unmade) else {**given, **_values(message, names)})
 
 
 def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
