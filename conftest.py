@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent
 SPARK_FOLDERS = (ROOT / "tests" / "spark", ROOT / "tests" / "spark_versions")
-WITH_SPARK = (ROOT / "README.md", ROOT / "docs" / "audit.md", ROOT / "docs" / "source.md", ROOT / "docs" / "testing.md")
+WITH_SPARK = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("audit", "delta", "source", "testing")))
 
 # A test run is over before the optimising compiler of Java has earned what it costs: the quick one alone halves
 # the CPU seconds of the start.

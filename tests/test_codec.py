@@ -267,7 +267,7 @@ def test_a_record_may_take_its_fields_by_name(record: type) -> None:
     assert states.unpack(states.pack([record(**values)])) == [record(**values)]
     messages = MessageCodec(named, [*values])
     columns, bad = messages.read(pa.table({name: [value] for name, value in values.items()}))
-    assert (messages.build(columns), bad) == ([record(**values)], {})
+    assert (messages.build(columns), bad) == (([record(**values)], {}), {})
 
 
 def test_fields_that_were_not_stored_take_their_defaults() -> None:
@@ -357,7 +357,7 @@ def test_a_message_is_made_of_its_columns(case: str, optional: bool, data: st.Da
     )
     codec = MessageCodec(pipeline(message=record), table.column_names)
     columns, bad = codec.read(table)
-    made = codec.build(columns)
+    made, _ = codec.build(columns)
     assert bad == {}
     assert made == messages
     assert all(map(same, [message.v for message in made], values))
@@ -388,7 +388,7 @@ def test_a_field_that_does_not_fit_is_noted(kind: Any, arrow: pa.DataType, value
     codec = MessageCodec(pipeline(message=record), table.column_names)
     columns, bad = codec.read(table)
     assert bad == {1: why}
-    assert codec.build({name: column[:1] for name, column in columns.items()})[0].r == 1
+    assert codec.build({name: column[:1] for name, column in columns.items()})[0][0].r == 1
 
 
 CELLS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

@@ -4,6 +4,8 @@ Steps run in this process on real files (see ``kernel_harness``); deltalake and 
 """
 
 import json
+import re
+import shlex
 import shutil
 import sys
 import threading
@@ -18,8 +20,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
+import inturn.spark
 from inturn import Gapless, Pipeline
+from inturn.cli import app
 from inturn.core.errors import SetupError, StoreError, StoreMismatch
 from inturn.spark import sweep
 from inturn.spark.tables import delta
@@ -101,7 +106,7 @@ def files_of(bench: Bench, step: int) -> int:
 def test_other_engines_read_what_the_store_says_after_each_step(bench: Bench) -> None:
     for number, messages in enumerate([rows(1, 2), rows(4), [*rows(2, 3), *rows(1, accounts="cde")]], start=1):
         bench.step(messages)
-        assert publish(bench.store, "ledger") == number
+        assert publish(bench.store, "ledger").step == number
         assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
     assert len(by_store(bench)) == 2 * (2 * 4 + 3)
     assert {row["group"] for row in by_store(bench)} == set("abcde")
@@ -125,7 +130,7 @@ def test_the_files_of_the_table_are_those_of_the_store(bench: Bench) -> None:
 def test_files_that_no_step_names_do_not_appear(bench: Bench) -> None:
     bench.step(rows(1))
     manifest, _ = bench.prepare(rows(2))  # its files are written, and it dies
-    assert publish(bench.store, "ledger") == 1
+    assert publish(bench.store, "ledger").step == 1
     assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
     assert all((bench.root / file.path).exists() for file in manifest.outputs)
     assert manifest.outputs
@@ -156,7 +161,7 @@ def test_publishing_again_adds_nothing(bench: Bench) -> None:
     bench.step(rows(1))
     publish(bench.store, "ledger")
     before = log(bench)
-    assert publish(bench.store, "ledger") == publish(Store(bench.root), "ledger") == 1
+    assert publish(bench.store, "ledger").step == publish(Store(bench.root), "ledger").step == 1
     assert log(bench) == before
 
 
@@ -166,7 +171,7 @@ def test_what_was_committed_and_not_published_is_caught_up(bench: Bench) -> None
     bench.step(rows(2))
     bench.step(rows(3))
     assert len(by_deltalake(bench)) < len(by_store(bench))
-    assert publish(bench.store, "ledger") == 3
+    assert publish(bench.store, "ledger").step == 3
     assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
     assert commits(bench) == [(None, 0), *((step, files_of(bench, step)) for step in (1, 2, 3))]
 
@@ -180,23 +185,23 @@ def test_a_publisher_that_stops_half_way_is_gone_on_from(bench: Bench) -> None:
         publish(bench.store, "ledger")
     assert {row["step"] for row in by_deltalake(bench)} == {1}
     hidden.rename(path)
-    assert publish(bench.store, "ledger") == 3
+    assert publish(bench.store, "ledger").step == 3
     assert commits(bench) == [(None, 0), *((step, files_of(bench, step)) for step in (1, 2, 3))]
     assert by_deltalake(bench) == by_store(bench)
 
 
 def test_steps_without_outputs_are_passed_over_and_the_last_is_noted(bench: Bench) -> None:
     bench.step(rows(3))
-    assert publish(bench.store, "ledger") == 1
+    assert publish(bench.store, "ledger").step == 1
     bench.step(rows(1))
     bench.step(rows(1))
     bench.step([])
     assert [files_of(bench, step) > 0 for step in (1, 2, 3, 4)] == [False, True, False, False]
-    assert publish(bench.store, "ledger") == 4
+    assert publish(bench.store, "ledger").step == 4
     assert commits(bench) == [(None, 0), (1, 0), (2, files_of(bench, 2)), (4, 0)]
     assert table(bench).transaction_version(APPLICATION) == 4
     before = log(bench)
-    assert publish(bench.store, "ledger") == 4
+    assert publish(bench.store, "ledger").step == 4
     assert log(bench) == before
     assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
 
@@ -206,7 +211,7 @@ def test_a_publisher_with_an_old_view_adds_nothing_twice(bench: Bench) -> None:
     publish(bench.store, "ledger")
     bench.step(rows(2))
     slow = table(bench)
-    assert publish(bench.store, "ledger") == 2
+    assert publish(bench.store, "ledger").step == 2
     before = log(bench)
     assert slow.transaction_version(APPLICATION) == 1
     assert delta._commit(slow, APPLICATION, bench.store, bench.store.manifest(2)) == 2
@@ -220,7 +225,7 @@ def test_many_publishers_at_the_same_time_add_each_step_once(bench: Bench) -> No
 
     def race() -> int:
         start.wait()
-        return publish(Store(bench.root), "ledger")
+        return publish(Store(bench.root), "ledger").step
 
     with ThreadPoolExecutor(4) as pool:
         assert [each.result() for each in [pool.submit(race) for _ in range(4)]] == [5] * 4
@@ -237,7 +242,7 @@ def test_a_table_of_more_commits_than_a_checkpoint_holds(bench: Bench) -> None:
         publish(bench.store, "ledger")
     bench.step(rows(2))
     assert list((bench.root / LOG).glob("*.checkpoint*.parquet"))
-    assert publish(Store(bench.root), "ledger") == 103
+    assert publish(Store(bench.root), "ledger").step == 103
     assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
 
 
@@ -248,7 +253,7 @@ def test_without_a_step_there_is_no_table(bench: Bench) -> None:
     with pytest.raises(StoreError, match="is not a store"):
         publish(bench.store, "ledger")
     bench.prepare(rows(1))
-    assert publish(bench.store, "ledger") == 0
+    assert publish(bench.store, "ledger").step == 0
     assert not (bench.root / LOG).exists()
 
 
@@ -271,7 +276,7 @@ def test_a_table_ahead_of_its_store_is_refused_and_made_anew(bench: Bench) -> No
     assert log(bench) == before
     for path in (bench.root / LOG).iterdir():
         path.unlink()
-    assert publish(bench.store, "ledger") == 1
+    assert publish(bench.store, "ledger").step == 1
     assert by_deltalake(bench) == by_store(bench)
 
 
@@ -290,8 +295,94 @@ def test_a_store_that_was_put_back_and_has_gone_on_beyond_its_table_is_refused(b
         with pytest.raises(StoreMismatch, match=f"outputs of another step 2.*Delete {LOG}"):
             publish(bench.store, "ledger")
     shutil.rmtree(bench.root / LOG)
-    assert publish(bench.store, "ledger") == 4
+    assert publish(bench.store, "ledger").step == 4
     assert by_deltalake(bench) == by_store(bench)
+
+
+class Restored:
+    """A store that is put back as it was after its first step, and then takes other steps."""
+
+    def __init__(self, bench: Bench, aside: Path) -> None:
+        self.bench, self.aside = bench, aside
+        bench.step(rows(1))
+        shutil.copytree(bench.root, aside)
+
+    def go_back(self, *revisions: int) -> None:
+        for name in ("steps", "data/groups", HEAD):
+            path, kept = self.bench.root / name, self.aside / name
+            (shutil.rmtree if path.is_dir() else Path.unlink)(path)
+            (shutil.copytree if kept.is_dir() else shutil.copy)(kept, path)
+        for revision in revisions:
+            self.bench.step(rows(revision))
+
+
+def by_command(bench: Bench, *more: str) -> tuple[int, str]:
+    ran = CliRunner().invoke(app, ["publish", str(bench.root), *more])
+    return ran.exit_code, " ".join((ran.stdout + ran.stderr).split())
+
+
+def test_what_was_put_back_and_went_on_without_delta_is_refused_until_the_table_is_made_anew(
+    bench: Bench, tmp_path: Path
+) -> None:
+    restored = Restored(bench, tmp_path / "old")
+    bench.step(rows(2))
+    assert inturn.spark.publish(bench.root) == (str(bench.root / ROOT), 0, 2)
+    restored.go_back(2, 3, 4)
+    before = log(bench)
+    with pytest.raises(StoreMismatch, match=r"outputs of another step 2.*put back from an older copy") as refused:
+        inturn.spark.publish(bench.root)
+    code, printed = by_command(bench, "--json")
+    assert (code, log(bench)) == (1, before)
+    assert printed == f"StoreMismatch: {' '.join(str(refused.value).split())}"
+
+    way_out = re.search(r"Delete (\S+) in it, and run: (inturn .*); that makes the table anew", str(refused.value))
+    assert way_out
+    shutil.rmtree(bench.root / way_out[1])
+    ran = CliRunner().invoke(app, [*shlex.split(way_out[2])[1:], "--json"])
+    assert json.loads(ran.stdout) == {"table": str(bench.root / ROOT), "before": 0, "step": 4}
+    assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
+
+
+def test_a_later_commit_of_another_hides_nothing(bench: Bench, tmp_path: Path) -> None:
+    restored = Restored(bench, tmp_path / "old")
+    bench.step(rows(2))
+    publish(bench.store, "ledger")
+    table(bench).alter.set_table_properties({"delta.logRetentionDuration": "interval 1 days"})
+    assert publish(bench.store, "ledger").step == 2
+    bench.step(rows(3))
+    assert publish(bench.store, "ledger") == (str(bench.root / ROOT), 2, 3)
+    table(bench).alter.set_table_properties({"delta.logRetentionDuration": "interval 2 days"})
+    restored.go_back(2, 3, 4)
+    with pytest.raises(StoreMismatch, match="outputs of another step 3"):
+        publish(bench.store, "ledger")
+
+
+def test_a_log_that_was_shortened_hides_nothing(bench: Bench, tmp_path: Path) -> None:
+    restored = Restored(bench, tmp_path / "old")
+    bench.step(rows(2))
+    publish(bench.store, "ledger")
+    table(bench).create_checkpoint()
+    for path in (bench.root / LOG).glob("*.json"):
+        path.unlink()
+    assert publish(bench.store, "ledger").step == 2
+    restored.go_back(2, 3)
+    with pytest.raises(StoreMismatch, match="outputs of another step 2"):
+        publish(bench.store, "ledger")
+
+
+def test_the_command_says_what_it_did(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.prepare(rows(1))
+    assert by_command(bench) == (0, f"{bench.root} has no step yet, so there is no table")
+    bench.step(rows(1))
+    assert by_command(bench) == (0, f"{bench.root / ROOT} has the outputs of step 1 now")
+    assert by_command(bench) == (0, f"{bench.root / ROOT} has all steps already, up to 1")
+    bench.step(rows(2))
+    bench.step(rows(3))
+    assert by_command(bench) == (0, f"{bench.root / ROOT} has the outputs of steps 2 to 3 now")
+    assert by_deltalake(bench) == by_store(bench)
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    code, printed = by_command(bench)
+    assert (code, "pip install 'inturn[delta]'" in printed) == (1, True)
 
 
 def test_a_damaged_table_is_told(bench: Bench) -> None:
@@ -316,10 +407,10 @@ def test_a_table_on_s3(bucket: str) -> None:
     bench = Bench(ledger, SCHEMA, root=f"{bucket}/ledger")
     assert bench.store.location.startswith("s3a://")
     bench.step(rows(1))
-    assert publish(bench.store, "ledger") == 1
+    assert publish(bench.store, "ledger").step == 1
     bench.step(rows(2))
     slow = DeltaTable(f"{bucket}/ledger/{ROOT}")
-    assert publish(bench.store, "ledger") == 2
+    assert publish(bench.store, "ledger").step == 2
     assert delta._commit(slow, APPLICATION, bench.store, bench.store.manifest(2)) == 2
     found = DeltaTable(f"{bucket}/ledger/{ROOT}")
     assert found.version() == 2

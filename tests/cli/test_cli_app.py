@@ -184,6 +184,8 @@ def test_a_store_is_told_from_a_database_by_the_other_commands_too(places: None)
     for words, says in {
         ("vacuum", "w.db"): "w.db is a database",
         ("vacuum", "none"): "there is no store 'none'",
+        ("publish", "w.db"): "w.db is a database",
+        ("publish", "none"): "there is no store 'none'",
         ("run", "ledger.py:ledger", "--from", "in.jsonl", "--store", "w.db"): "w.db is a database",
         ("run", "ledger.py:ledger", "--from", "in.jsonl", "--store", "notes.txt"): "notes.txt is a file, and neither",
         ("run", "ledger.py:ledger", "--from", "w.db", "--store", "s"): "write DATABASE#QUEUE, such as w.db#payments",

@@ -282,7 +282,7 @@ BAD_INPUT["columns that differ in their case alone"] = (
     DDL + ", AMOUNT bigint",
     {},
     InputError,
-    "more than one column 'amount'",
+    "the columns 'amount' and 'AMOUNT', which differ only in case",
 )
 
 

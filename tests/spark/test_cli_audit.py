@@ -57,7 +57,7 @@ def test_json_lines_of_mixed_types_and_broken_ones(command: Command, tmp_path: P
     assert (report["messages"], report["groups"], report["keys"]["time"]) == (5, 1, "placed")
     assert report["began"] == "2026-01-01T00:00:00+00:00"
     unreadable = parquet.read_table(tmp_path / "report" / "messages" / "kind=unreadable").to_pylist()
-    assert unreadable[0]["message"]["_corrupt_record"] == lines[4]
+    assert unreadable[0]["message"]["__inturn_corrupt_record"] == lines[4]
     assert unreadable[0]["file"].endswith("orders.jsonl")
     assert json.loads((tmp_path / "report" / "report.json").read_text()) == report | {"seconds": report["seconds"]}
 

@@ -66,7 +66,7 @@ def test_a_line_that_cannot_be_read_is_rejected_with_its_text(
     assert (counts["received"], counts["applied"], counts["duplicate"]) == (5, 1, 1)
     assert counts["rejected"] == {"invalid": 3}
     rejected = read(spark, tmp_path / "s", "rejected").collect()
-    assert {json.loads(row.message)["_corrupt_record"] for row in rejected} == {*lines[1:4]}
+    assert {json.loads(row.message)["__inturn_corrupt_record"] for row in rejected} == {*lines[1:4]}
     assert {row.detail for row in rejected} == {"the line cannot be read as the message type says"}
 
 

@@ -116,7 +116,7 @@ def test_every_reader_gives_the_rows_back(spark: SparkSession, tmp_path: Path, n
     source, dialect = str(file.parent), case.dialect
     log = read_log(spark, source, dialect=dialect).df.collect()
     assert [(row.key, int(row.n), row.text, row.more) for row in log] == rows
-    assert {row._corrupt_record for row in log} == {None}
+    assert {row["__inturn_corrupt_record"] for row in log} == {None}
     in_batch = read_messages(spark, PIPELINE, source, dialect=dialect).collect()
     assert [tuple(row)[:4] for row in in_batch] == rows
     sample = from_spark(spark, PIPELINE, source, None, None, dialect)

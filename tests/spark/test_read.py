@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertSchemaEqual
 
 from inturn import Gapless, Pipeline
+from inturn.core.decision import Action, Decision
 from inturn.core.errors import InputError, StoreError
-from inturn.spark import batch, read
+from inturn.spark import batch, read, settle
+from inturn.spark.inspect import Inspector
 from inturn.spark.read import TABLES
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -279,3 +282,66 @@ def test_a_file_that_is_missing_is_named(spark: SparkSession, store: Path, tmp_p
             with pytest.raises(StoreError, match=rf"lacks steps/{step:012d}\.json"):
                 read(spark, copy, table).count()
         shutil.copy(tmp_path / f"{step:012d}.json", copy / "steps")
+
+
+@dataclass
+class Sum:
+    total: int = 0
+
+
+@dataclass
+class Cents:
+    cents: int = 0
+
+
+@dataclass
+class Payment:
+    account: str
+    revision: int
+    amount: int
+
+    def __post_init__(self) -> None:
+        if self.amount < 0:
+            msg = "amount is below zero"
+            raise ValueError(msg)
+
+
+def in_cents(state: dict[str, int], version: int) -> Cents:
+    if state["total"] == 13:
+        msg = "thirteen"
+        raise LookupError(msg)
+    return Cents(state["total"] * 100)
+
+
+def test_a_state_that_cannot_be_upgraded_and_a_message_that_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    ddl = "account string, revision bigint, amount bigint"
+    line = Pipeline(
+        name="sums", group="account", order=Gapless("revision"), message=Payment, state=Sum,
+        handler=lambda state, payment: (Sum(state.total + payment.amount), []),
+    )  # fmt: skip
+    first = [("a", 1, 13), ("b", 1, 5), ("c", 1, 13), ("d", 1, -1)]
+    report = batch(line, spark.createDataFrame(first, ddl), store=tmp_path, buckets=1)
+    assert (report.counts.applied, report.counts.rejected) == (3, {"invalid": 1})
+    assert rows(spark, tmp_path, "rejected", "group", "reason", "detail") == [
+        ("d", "invalid", "it is no Payment: amount is below zero")
+    ]
+    new = replace(
+        line, state=Cents, version=2, upgrade=in_cents,
+        handler=lambda state, payment: (Cents(state.cents + payment.amount), []),
+    )  # fmt: skip
+    report = batch(new, spark.createDataFrame([("a", 2, 1), ("b", 2, 1)], ddl), store=tmp_path)
+    assert (report.counts.applied, report.counts.held) == (1, 1)
+    columns = ("group", "status", "revision", "cents")
+    assert rows(spark, tmp_path, "states", *columns) == [
+        ("a", "parked", 1, None),
+        ("b", "open", 2, 501),
+        ("c", "open", 1, None),
+    ]
+    ((error,),) = rows(spark, tmp_path, "parked", "error")
+    assert "upgrade raised LookupError: thirteen on a state of version 1: {'total': 13}" in error
+    look = Inspector(tmp_path)
+    assert [look.group(name).state for name in "abc"] == [{"total": 13}, {"cents": 501}, {"total": 13}]
+    look.decide(Decision(id="r", action=Action.RESUME, group="a", by="ann", at_us=1))
+    mended = replace(new, upgrade=lambda state, version: Cents(state["total"]))
+    assert settle(mended, store=tmp_path).counts.released == 1
+    assert rows(spark, tmp_path, "states", *columns)[0] == ("a", "open", 2, 14)

@@ -130,7 +130,7 @@ class Shop:
     def seen_lines(self, pipeline: Pipeline) -> dict[str, Any]:
         """Of each group its state, and how many messages it holds."""
         lines = self.ask(lambda kept, number: kept.listed(number, "", 100_000))
-        return {line.group: (StateCodec(pipeline).decode(line.state), line.held) for line in lines}
+        return {line.group: (StateCodec(pipeline).read(line), line.held) for line in lines}
 
     def counts(self, name: str = "ledger") -> Counts:
         return counts_of(self.writer.run(Ask("", lambda store, _now_ms: store.pipelines.info(name))))  # type: ignore[attr-defined]

@@ -1,7 +1,10 @@
 """State types that change between runs: one rule in every engine, and one way out."""
 
+import contextlib
 import datetime as dt
 import enum
+import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +21,12 @@ from hypothesis import strategies as st
 from shop import Shop
 
 from inturn import Gapless, Pipeline
+from inturn.core.decision import Action, Decision
 from inturn.core.errors import PipelineError, StateError
 from inturn.core.states import kind_of
-from inturn.core.versions import as_json, change, shape_of
+from inturn.core.versions import OldState, as_json, change, shape_of
+from inturn.worker import Worker
+from inturn.worker.codec import place
 from kernel_harness import Bench
 
 if TYPE_CHECKING:
@@ -33,7 +39,11 @@ SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa
 class Engine(Protocol):
     """A pipeline that is stopped after every step, and begun again as another version of itself."""
 
-    def step(self, line: Pipeline, rows: list[Row]) -> None: ...
+    def step(self, line: Pipeline, rows: list[Row], *decided: Decision) -> None: ...
+
+    def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
+        """Of each group its status, and the last line of why it is parked."""
+        ...
 
     def states(self, line: Pipeline) -> dict[str, Any]: ...
 
@@ -42,8 +52,12 @@ class InReplay:
     def __init__(self) -> None:
         self.last: Replay | None = None
 
-    def step(self, line: Pipeline, rows: list[Row]) -> None:
-        self.last = line.replay(rows, after=self.last)
+    def step(self, line: Pipeline, rows: list[Row], *decided: Decision) -> None:
+        self.last = line.replay(rows, after=self.last, decisions=decided)
+
+    def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
+        assert self.last is not None
+        return {name: (each.status, _end(each.error)) for name, each in self.last.timelines.items()}
 
     def states(self, line: Pipeline) -> dict[str, Any]:
         assert self.last is not None
@@ -54,9 +68,17 @@ class InKernel:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
 
-    def step(self, line: Pipeline, rows: list[Row]) -> None:
+    def step(self, line: Pipeline, rows: list[Row], *decided: Decision) -> None:
         self.bench.pipeline = line
+        for each in decided:
+            self.bench.store.decisions.append(each)
         self.bench.step(rows)
+
+    def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
+        last = self.bench.store.latest()
+        assert last is not None
+        rows = {row["group"]: row for level in last.levels for row in self.bench.rows(level.groups)}
+        return {name: (row["status"], _end(row["error"])) for name, row in rows.items()}
 
     def states(self, line: Pipeline) -> dict[str, Any]:
         self.bench.pipeline = line
@@ -67,12 +89,28 @@ class InWorker:
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
 
-    def step(self, line: Pipeline, rows: list[Row]) -> None:
+    def step(self, line: Pipeline, rows: list[Row], *decided: Decision) -> None:
+        for each in decided:
+            self.shop.decide(each)
         self.shop.send(rows)
-        self.shop.work(line)
+        with Worker(line, self.shop.queue) as worker:
+            until = time.monotonic() + 60
+            while any(self.shop.ask(lambda kept, number: kept.decisions(number, 9)) for _ in decided):
+                worker.check()
+                assert time.monotonic() < until
+                time.sleep(0.001)
+            worker.drain(60)
+
+    def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
+        lines = self.shop.ask(lambda kept, number: kept.listed(number, "", 100))
+        return {each.group: (each.status, _end(place(each).error)) for each in lines}
 
     def states(self, line: Pipeline) -> dict[str, Any]:
         return {group: state for group, (state, _) in self.shop.seen_lines(line).items()}
+
+
+def _end(error: str | None) -> str:
+    return (error or "").strip().rpartition("\n")[2]
 
 
 ENGINES = ["replay", "kernel", "memory", "sqlite", "postgres"]
@@ -207,14 +245,73 @@ def test_a_state_without_a_type_is_upgraded_too(engine: Engine) -> None:
     assert engine.states(number) == {"a": 21}
 
 
-@pytest.mark.parametrize("wrong", [lambda state, version: state["nothing"], lambda state, version: {"x": 1}])
-def test_an_upgrade_that_fails_keeps_nothing(engine: Engine, wrong: Any) -> None:
-    engine.step(ledger(), rows(1))
-    with pytest.raises(StateError, match=r"pipeline 'ledger': upgrade (raised KeyError|has made)"):
-        engine.step(ledger(New, add_cents, version=2, upgrade=wrong), rows(2))
-    if not isinstance(engine, InWorker):  # the worker knows of the version, not of a state
-        assert engine.states(ledger()) == {"a": Old(amount=5)}
-    engine.step(ledger(New, add_cents, version=3, upgrade=upgrade), rows(3))
+def raises(state: Row, version: int) -> Any:
+    state.clear()
+    msg = "half \udc80"
+    raise ValueError(msg)
+
+
+WRONG = {
+    "raises": (raises, r"StateError: pipeline 'ledger': upgrade raised half \\udc80 on a state of version 1: {}"),
+    "no state": (lambda state, version: {"x": 1}, "upgrade has made of a state of version 1 what is no state"),
+    "wrong fields": (lambda state, version: New(cents="many"), "what is no state: state.cents"),  # type: ignore[arg-type]
+}
+
+
+def to_third(state: Row, version: int) -> New:
+    return New(**state) if version == 2 else upgrade(state, version)
+
+
+def resume(group: str, at_us: int) -> Decision:
+    return Decision(id="r", action=Action.RESUME, group=group, by="ann", at_us=at_us)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_group_whose_state_cannot_be_upgraded_fails_alone(engine: Engine, case: str) -> None:
+    wrong, why = WRONG[case]
+    engine.step(ledger(), rows(1) + rows(1, 2, account="b") + rows(1, 2, account="c"))
+    only = lambda state, version: (wrong if state["amount"] == 5 else upgrade)(state, version)  # noqa: E731
+    new = ledger(New, add_cents, version=2, upgrade=only)
+
+    engine.step(new, rows(3, account="b"))  # nobody asks for a
+    assert engine.standing(new)["a"] == ("open", "")
+    engine.step(new, rows(2) + rows(4, account="b") + rows(1, account="d"))
+    engine.step(new, rows(3) + rows(5, account="b"))
+    standing, states = engine.standing(new), engine.states(new)
+    assert standing["a"][0] == "failed"
+    assert re.search(why, standing["a"][1])
+    assert {name: each[0] for name, each in standing.items() if name != "a"} == dict.fromkeys("bcd", "open")
+    assert (states["b"].cents, states["d"].cents) == (1015, 5)
+    kept = states["a"]
+    assert isinstance(kept, OldState)
+    assert (kept.version, kept.value) == (1, {"name": "none", "amount": 5, "items": []})
+
+    engine.step(new, [], resume("a", 1))  # it fails again, and nothing is lost
+    assert engine.standing(new)["a"][0] == "failed"
+    mended = ledger(New, add_cents, version=2 if case == "raises" else 3, upgrade=to_third)
+    engine.step(mended, rows(4), resume("a", 2))
+    engine.step(mended, rows(3, account="c"))
+    assert {name: state.cents for name, state in engine.states(mended).items()} == {
+        "a": 515,
+        "b": 1015,
+        "c": 1005,
+        "d": 5,
+    }
+    assert {each[0] for each in engine.standing(mended).values()} == {"open"}
+
+
+def test_a_state_that_is_left_of_an_older_version_needs_its_upgrade(engine: Engine) -> None:
+    engine.step(ledger(), rows(1) + rows(1, account="b"))
+    new = ledger(New, add_cents, version=2, upgrade=raises)
+    engine.step(new, rows(2))
+    with contextlib.suppress(StateError):  # a worker may have many such states left, and stops
+        engine.step(replace(new, upgrade=None), rows(2, account="b"))
+    assert isinstance(engine.states(new)["b"], OldState)
+    mended = replace(new, upgrade=upgrade)
+    engine.step(mended, rows(1, account="c"))
+    states = engine.states(mended)
+    assert states["a"].cents == 500
+    assert states["b"].cents == (505 if isinstance(engine, InWorker) else 500)  # its message was given back
 
 
 def test_definitions_of_versions() -> None:

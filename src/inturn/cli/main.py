@@ -230,6 +230,29 @@ def vacuum(
             say(f"{kept} kept, since younger than {older_than}; --older-than says otherwise")
 
 
+@app.command()
+def publish(
+    store: Annotated[str, typer.Argument(help="The store.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Add the outputs of steps that a store's Delta table lacks to it; the table is made by the first call."""
+    with told():
+        check_store(store)
+        from inturn.spark import publish as publish_steps
+
+        done = publish_steps(store)
+        if as_json:
+            say_json(done._asdict())
+        elif not done.step:
+            say(f"{line(store)} has no step yet, so there is no table")
+        elif done.before == done.step:
+            say(f"{line(done.table)} has all steps already, up to {done.step}")
+        else:
+            first = done.before + 1
+            steps = f"step {first}" if first == done.step else f"steps {first} to {done.step}"
+            say(f"{line(done.table)} has the outputs of {steps} now")
+
+
 def _report(report: "Report") -> Table:
     counts = report.counts
     table = Table(

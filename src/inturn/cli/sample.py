@@ -107,8 +107,8 @@ def from_spark(
     Raises:
         InputError: if there is nothing there, or it does not fit the pipeline.
     """
-    from inturn.spark.chunk import CORRUPT
     from inturn.spark.columns.codec import MessageCodec, values
+    from inturn.spark.columns.names import CORRUPT
     from inturn.spark.intake import columns_of
     from inturn.spark.local.files import read_messages
     from inturn.spark.placed import within
@@ -125,7 +125,10 @@ def from_spark(
     lines = values(table[CORRUPT]) if CORRUPT in table.column_names else []
     bad |= {row: f"the line {line:.100}" for row, line in enumerate(lines) if line is not None}
     good = [row for row in range(len(table)) if row not in bad]
-    built = codec.build({name: [column[row] for row in good] for name, column in columns.items()})
+    built, refused = codec.build({name: [column[row] for row in good] for name, column in columns.items()})
+    bad |= {good[at]: why for at, why in refused.items()}
+    built = [each for at, each in enumerate(built) if at not in refused]
+    good = [row for row in good if row not in bad]
     if pipeline.arrival is not None and pipeline.message is not None:
         arrivals = values(within(table, pipeline.arrival))
         built = [_arrived(pipeline, each, arrivals[row]) for each, row in zip(built, good, strict=True)]
@@ -136,9 +139,13 @@ def _in_order(df: "DataFrame", limit: int | None) -> "DataFrame":
     """The rows as they stand in the files, those by name."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    names = [f"`{name}`" for name in df.columns]
-    keys = {"__row": F.monotonically_increasing_id()}
+    from inturn.spark.columns.names import OWN
+    from inturn.spark.dataframe import quoted
+
+    names = [quoted(name) for name in df.columns]
+    keys = {f"{OWN}row": F.monotonically_increasing_id()}
     if df.inputFiles():
-        keys = {"__file": F.col("_metadata.file_path"), "__at": F.col("_metadata.file_block_start"), **keys}
+        begins = F.col("_metadata.file_block_start")
+        keys = {f"{OWN}file": F.col("_metadata.file_path"), f"{OWN}at": begins, **keys}
     rows = df.select(*names, *(key.alias(name) for name, key in keys.items())).orderBy(*keys)
     return (rows if limit is None else rows.limit(limit)).select(*names)

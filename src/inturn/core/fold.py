@@ -20,6 +20,7 @@ from inturn.core.message import Entry
 from inturn.core.texts import kept_name, storable
 from inturn.core.timeline import Status, Timeline, Verdict
 from inturn.core.values import check_outputs
+from inturn.core.versions import OldState
 
 if TYPE_CHECKING:
     from inturn.core.pipeline import Pipeline
@@ -114,7 +115,8 @@ class Fold:
     Args:
         pipeline: whose handler and retry policy apply.
         restore: gives the state from before the first message, as often as it is asked: a handler may have
-            changed the state in place before it raised, and then the state is made again from there.
+            changed the state in place before it raised, and then the state is made again from there. Of an
+            :class:`~inturn.core.versions.OldState` every message fails.
         sleep: waits that many seconds before another attempt; None (in a replay) does not wait.
         keep: what is kept of a message's outputs; they may share parts with a state that changes later, so it must
             be a copy, or their encoding.
@@ -165,6 +167,9 @@ class Fold:
         """
         emitted: list[Emitted] = []
         start = 0
+        if isinstance(self.state, OldState):
+            self.error = self.state.why
+            return emitted, 0
         while start < len(messages):
             failed, error = self._burst(messages, start, emitted)
             if error is None:

@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from inturn.core import limits, path
+from inturn.core.construct import error_text
 from inturn.core.errors import PipelineError, StateError, ValueRefused
 from inturn.core.handler import check_handler, check_state, check_upgrade
 from inturn.core.message import field_names
 from inturn.core.order import Arrival, Gapless, Monotone, Order, Retry, Timestamp, Wait
 from inturn.core.states import Normal
-from inturn.core.texts import name_fault
+from inturn.core.texts import name_fault, storable
 
 if TYPE_CHECKING:
     from inturn.core.decision import Decision
@@ -128,17 +129,24 @@ class Pipeline:
     @cached_property
     def make_first(self) -> Callable[[], Any]:
         """What makes a first state; the type itself, if what it makes is in its normal form."""
-        made = self.state()
-        return self.state if isinstance(self.state, type) and self.normal.is_normal(made) else self.first_state
+        self.first_state()  # for its checks
+        return self.state if isinstance(self.state, type) and self.normal.is_normal(self.state()) else self.first_state
 
     def first_state(self) -> Any:
         """The state of a group before its first message.
 
         Raises:
+            PipelineError: if the call that makes it raises.
             StateError: if it has no normal form.
         """
         try:
-            return self.normal(self.state())
+            made = self.state()
+        except Exception as error:
+            name = getattr(self.state, "__qualname__", type(self.state).__qualname__)
+            msg = f"Pipeline(state={name}) of pipeline {self.name!r}: its call without arguments raised "
+            raise PipelineError(storable(f"{msg}{error_text(error)}; expected a group's first state")) from error
+        try:
+            return self.normal(made)
         except ValueRefused as error:
             msg = f"the first state of pipeline {self.name!r} cannot be kept: {error}"
             raise StateError(msg) from error

@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from inturn.core import limits
 from inturn.core.absent import filled, is_unfilled, lacking
+from inturn.core.construct import Unmade, attempted
 from inturn.core.errors import InputError, InvalidMessage
 from inturn.core.instant import is_date, parsed, read_us
 from inturn.core.message import Entry, digest, group_text
@@ -41,8 +42,8 @@ def read(
         message, content = message_of(pipeline, given)
         at = Placed._make(pipeline.read_places(content))
         why = _invalid(pipeline, content, at)
-        if why is None and message is None and pipeline.message is not None:
-            why = lacking(pipeline.message, filled(pipeline.message, content))
+        if why is None and isinstance(message, Unmade):
+            why = message.why
         why = why or _text_invalid(pipeline, content, at)
         if why is None:
             offers.append(_offer(pipeline, message, content, at, number))
@@ -76,17 +77,21 @@ def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
-    """A message of its fields; None if one is null that must not be."""
-    assert pipeline.message is not None  # noqa: S101 - plain dicts are not made
-    wanted = filled(pipeline.message, given, make=True)
-    if lacking(pipeline.message, wanted) is not None:
-        return None, given
+    """A message of its fields; what says why not if one is null that must not be, or the type refuses them."""
+    record = pipeline.message
+    assert record is not None  # noqa: S101 - plain dicts are not made
+
+    def make() -> Any:
+        wanted = filled(record, given, make=True)
+        why = lacking(record, wanted)
+        return record(**wanted) if why is None else Unmade(why)
+
     try:
-        message = pipeline.message(**wanted)
+        message = attempted(record, make)
     except TypeError as error:
         msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
         raise InputError(msg) from error
-    return message, {**given, **values_of(message, names)}
+    return message, (given if isinstance(message, Unmade) else {**given, **values_of(message, names)})
 
 
 def values_of(message: Any, names: Iterable[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from inturn.core import versions
+from inturn.core.construct import Unmade
 from inturn.core.decision import Decision, placing
 from inturn.core.errors import InputError
 from inturn.core.fold import Counts, Fold, Group, Journal
@@ -69,7 +70,8 @@ class Replay:
     """What the pure timeline made of a step.
 
     Attributes:
-        states: the state of every group that is known, by its text form.
+        states: the state of every group that is known, by its text form; an :class:`inturn.core.versions.OldState`
+            where ``upgrade`` failed.
         outputs: every output so far, sorted by group and place.
         rejected: every message rejected so far, in the order of the verdicts.
         counts: where the messages of this step went.
@@ -134,6 +136,7 @@ def replay(
         msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
         raise InputError(msg)
     before = after or Replay(version=pipeline.version)
+    pipeline.first_state()  # for its checks
     versions.check(pipeline, before.version, before.shape)
     journal = Journal()
     offers, invalid = read(pipeline, messages)
@@ -187,6 +190,8 @@ def remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
     for name in placing(pipeline):
         content = put(content, name, value_at(own, name))
     message, _ = message_of(pipeline, content)
+    if isinstance(message, Unmade):
+        raise InputError(message.why)
     return changed(entry, message=message)
 
 

@@ -2,23 +2,43 @@
 
 A store keeps the pipeline's version and the shape of its state type. Under one version a record may gain fields with
 defaults and an enumeration members; anything else would lose or change what is kept, and is refused before anything is
-written. With a higher version each older state goes through ``upgrade=``, when its group is next touched or before.
+written. With a higher version each older state goes through ``upgrade=``, when its group is next touched or before. A
+state that it cannot upgrade stays as it is, and fails the messages of its own group; no other group is concerned.
 """
 
 import base64
+import copy
 import datetime as dt
 import enum
+import traceback
 import uuid
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from inturn.core.errors import StateError, ValueRefused
+from inturn.core.construct import error_text
+from inturn.core.errors import StateError
 from inturn.core.kinds import Anything, Choice, Constant, Kind, Named, OneOf, Record, Several, Some
 from inturn.core.message import field_names
 from inturn.core.states import required
 
 if TYPE_CHECKING:
     from inturn.core.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class OldState:
+    """A state in place of one of this version, which could not be made of it.
+
+    Attributes:
+        value: the state as JSON values, as the older version kept it.
+        version: which that was.
+        why: what keeps it from being upgraded, with the traceback.
+    """
+
+    value: Any
+    version: int
+    why: str
 
 
 def shape_of(kind: Kind) -> Any:
@@ -124,25 +144,35 @@ def check(pipeline: "Pipeline", version: int, shape: Any) -> None:
 
 
 def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
-    """Make a state of an older one.
+    """Make a state of an older one, or say why it cannot be done.
 
     Args:
         pipeline: as it is now.
         state: as JSON values.
         version: of the pipeline that kept it.
 
-    Raises:
-        StateError: if it cannot be done.
+    Returns:
+        The state, or an :class:`OldState`.
     """
-    assert pipeline.upgrade is not None  # noqa: S101 - checked before any state is read
+    try:
+        # A copy: whatever upgrade does to it, what is kept is what was there.
+        return _upgraded(pipeline, copy.deepcopy(state), version)
+    except StateError as error:
+        return OldState(state, version, "".join(traceback.format_exception(error)))
+
+
+def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
+    if pipeline.upgrade is None:
+        msg = f"pipeline {pipeline.name!r}: a state of version {version} is left that could not be upgraded; give the "
+        raise StateError(msg + "pipeline its upgrade= again, mended")
     try:
         made = pipeline.upgrade(state, version)
     except Exception as error:
-        msg = f"pipeline {pipeline.name!r}: upgrade raised {error!r} on a state of version {version}: {state!r:.200}"
-        raise StateError(msg) from error
+        msg = f"pipeline {pipeline.name!r}: upgrade raised {error_text(error)} on a state of version {version}"
+        raise StateError(f"{msg}: {state!r:.200}") from error
     try:
         return pipeline.normal(made)
-    except ValueRefused as error:
+    except Exception as error:  # also what the state type's own checks raise
         msg = f"pipeline {pipeline.name!r}: upgrade has made of a state of version {version} what is no state: {error}"
         raise StateError(msg) from error
 
@@ -150,9 +180,11 @@ def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
 def carried(pipeline: "Pipeline", state: Any, version: int, shape: Any) -> Any:
     """A state that was never written, as it is for a pipeline that may be another by now.
 
-    Raises:
-        StateError: see :func:`check` and :func:`upgraded`.
+    Returns:
+        The state, or an :class:`OldState`.
     """
+    if isinstance(state, OldState):
+        return upgraded(pipeline, state.value, state.version)
     if version != pipeline.version:
         return upgraded(pipeline, as_json(state), version)
     return state if shape == pipeline.shape else _grown(pipeline.normal.kind, state)

@@ -3,6 +3,7 @@
 ``batch`` takes a DataFrame as one step, ``stream`` takes a step for each micro-batch, ``read`` shows the tables;
 ``audit`` says of any log what is wrong with its order, before there is a pipeline. The log of a queue is read with
 ``spark.read`` and ``spark.readStream``, ``format("inturn")``; ``messages`` makes a pipeline's columns of it.
+``publish`` brings a store's Delta table up to its last step.
 ``ensure_java`` finds a Java for a session that you start in a process of your own.
 """
 
@@ -21,6 +22,7 @@ except ImportError as error:
 
 from inturn.spark.audit.run import audit
 from inturn.spark.local.java import ensure_java
+from inturn.spark.publish import publish
 from inturn.spark.read import read
 from inturn.spark.source.fields import messages
 from inturn.spark.source.registration import register
@@ -34,6 +36,7 @@ __all__ = [
     "batch",
     "ensure_java",
     "messages",
+    "publish",
     "read",
     "register",
     "settle",

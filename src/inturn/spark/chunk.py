@@ -13,12 +13,11 @@ from inturn.core.message import Entry
 from inturn.core.order import Arrival, Gapless, Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.spark.columns.codec import MessageCodec, values
-from inturn.spark.placed import OWN, column_of, turn_of
+from inturn.spark.columns.names import OWN
+from inturn.spark.placed import column_of, turn_of
 
-HASH = "__inturn_hash"
-GROUP = "__inturn_group"
-CORRUPT = "_corrupt_record"
-"""The column in which Spark's readers keep the text of a line that they cannot read."""
+HASH = f"{OWN}hash"
+GROUP = f"{OWN}group"
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -44,7 +43,7 @@ def sort_keys(pipeline: Pipeline) -> list[str]:
 
 def message_columns(table: pa.Table) -> pa.Table:
     """Return the columns of the messages alone."""
-    return table.drop_columns([name for name in table.column_names if name.startswith(OWN) or name == CORRUPT])
+    return table.drop_columns([name for name in table.column_names if name.startswith(OWN)])
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
@@ -88,10 +87,20 @@ class Chunk:
 
     @classmethod
     def of(
-        cls, pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]], group: str
+        cls,
+        pipeline: Pipeline,
+        codec: MessageCodec,
+        table: pa.Table,
+        columns: dict[str, list[Any]],
+        messages: list[Any],
+        group: str,
     ) -> "Chunk":
-        """Look at sorted rows; at least one."""
-        table = _settle_ties(pipeline, codec, table, columns, group)
+        """Look at sorted rows; at least one. They are given as columns, as Python values, and as messages."""
+        order = _settle_ties(pipeline, codec, table, columns, group)
+        if order is not None:
+            table = table.take(pa.array(order)).combine_chunks()
+            columns = {name: [column[row] for row in order] for name, column in columns.items()}
+            messages = [messages[row] for row in order]
         hashes = table[HASH].to_numpy()
         groups = table[group].combine_chunks()
         change = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).to_numpy(zero_copy_only=False)
@@ -102,7 +111,7 @@ class Chunk:
             codec=codec,
             content=message_columns(table),
             columns=columns,
-            messages=codec.build(columns),
+            messages=messages,
             hashes=hashes,
             groups=firsts,
             names=firsts.to_pylist(),
@@ -178,11 +187,14 @@ def last_run(table: pa.Table, keys: Sequence[str]) -> int:
 
 def _settle_ties(
     pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]], group: str
-) -> pa.Table:
-    """Order rows that nothing else orders by their digests, so that every run decides the same."""
+) -> list[int] | None:
+    """Return the order of rows that nothing else orders by their digests, so that every run decides the same.
+
+    None if the rows are in it already.
+    """
     same = same_as_next(table, [HASH, group, *sort_keys(pipeline)])
     if not same.any():
-        return table
+        return None
     order = np.arange(len(table))
     moved = False
     tied = np.flatnonzero(same)
@@ -194,11 +206,7 @@ def _settle_ties(
         if ranked != rows:
             order[first : last + 1] = ranked
             moved = True
-    if not moved:
-        return table
-    for name, column in columns.items():
-        columns[name] = [column[row] for row in order]
-    return table.take(pa.array(order)).combine_chunks()
+    return order.tolist() if moved else None
 
 
 def _blocks(same: Flags) -> Iterator[tuple[int, int]]:

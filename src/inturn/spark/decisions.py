@@ -78,9 +78,10 @@ def remade(pipeline: Pipeline, entry: Entry, content: dict[str, Any]) -> Entry:
         raise InputError(msg) from error
     codec = MessageCodec(pipeline, schema.names)
     columns, bad = codec.read(table)
-    if bad:
-        raise InputError(bad[0])
-    return Entry(entry.turn, entry.digest, codec.build(columns)[0], entry.epoch, entry.id, entry.since_us, (table, 0))
+    messages, refused = ([], {}) if bad else codec.build(columns)
+    if bad or refused:
+        raise InputError((bad or refused)[0])
+    return Entry(entry.turn, entry.digest, messages[0], entry.epoch, entry.id, entry.since_us, (table, 0))
 
 
 def _array(value: Any, kind: pa.DataType) -> pa.Array:

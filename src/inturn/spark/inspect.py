@@ -4,6 +4,7 @@ For the command line and for people; pipelines read whole tables with :func:`int
 """
 
 import datetime as dt
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from inturn.core.errors import InputError, StoreError
 from inturn.core.standing import Look, Refused, Standing, Waiting, time_of
 from inturn.core.texts import checked_text
 from inturn.core.timeline import Status
+from inturn.spark.columns.names import OLD
 from inturn.spark.decisions import group_hash
 from inturn.spark.tables.levels import ranges_of
 from inturn.spark.tables.manifest import Manifest, Store
@@ -162,5 +164,11 @@ def _standing(row: dict[str, Any], wait_us: int | None) -> Standing:
         if wait_us is not None and row["waiting_us"] is not None
         else None,
         step=row["step"],
-        state=row["state"],
+        state=_state(row["state"]),
     )
+
+
+def _state(stored: dict[str, Any]) -> Any:
+    """Return the fields of a state; as an older version kept them, if they could not be upgraded."""
+    old = stored.pop(OLD, None)
+    return stored if old is None else json.loads(old)["value"]

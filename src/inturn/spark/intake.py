@@ -9,9 +9,10 @@ from inturn.core.errors import InputError
 from inturn.core.order import Timestamp
 from inturn.core.path import joined, parts
 from inturn.core.pipeline import Pipeline
-from inturn.spark.chunk import CORRUPT, GROUP, HASH
+from inturn.spark.chunk import GROUP, HASH
 from inturn.spark.columns.codec import record_fields
-from inturn.spark.dataframe import INTEGERS, is_hashable, quoted, sql_of, type_at
+from inturn.spark.columns.names import CORRUPT
+from inturn.spark.dataframe import INTEGERS, check_columns, is_hashable, quoted, sql_of, type_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,19 +46,14 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
         )
         raise InputError(msg)
-    names = df.columns
-    exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    known = names if exact else [name.lower() for name in names]
-    twice = sorted({name for name in known if known.count(name) > 1})
-    if twice:
-        msg = f"the input has more than one column {twice[0]!r}; rename or drop one of them"
-        raise InputError(msg)
+    check_columns(df)
+    names = [name for name in df.columns if name != CORRUPT]
     needed = [*pipeline.key_fields, *(name for name in (pipeline.id, pipeline.arrival) if name)]
     places = {name: _kind_at(pipeline, df, name) for name in needed}
     kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     _check_places(pipeline, places)
     if pipeline.message is None:
-        return [name for name in names if name != CORRUPT]
+        return names
     wanted = []
     for field in record_fields(pipeline.message):
         if field.name in names:

@@ -23,11 +23,12 @@ from inturn.core.order import Gapless, Monotone, Timestamp
 from inturn.core.pipeline import Pipeline
 from inturn.core.reading import no_next
 from inturn.core.timeline import MARK_BYTES, Status, Timeline, Verdict
-from inturn.spark.chunk import CORRUPT, GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
+from inturn.spark.chunk import GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec
+from inturn.spark.columns.names import CORRUPT, OWN
 from inturn.spark.columns.texts import mended, name_faults
 from inturn.spark.decisions import Decisions, remade
-from inturn.spark.placed import OWN, TURN, column_of, within
+from inturn.spark.placed import TURN, column_of, within
 from inturn.spark.runs import Runs
 from inturn.spark.straight import Straight
 from inturn.spark.tables.levels import ALL_US, Found, Levels, Record
@@ -117,10 +118,10 @@ class Kernel:
         self._flush()
 
     def _take(self, table: pa.Table) -> None:
-        valid, columns = self._split(table)
+        valid, columns, messages = self._split(table)
         if not len(valid):
             return
-        chunk = Chunk.of(self._pipeline, self._codec, valid, columns, self._group)
+        chunk = Chunk.of(self._pipeline, self._codec, valid, columns, messages, self._group)
         firsts = chunk.hashes[chunk.starts[:-1]]
         hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
         found = self._levels.find(hashes, int(hashes[-1]))
@@ -137,8 +138,8 @@ class Kernel:
 
     # -- what cannot be placed -------------------------------------------------------------------------------
 
-    def _split(self, table: pa.Table) -> tuple[pa.Table, dict[str, list[object]]]:
-        """Reject what cannot be placed; the rest, and its columns as Python values."""
+    def _split(self, table: pa.Table) -> tuple[pa.Table, dict[str, list[object]], list[Any]]:
+        """Reject what cannot be placed, or is no message; the rest, its columns as Python values, and the messages."""
         pipeline = self._pipeline
         table, broken = mended(table)
         columns, bad = self._codec.read(table)
@@ -157,17 +158,30 @@ class Kernel:
         bad = broken | name_faults(pipeline.group, table[self._group]) | bad
         if pipeline.id is not None:
             bad = name_faults(pipeline.id, table[column_of(pipeline.id)]) | bad
+        good = [row for row in range(len(table)) if row not in bad]
+        kept = _rows_of(columns, good) if bad else columns
+        messages, refused = self._codec.build(kept)
+        if refused:
+            bad |= {good[at]: why for at, why in refused.items()}
+            stay = [at for at in range(len(good)) if at not in refused]
+            kept, messages, good = _rows_of(kept, stay), [messages[at] for at in stay], [good[at] for at in stay]
         if not bad:
-            return table, columns
+            return table, columns, messages
+        self._reject(table, bad)
+        return table.take(pa.array(good, pa.int64())).combine_chunks(), kept, messages
+
+    def _reject(self, table: pa.Table, bad: dict[int, str]) -> None:
+        """Reject these rows, each with its reason.
+
+        Raises:
+            InvalidMessage: if the pipeline says ``on_invalid="fail"``.
+        """
         for row, why in sorted(bad.items()):
-            if pipeline.on_invalid == "fail":
+            if self._pipeline.on_invalid == "fail":
                 raise InvalidMessage(f"{why}: {self._content(table).slice(row, 1).to_pylist()[0]!r}")
             # It has no place: only the note of where its content is.
             entry = Entry(cast("int", None), b"", None, cast("int", None), ref=(self._content(table), row))
             self.journal.reject(cast("str", table[self._group][row].as_py()), entry, "invalid", why)
-        keep = np.array([row for row in range(len(table)) if row not in bad], dtype=np.int64)
-        kept = {name: [column[row] for row in keep] for name, column in columns.items()}
-        return table.take(pa.array(keep)).combine_chunks(), kept
 
     def _note_unplaced(self, table: pa.Table, bad: dict[int, str]) -> None:
         """Note the rows of which a field that places them is null or, if it is a time, is none."""
@@ -183,7 +197,8 @@ class Kernel:
                 bad.update(dict.fromkeys(nulls.tolist(), f"{path} is null"))
 
     def _content(self, table: pa.Table) -> pa.Table:
-        return table.drop_columns([name for name in table.column_names if name.startswith(OWN)])
+        own = (name for name in table.column_names if name.startswith(OWN) and name != CORRUPT)
+        return table.drop_columns(list(own))
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -401,3 +416,7 @@ class Kernel:
                 copy = chunk.digest_of(row) == chunk.digest_of(winner)
                 verdict = Verdict.DUPLICATE if copy else Verdict.CONFLICT
                 self.journal.turn_away(each.name, chunk.entry(row), verdict)
+
+
+def _rows_of(columns: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
+    return {name: [column[row] for row in rows] for name, column in columns.items()}

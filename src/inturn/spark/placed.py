@@ -13,12 +13,11 @@ from inturn.core.instant import MICROSECONDS, read_us
 from inturn.core.order import Timestamp
 from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
+from inturn.spark.columns.names import OWN
 
-OWN: Final = "__inturn_"
-"""What the names of columns begin with that are no part of the message."""
-TURN: Final = "__inturn_turn"
+TURN: Final = f"{OWN}turn"
 """The column with the time of a message in microseconds since 1970."""
-_WITHIN: Final = "__inturn_at_"
+_WITHIN: Final = f"{OWN}at_"
 
 
 def column_of(path: str) -> str:

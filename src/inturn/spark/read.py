@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from inturn.core.errors import InputError, StoreError
 from inturn.core.timeline import Status
+from inturn.spark.columns.names import column_of_field
 from inturn.spark.tables.manifest import About, File, Manifest, Store
 from inturn.spark.tables.rows import STATE, GroupRows, HeldRows
 from inturn.spark.tables.writer import OUTPUTS, REJECTED
@@ -44,7 +45,9 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
     """One of a store's tables, as it was after a step.
 
     ``states``: a row per group with its status (open, waiting, parked), its epoch and revision (null where the order
-    has none), the number of messages it holds, what was skipped, and a column for each field of its state.
+    has none), the number of messages it holds, what was skipped, and a column for each field of its state: by the
+    field's name, with ``state_`` before it if the table has a column of that name. Null are those of a state that could
+    not be upgraded.
     ``outputs``: a row per output, with its effect id. ``parked``: a row per message that waits or is parked, with the
     reason and the error of its group. ``rejected``: a row per message that will not be applied, with the reason.
     ``steps``: a row per step, with its counts.
@@ -151,12 +154,8 @@ def _states(spark: "SparkSession", source: Store, about: About, last: Manifest) 
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     rows = _groups(spark, source, last)
-    envelope = ["group", "status", "epoch", "revision", "held", "skipped", "step"]
     parked = ~F.col("status").isin(Status.OPEN.value, Status.WAITING.value)
-    fields = [
-        F.col(f"{STATE}{number}").alias(f"state_{name}" if name in envelope else name)
-        for number, name in enumerate(last.state)
-    ]
+    fields = [F.col(f"{STATE}{number}").alias(column_of_field(name)) for number, name in enumerate(last.state)]
     return rows.select(
         "group",
         F.when(parked, F.lit("parked")).otherwise(F.col("status")).alias("status"),

@@ -16,6 +16,7 @@ import msgspec
 from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.core.pipeline import Pipeline
 from inturn.spark import ship
+from inturn.spark.dataframe import is_set
 from inturn.spark.intake import Intake
 from inturn.spark.step import MicroBatch, Stepper, log
 from inturn.spark.tables.manifest import Manifest
@@ -117,7 +118,7 @@ def _check_ends_late(df: "DataFrame", note: _Note, trigger: str | dict[str, Any]
     """Refuse "available now" where Spark 4.0 and 4.1 would end the query before it has taken what is there."""
     if trigger is None or "availableNow" not in _trigger(trigger):
         return
-    if df.sparkSession.conf.get(WRAPS_SOURCES, "false") == "true":
+    if is_set(df.sparkSession, WRAPS_SOURCES):
         return
     with contextlib.redirect_stdout(io.StringIO()) as plan:
         df.explain(mode="extended")  # the one way to ask for the sources, through Connect too

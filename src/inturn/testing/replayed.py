@@ -21,7 +21,7 @@ from inturn.testing.history import PASSES, History, group_of, value_of
 from inturn.testing.story import NotDeterministic, Story, kind_of_error, plain, plain_output, skipped_ranges
 
 DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-ARRIVAL: Final = "__inturn_arrival"
+ARRIVAL: Final = "_inturn_arrival"  # no name of Spark's tasks, which begin with two
 """A field that messages do not have: so they are taken in the order of the list."""
 
 

@@ -77,11 +77,13 @@ class StateCodec:
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._type)
 
     def encode(self, state: Any) -> bytes:
-        """A state as bytes.
+        """A state as bytes; one that could not be upgraded as the JSON values that it was.
 
         Raises:
             StateError: if it would not come back as it is.
         """
+        if isinstance(state, versions.OldState):
+            return _ENCODER.encode(state.value)
         try:
             data = _ENCODER.encode(state)
             again = self._decoder.decode(data)
@@ -94,7 +96,7 @@ class StateCodec:
         return data
 
     def read(self, line: Line) -> Any:
-        """The state of a group, whichever version has kept it.
+        """The state of a group, whichever version has kept it; an ``OldState`` if that cannot be upgraded.
 
         Raises:
             StateError: if it cannot be read.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from inturn.core.absent import filled, lacking
+from inturn.core.construct import refusal
 from inturn.core.envelope import Content
 from inturn.core.envelope import Entry as Envelope
 from inturn.core.errors import InputError, InvalidMessage, StateError
@@ -166,9 +167,10 @@ class Reader:
         values = {self._names[name]: value for name, value in fields.items() if name in self._names}
         try:
             made: Any = msgspec.convert(values, kind, strict=False)
+        except msgspec.ValidationError as error:  # of the decoder, or of the type's own checks: then these say why
+            raise Misfit(refusal(kind, error.__cause__ or ValueError(str(error)))) from error
         except Exception as error:  # the type's own checks may raise anything
-            msg = f"it is no {kind.__name__}: {error}"
-            raise Misfit(msg) from error
+            raise Misfit(refusal(kind, error)) from error
         if self._defaults:
             for name in self._defaults.keys() - vars(made).keys():
                 object.__setattr__(made, name, self._defaults[name])  # it may be frozen

@@ -100,6 +100,7 @@ class Worker:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
             msg = f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}"
             raise InputError(msg)
+        pipeline.first_state()  # for its checks, before anything is written
         self.counts = Counts()
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._pool: Pool[Turn] = Pool(concurrency, self._make, "inturn-worker")

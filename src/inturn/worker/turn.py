@@ -17,6 +17,7 @@ from inturn.core.message import Entry, effect_id
 from inturn.core.pipeline import Pipeline
 from inturn.core.replay import place_of
 from inturn.core.timeline import Status, Timeline
+from inturn.core.versions import OldState
 from inturn.store.kept import Decided, HeldMessage, Kept, Line, MadeOutput, Mark, RejectedMessage, Spot
 from inturn.worker import codec
 from inturn.worker.reading import Reader
@@ -177,12 +178,16 @@ class Turner:
             group.name,
             before.version if before else 0,
             line.parked or (Status.WAITING if held else Status.OPEN),
-            codec.place_of(line, self._pipeline.version),
+            codec.place_of(line, self._version(group.fold.state)),
             self._states.encode(group.fold.state),
             held,
             oldest_us,
             oldest_us + wait_us if is_waiting and oldest_us is not None and wait_us is not None else None,
         )
+
+    def _version(self, state: object) -> int:
+        """Return the version of the pipeline whose state it is."""
+        return state.version if isinstance(state, OldState) else self._pipeline.version
 
     def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
         """The outputs with their effect ids."""

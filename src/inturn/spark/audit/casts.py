@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from inturn.spark.audit.log import Log
 from inturn.spark.audit.values import TIMES, kind_of
-from inturn.spark.chunk import CORRUPT
+from inturn.spark.columns.names import CORRUPT
 from inturn.spark.dataframe import INTEGERS
 
 if TYPE_CHECKING:

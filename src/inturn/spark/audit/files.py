@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from inturn.core.errors import InputError, SetupError
 from inturn.spark.audit.told import told
-from inturn.spark.chunk import CORRUPT
+from inturn.spark.columns.names import CORRUPT
 from inturn.spark.local.csv import Dialect, read_csv
 from inturn.spark.local.files import form_of
 
@@ -26,7 +26,7 @@ class Source:
     """A log that was read from files.
 
     Attributes:
-        df: the messages; a line that cannot be read is in the column ``_corrupt_record``.
+        df: the messages; a line that cannot be read is in the column ``__inturn_corrupt_record``.
         files: the files in the order in which they came, where something knows it; None goes by their names.
     """
 

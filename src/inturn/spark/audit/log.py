@@ -15,7 +15,7 @@ from inturn.core.instant import MICROSECONDS
 from inturn.core.path import parts
 from inturn.spark.audit.report import Keys
 from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, resolved, what, whole
-from inturn.spark.chunk import CORRUPT
+from inturn.spark.columns.names import CORRUPT, OWN
 from inturn.spark.dataframe import quoted
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ _CLOCKS = ("received_at", "arrived_at", "ingested_at", "timestamp", "ts", "time"
 """Names of the column that is most likely the log's clock, the likeliest first."""
 _SPLIT_BITS = 40
 """A file's split begins below 2 to this; its file's number is above."""
+
+_BEGINS, _FILE, _FROM, _NUMBER, _PATH, _WHOLE = (
+    f"{OWN}{name}" for name in ("begins", "file", "from", "number", "path", "whole")
+)
+"""Columns beside those of the log."""
 
 GOOD, UNREADABLE, NO_GROUP, NO_ORDER = range(4)
 """What ``bad`` says of a row."""
@@ -176,10 +181,11 @@ class Log:
         """The messages whole, as ``message``, with their ``f`` and ``m``, and the ``file`` that each is from."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-        whole = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias("message")
+        whole = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias(_WHOLE)
         file = F.col("_metadata.file_path") if self.files else F.lit(None).cast("string")
-        df, arrival = self._with_arrival(whole, file.alias("file"))
-        return df.select(arrival.alias("f"), F.monotonically_increasing_id().alias("m"), "file", "message")
+        df, arrival = self._with_arrival(whole, file.alias(_FROM))
+        mine, kept = F.monotonically_increasing_id(), (F.col(_FROM).alias("file"), F.col(_WHOLE).alias("message"))
+        return df.select(arrival.alias("f"), mine.alias("m"), *kept)
 
     def misfits(self) -> list[str]:
         """Some values that should say a message's place and do not."""
@@ -239,17 +245,17 @@ class Log:
             return df, F.coalesce(value, F.lit(2**63 - 1))
         if not self.files:
             return df, F.lit(0).cast("bigint")
-        begins = F.col("_metadata.file_block_start").alias("__begins")
-        path = F.col("_metadata.file_path").alias("__file")
+        begins = F.col("_metadata.file_block_start").alias(_BEGINS)
+        path = F.col("_metadata.file_path").alias(_FILE)
         located = self.df.select("*", *more, begins, path)
         if len(self.files) == 1:
-            return located, F.col("__begins")
+            return located, F.col(_BEGINS)
         # Spark writes a file's name in one way or the other.
         named = [(file, at << _SPLIT_BITS) for at, file in enumerate(self.files)]
         named += [(file.replace("file:///", "file:/", 1), at) for file, at in named if file.startswith("file:///")]
-        numbers = self.df.sparkSession.createDataFrame(named, "__path string, __number bigint")
-        numbered = located.join(F.broadcast(numbers), located["__file"] == numbers["__path"], "left")
-        return numbered, F.coalesce("__number", F.lit(0)) + F.col("__begins")
+        numbers = self.df.sparkSession.createDataFrame(named, f"{_PATH} string, {_NUMBER} bigint")
+        numbered = located.join(F.broadcast(numbers), located[_FILE] == numbers[_PATH], "left")
+        return numbered, F.coalesce(_NUMBER, F.lit(0)) + F.col(_BEGINS)
 
 
 def _clock(keys: Keys, known: dict[str, str]) -> str | None:

@@ -16,6 +16,7 @@ from inturn.spark.audit.report import Column, Found, Grade, Keys, Kind, Report
 from inturn.spark.audit.told import told
 from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.audit.words import instant
+from inturn.spark.dataframe import check_own_names, is_case_sensitive
 from inturn.spark.local.csv import unique_names
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
     folder = None if out is None else Folder(out)
     with told(f"cannot audit {source}"):
+        check_own_names(df)
         df = _named_once(df)
         log = Log.of(df, keys, files)
         columns = [] if keys.place else rating.rated(log)
@@ -144,7 +146,7 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
 def _named_once(df: "DataFrame") -> "DataFrame":
     """The messages, of whose columns none has the name of another: later ones get a number."""
     names = unique_names(df.columns)
-    exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    exact = is_case_sensitive(df.sparkSession)
     if names == df.columns or (exact and len(set(df.columns)) == len(df.columns)):
         return df
     return df.toDF(*names)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from inturn.core.errors import InputError
 from inturn.core.instant import MICROSECONDS, TEXT
 from inturn.core.path import joined, parts
-from inturn.spark.chunk import CORRUPT
+from inturn.spark.columns.names import CORRUPT
 from inturn.spark.dataframe import INTEGERS, sql_of, try_cast, type_at
 
 if TYPE_CHECKING:

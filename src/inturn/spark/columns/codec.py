@@ -19,15 +19,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core import versions
 from inturn.core.absent import fill_of
+from inturn.core.construct import Unmade, attempted, error_text
 from inturn.core.errors import InputError, PipelineError, StateError
 from inturn.core.message import digests, field_names
 from inturn.core.order import Timestamp
 from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
 from inturn.core.reading import with_time
+from inturn.core.versions import OldState, upgraded
 from inturn.spark.columns import contents
+from inturn.spark.columns.names import OLD, check_names
 from inturn.spark.columns.shape import Older, shape, still_loads
 
 _COLUMNS: dict[Any, pa.DataType] = {
@@ -182,12 +184,17 @@ class MessageCodec:
             self._converted.add(name)
         return columns, bad
 
-    def build(self, columns: dict[str, list[Any]]) -> list[Any]:
-        """The messages, one per row."""
-        if self._record is None:
-            names = self.names
-            return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        return self._make(*columns.values())
+    def build(self, columns: dict[str, list[Any]]) -> tuple[list[Any], dict[int, str]]:
+        """Return the messages, one per row, and the rows that their type refuses with the reason."""
+        record, names = self._record, self.names
+        if record is None:
+            return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], {}
+        try:
+            return self._make(*columns.values()), {}
+        except Exception:  # noqa: BLE001 - the type's own checks may raise anything: then each row for itself
+            rows = (dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True))
+            made = [_attempted(record, row) for row in rows]
+            return made, {row: each.why for row, each in enumerate(made) if isinstance(each, Unmade)}
 
     def digests(self, table: pa.Table, columns: dict[str, list[Any]], rows: Sequence[int]) -> list[bytes]:
         """The digests of the given rows of a table, whose columns as Python values are given too."""
@@ -210,6 +217,10 @@ class MessageCodec:
         return contents.digests(names, list(texts))
 
 
+def _attempted(record: type, fields: dict[str, Any]) -> Any:
+    return attempted(record, lambda: record(**fields))
+
+
 def _direct(field: Field, kind: pa.DataType) -> bool:
     """Whether a column's values are of the field's type as they are."""
     same = _ARROW_KINDS.get(field.type)
@@ -220,7 +231,7 @@ def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int
     """Bring a column to its field's type; rows that cannot be are noted in ``bad`` and left as they are."""
     if source.null_count and field.default is not None:
         # A DataFrame cannot tell a field that is absent from one that is null.
-        column = [field.default() if value is None else value for value in column]
+        column = [_default_of(field, row, bad) if value is None else value for row, value in enumerate(column)]
     elif source.null_count and not field.optional:
         expected = getattr(field.type, "__name__", field.type)
         for row, value in enumerate(column):
@@ -234,8 +245,16 @@ def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int
     wanted: Any = typing.Optional[field.type]  # noqa: UP045 - built at run time
     try:
         return msgspec.convert(column, list[wanted], strict=False)
-    except msgspec.ValidationError:
+    except Exception:  # noqa: BLE001 - the checks of a record within may raise anything
         return [_fit_one(field, wanted, row, value, bad) for row, value in enumerate(column)]
+
+
+def _default_of(field: Field, row: int, bad: dict[int, str]) -> Any:
+    try:
+        return field.default() if field.default is not None else None
+    except Exception as error:  # noqa: BLE001 - a factory of the user's
+        bad.setdefault(row, f"the default of {field.name} cannot be made: {error_text(error)}")
+        return None
 
 
 def _fit_one(field: Field, wanted: Any, row: int, value: Any, bad: dict[int, str]) -> Any:
@@ -243,6 +262,8 @@ def _fit_one(field: Field, wanted: Any, row: int, value: Any, bad: dict[int, str
         return msgspec.convert(value, wanted, strict=False)
     except msgspec.ValidationError as error:
         bad.setdefault(row, f"{field.name} is {value!r}: {error}")
+    except Exception as error:  # noqa: BLE001 - as above
+        bad.setdefault(row, f"{field.name} is {value!r}: {error_text(error)}")
         return value
 
 
@@ -260,7 +281,8 @@ class StateCodec:
         older: what is known of the states that are read, if an older version has stored them.
 
     Raises:
-        StateError: if the state type has no fields, or one that ``__init__`` does not take.
+        StateError: if the state type has no fields, one that ``__init__`` does not take, or names that no table can
+            tell apart.
     """
 
     def __init__(self, pipeline: Pipeline, older: Older | None = None) -> None:
@@ -279,8 +301,10 @@ class StateCodec:
                 raise StateError(msg)
         else:
             self._fields = [Field("state", kind or Any, optional=kind is None, default=None)]
+        check_names(field.name for field in self._fields)
         self.columns = [_Column(field, pipeline.name) for field in self._fields]
-        self.type = pa.struct([pa.field(column.name, column.type) for column in self.columns])
+        fields = [pa.field(column.name, column.type) for column in self.columns]
+        self.type = pa.struct([*fields, pa.field(OLD, pa.string())])
 
     @property
     def signature(self) -> dict[str, str]:
@@ -312,30 +336,69 @@ class StateCodec:
         Raises:
             StateError: if a state would not come back as it is.
         """
+        if any(isinstance(state, OldState) for state in states):
+            return self._pack_with_old(states)
         if self.record is None:
             arrays = [self.columns[0].pack(states)]
         else:
             arrays = [column.pack([getattr(state, column.name) for state in states]) for column in self.columns]
-        return pa.StructArray.from_arrays(arrays, fields=list(self.type))
+        return pa.StructArray.from_arrays([*arrays, pa.nulls(len(states), pa.string())], fields=list(self.type))
+
+    def _pack_with_old(self, states: Sequence[Any]) -> pa.StructArray:
+        """Keep a state that could not be upgraded beside the others: its fields are null."""
+        now = [at for at, state in enumerate(states) if not isinstance(state, OldState)]
+        packed = self.pack([states[at] for at in now])
+        places: list[int | None] = [None] * len(states)
+        for at, place in enumerate(now):
+            places[place] = at
+        arrays = [packed.field(at).take(pa.array(places, pa.int64())) for at in range(len(self.columns))]
+        old = [_kept(state) if isinstance(state, OldState) else None for state in states]
+        return pa.StructArray.from_arrays([*arrays, pa.array(old, pa.string())], fields=list(self.type))
 
     def unpack(self, array: pa.StructArray) -> list[Any]:
-        """The states again; fields that were not stored yet take their defaults."""
+        """The states again; fields that were not stored yet take their defaults.
+
+        Those that an older version has stored are upgraded; one that cannot be is an ``OldState``.
+        """
+        known = {field.name for field in array.type}
+        old = pc.struct_field(array, OLD) if OLD in known else pa.nulls(len(array), pa.string())
+        if old.null_count < len(old):
+            return self._unpack_with_old(array, old)
         if self.older is not None:
             return self._upgraded(array, self.older)
-        known = {field.name for field in array.type}
         present = [column for column in self.columns if column.name in known]
         columns = [column.unpack(pc.struct_field(array, column.name)) for column in present]
         if self.record is None:
             return columns[0]
         return _maker(self.record, [column.name for column in present])(*columns)
 
+    def _unpack_with_old(self, array: pa.StructArray, old: pa.StringArray) -> list[Any]:
+        others = pa.StructArray.from_arrays(
+            [pc.struct_field(array, field.name) for field in array.type if field.name != OLD],
+            fields=[field for field in array.type if field.name != OLD],
+        )
+        rest = iter(self.unpack(others.filter(old.is_null())))
+        kept = [None if text is None else msgspec.json.decode(text, type=_Kept) for text in old.to_pylist()]
+        return [next(rest) if each is None else upgraded(self._whole, each.value, each.version) for each in kept]
+
     def _upgraded(self, array: pa.StructArray, older: Older) -> list[Any]:
-        columns = {field.name: values(pc.struct_field(array, field.name)) for field in array.type}
+        columns = {field.name: values(pc.struct_field(array, field.name)) for field in array.type if field.name != OLD}
         for name in (name for name, kind in older.signature.items() if kind.startswith("json") and name in columns):
             columns[name] = [None if text is None else msgspec.json.decode(text) for text in columns[name]]
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         plain = [msgspec.to_builtins(row if older.is_record else row["state"], str_keys=True) for row in rows]
-        return [versions.upgraded(self._whole, each, older.version) for each in plain]
+        return [upgraded(self._whole, each, older.version) for each in plain]
+
+
+class _Kept(msgspec.Struct):
+    """A state that could not be upgraded, as it is stored."""
+
+    version: int
+    value: Any
+
+
+def _kept(state: OldState) -> str:
+    return msgspec.json.encode(_Kept(state.version, state.value)).decode()
 
 
 class _Column:

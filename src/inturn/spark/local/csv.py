@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from inturn.core.errors import InputError
-from inturn.spark.chunk import CORRUPT
+from inturn.spark.columns.names import CORRUPT
 from inturn.spark.dataframe import quoted
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from inturn.core.errors import InputError
 from inturn.core.message import field_names
 from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
-from inturn.spark.chunk import CORRUPT
 from inturn.spark.columns.codec import record_fields
-from inturn.spark.dataframe import quoted, try_cast
+from inturn.spark.columns.names import CORRUPT, is_own
+from inturn.spark.dataframe import own_name, quoted, try_cast
 from inturn.spark.local.csv import Dialect, Table, csv_table
 
 if TYPE_CHECKING:
@@ -136,10 +136,16 @@ def form_of(source: str) -> str:
 
 
 def column_kinds(pipeline: Pipeline) -> dict[str, str]:
-    """The message type's fields as Spark's types; one that has no column of its own is read as text."""
+    """The message type's fields as Spark's types; one that has no column of its own is read as text.
+
+    Raises:
+        InputError: if one has a name of inturn's own.
+    """
     kinds = {field.name: _ddl(field.type) for field in record_fields(pipeline.message or object)}
     if pipeline.arrival is not None and len(parts(pipeline.arrival)) == 1:
         kinds.setdefault(parts(pipeline.arrival)[0], "bigint")
+    for name in filter(is_own, kinds):
+        raise own_name(f"the message type has a field {name!r}")
     return kinds
 
 

@@ -6,8 +6,8 @@ from inturn.core.errors import InputError
 from inturn.core.order import Timestamp
 from inturn.core.path import parts
 from inturn.core.pipeline import Pipeline
-from inturn.spark.chunk import CORRUPT
-from inturn.spark.dataframe import INTEGERS, quoted, sql_of, try_cast, type_at
+from inturn.spark.columns.names import CORRUPT, is_own
+from inturn.spark.dataframe import INTEGERS, own_name, quoted, sql_of, try_cast, type_at
 from inturn.spark.local.files import column_kinds
 from inturn.spark.source.arrow import COLUMNS
 
@@ -103,6 +103,8 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, s
 
     found = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
     kinds = {field.name: field.dataType.simpleString() for field in found.fields}
+    for name in filter(is_own, kinds):
+        raise own_name(f"the schema has a field {name!r}")
     for path, source in _envelope(pipeline, {}).items():
         if len(parts(path)) == 1:
             kinds.setdefault(parts(path)[0], COLUMNS[source])

@@ -8,9 +8,11 @@ step's number as an application transaction. What a publisher that died has left
 import contextlib
 import datetime as dt
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -32,7 +34,21 @@ _STEP, _WRITER = "inturn.step", "inturn.writer"
 _GROWS = {"delta.appendOnly": "true"}
 
 
-def publish(store: Store, pipeline: str) -> int:
+class Published(NamedTuple):
+    """How far a Delta table is.
+
+    Attributes:
+        table: where it is.
+        before: the last step that it had; 0 for none.
+        step: the last step that it has now; 0 if the store has no step yet, for which no table is made.
+    """
+
+    table: str
+    before: int
+    step: int
+
+
+def publish(store: Store, pipeline: str) -> Published:
     """Add the outputs of every committed step that the Delta table does not have yet, one Delta commit per step.
 
     The table is made by the first call. A step without outputs gets a commit only if it is the last, so that the
@@ -43,30 +59,35 @@ def publish(store: Store, pipeline: str) -> int:
         pipeline: the name of the store's pipeline; the table's application is called ``inturn:`` and this name.
 
     Returns:
-        The last published step; 0 if the store has no step yet, for which no table is made.
+        How far the table is.
 
     Raises:
         StoreError: if there is no store, or the store or the table cannot be read or written.
-        StoreMismatch: if the store is another pipeline's, or has fewer steps than the table.
+        StoreMismatch: if the store is another pipeline's, or lacks a step that the table has.
         SetupError: if deltalake is not installed.
     """
     _check(store, pipeline)
     last = store.latest()
-    if last is None:
-        return 0
     application, location = f"inturn:{pipeline}", _location(store)
-    with _told(location):
+    if last is None:
+        return Published(location, 0, 0)
+    with _told(location, store):
         table = _table(location)
-        done = table.transaction_version(application) or 0
+        before = done = table.transaction_version(application) or 0
         if done > last.step:
-            msg = f"{location} has the outputs of step {done}, but {store.location} only goes to step {last.step}: is "
-            raise StoreMismatch(msg + f"it an older copy? Delete {LOG} in it, and publish again to make the table anew")
+            msg = f"{location} has the outputs of step {done}, but {store.location} only goes to step {last.step}: it "
+            raise StoreMismatch(f"{msg}was put back from an older copy. {_anew(store)}")
         _check_history(table, store, done)
         for step in range(done + 1, last.step + 1):
             manifest = store.manifest(step)
             if manifest.outputs or step == last.step:
                 done = _commit(table, application, store, manifest)
-    return done
+    return Published(location, before, done)
+
+
+def _anew(store: Store) -> str:
+    """Say how the table is made once more, of what the store has now."""
+    return f"Delete {LOG} in it, and run: inturn publish {shlex.quote(store.location)}; that makes the table anew"
 
 
 def _check(store: Store, pipeline: str) -> None:
@@ -113,19 +134,31 @@ def _check_history(table: "DeltaTable", store: Store, done: int) -> None:
     Raises:
         StoreMismatch: if not: the store was put back from an older copy, and has gone on since.
     """
-    # Read as a file: DeltaTable.history() gives nothing where the path has a %, for one.
-    data = store.files.read(f"{LOG}/{table.version():020d}.json") or b"{}"
-    infos = [each["commitInfo"] for each in map(json.loads, data.splitlines()) if "commitInfo" in each]
-    published = infos[0] if infos else {}
-    if str(published.get(_STEP)) != str(done):  # of an older version, or somebody else's commit
+    if not done:
         return
-    writer = store.manifest(done).writer
-    if published.get(_WRITER) != writer:
-        msg = (
-            f"{table.table_uri} has the outputs of another step {done} than {store.location} has, which was put back "
-            f"from an older copy and has gone on since. Delete {LOG} in it, and publish again to make the table anew"
-        )
-        raise StoreMismatch(msg)
+    manifest, published = store.manifest(done), _last_published(table, store)
+    if published.get(_STEP) == str(done):
+        same = published.get(_WRITER) == manifest.writer
+    else:  # the log does not go back so far, or an older version wrote it: files are named by who wrote them
+        names = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
+        same = {PurePosixPath(file.path).name for file in manifest.outputs} <= {unquote(name) for name in names}
+    if not same:
+        msg = f"{table.table_uri} has the outputs of another step {done} than {store.location} has, which was put back "
+        raise StoreMismatch(f"{msg}from an older copy and has gone on since. {_anew(store)}")
+
+
+def _last_published(table: "DeltaTable", store: Store) -> dict[str, Any]:
+    """Return what the last commit of ours says; later ones may be others', such as a change of a property."""
+    for version in range(table.version(), -1, -1):
+        # Read as a file: DeltaTable.history() gives nothing where the path has a %, for one.
+        data = store.files.read(f"{LOG}/{version:020d}.json")
+        if data is None:
+            break
+        infos = (each["commitInfo"] for each in map(json.loads, data.splitlines()) if "commitInfo" in each)
+        ours = next((each for each in infos if _STEP in each), None)
+        if ours is not None:
+            return dict(ours)
+    return {}
 
 
 def _commit(table: "DeltaTable", application: str, store: Store, manifest: Manifest) -> int:
@@ -164,7 +197,7 @@ def _add(store: Store, file: File, step: int, committed_ms: int) -> "AddAction":
 
 
 @contextlib.contextmanager
-def _told(location: str) -> Iterator[None]:
+def _told(location: str, store: Store) -> Iterator[None]:
     """Say of a failure what was tried, and where.
 
     Raises:
@@ -176,5 +209,6 @@ def _told(location: str) -> Iterator[None]:
         yield
     except (DeltaError, OSError) as error:
         why = str(error).splitlines()[0]
-        msg = f"cannot publish to the Delta table {location}: {why}; the store is whole. Mend that and publish again, "
-        raise StoreError(msg + f"or, if the table is damaged, delete {LOG} first, so that it is made anew") from error
+        msg = f"cannot publish to the Delta table {location}: {why}; the store is whole. Mend that and run: inturn "
+        again = f"publish {shlex.quote(store.location)}; if the table is damaged, delete {LOG} first, so that it is "
+        raise StoreError(f"{msg}{again}made anew") from error

@@ -303,11 +303,11 @@ class Levels:
         content = pa.Table.from_struct_array(table["message"])
         codec = MessageCodec(self._pipeline, content.column_names)
         columns, bad = codec.read(content)
-        if bad:
-            row, why = next(iter(bad.items()))
+        messages, refused = ([], {}) if bad else codec.build(columns)
+        if bad or refused:
+            row, why = next(iter((bad or refused).items()))
             msg = f"a held message of group {table['group'][row]} does not fit the message type any more: {why}"
             raise InputError(msg)
-        messages = codec.build(columns)
         rows = zip(*(values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us")), strict=True)
         for at, (epoch, turn, digest, ident, since_us) in enumerate(rows):
             records[at].line.restore(Entry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))

@@ -1,0 +1,61 @@
+"""Names of columns: those that are inturn's own, and those of a state's fields in a table."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from inturn.core.errors import StateError
+
+OWN: Final = "__inturn_"
+"""What the names of columns begin with that are inturn's own."""
+OLD: Final = "__inturn_old"
+"""The field of a stored state with one that could not be upgraded, as JSON."""
+CORRUPT: Final = "__inturn_corrupt_record"
+"""The column with the text of a line that cannot be read, or else null; the one name of inturn's own for an input."""
+STANDING: Final = ("group", "status", "epoch", "revision", "held", "skipped", "step")
+"""The columns of the table of states beside the fields of the state."""
+_FIELD: Final = "state_"
+
+
+def is_own(name: str) -> bool:
+    """Return whether a column's name is one of inturn's own, in whatever case."""
+    return name.lower().startswith(OWN)
+
+
+def twins(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two names that differ at most in case; None if there are none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        key = name.lower()
+        if key in seen:
+            return seen[key], name
+        seen[key] = name
+    return None
+
+
+def check_names(fields: Iterable[str]) -> None:
+    """See that the fields of a state can be the columns of a table.
+
+    Raises:
+        StateError: if one has a name of inturn's own, or two differ only in case.
+    """
+    names = list(fields)
+    own = next((name for name in names if is_own(name)), None)
+    if own is not None:
+        msg = f"the state has a field {own!r}; names that begin with {OWN} are inturn's own: rename it"
+        raise StateError(msg)
+    found = twins(names)
+    if found is not None:
+        msg = f"the state has the fields {found[0]!r} and {found[1]!r}, which are one column to Spark and most others"
+        raise StateError(f"{msg}: rename one of them")
+
+
+def column_of_field(name: str) -> str:
+    """Return the column of a state's field in the table of states: its name, unless another column has that.
+
+    >>> [column_of_field(name) for name in ("balance", "Group", "state_group", "state_balance")]
+    ['balance', 'state_Group', 'state_state_group', 'state_balance']
+    """
+    bare = name.lower()
+    while bare.startswith(_FIELD):
+        bare = bare.removeprefix(_FIELD)
+    return f"{_FIELD}{name}" if bare in STANDING else name

@@ -1,0 +1,234 @@
+"""Types that check their values: a message that is refused is invalid alone, a first state that raises ends nothing
+half-way; alike in every engine."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from shop import SHOPS, Shop
+
+from hostile import HOSTILE
+from inturn import Gapless, Pipeline
+from inturn.core.decision import Action, Decision
+from inturn.core.errors import InvalidMessage, PipelineError
+from inturn.core.texts import storable
+from inturn.worker import Worker
+from kernel_harness import Bench
+
+Row = dict[str, Any]
+Seen = tuple[dict[str, Any], Counter[tuple[str, str]]]
+SCHEMA = pa.schema(
+    {
+        "account": pa.string(),
+        "revision": pa.int64(),
+        "amount": pa.int64(),
+        "item": pa.struct({"sku": pa.string()}),
+    }
+)
+
+
+class Rude(Exception):
+    def __str__(self) -> str:
+        raise self
+
+
+ERRORS: dict[str, Callable[[], Exception]] = {
+    "a value": lambda: ValueError("amount is below zero"),
+    "a type": lambda: TypeError("amount is no number"),
+    "a key": lambda: KeyError("owner"),
+    "no text": ZeroDivisionError,
+    "rude": Rude,
+    **{name: lambda name=name: ValueError(HOSTILE[name]) for name in HOSTILE},  # type: ignore[misc]
+}
+"""What the checks of a type raise."""
+SAID = {
+    "a value": "amount is below zero",
+    "a type": "amount is no number",
+    "a key": "KeyError: 'owner'",
+    "no text": "ZeroDivisionError",
+    "rude": "Rude",
+    **{name: text or "ValueError" for name, text in HOSTILE.items()},
+}
+raised = "a value"
+
+
+def check(amount: int) -> None:
+    if amount < 0:
+        raise ERRORS[raised]()
+
+
+@dataclass
+class Checked:
+    account: str
+    revision: int
+    amount: int
+
+    def __post_init__(self) -> None:
+        check(self.amount)
+
+
+class CheckedStruct(msgspec.Struct):
+    account: str
+    revision: int
+    amount: int
+
+    def __post_init__(self) -> None:
+        check(self.amount)
+
+
+def add(state: int, message: Any) -> tuple[int, list[Any]]:
+    return state + message.amount, []
+
+
+def ledger(message: Any, handler: Any = add, **more: Any) -> Pipeline:
+    line = {"group": "account", "order": Gapless("revision"), "state": int, **more}
+    return Pipeline(name="ledger", message=message, handler=handler, **line)
+
+
+def row(account: str, revision: int, amount: int, **more: Any) -> Row:
+    return {"account": account, "revision": revision, "amount": amount, **more}
+
+
+ROWS = [row("a", 1, 5), row("b", 1, -1), row("b", 2, 7), row("c", 1, -2), row("a", 2, 6), row("d", 1, -3)]
+
+
+def in_replay(line: Pipeline, rows: list[Row], path: Path) -> Seen:
+    result = line.replay(rows)
+    assert result.counts.balanced
+    return result.states, Counter((each.reason, each.detail) for each in result.rejected)
+
+
+def in_kernel(line: Pipeline, rows: list[Row], path: Path) -> Seen:
+    with Bench(line, SCHEMA) as bench:
+        bench.step(rows)
+        seen = bench.seen()
+        rejected = Counter((reason, detail) for (_, reason, detail, _) in seen.rejected.elements())
+        return seen.states, rejected
+
+
+def in_worker(line: Pipeline, rows: list[Row], path: Path) -> Seen:
+    with Shop("sqlite", path / "shop.db") as shop:
+        shop.send(rows)
+        shop.work(line)
+        states = {group: state for group, (state, _) in shop.seen_lines(line).items()}
+        rejected = shop.ask(lambda kept, number: kept.rejections(number, 0, 100))
+        return states, Counter((each.reason, each.detail) for _, each in rejected)
+
+
+ENGINES = {"replay": in_replay, "kernel": in_kernel, "worker": in_worker}
+
+
+@pytest.fixture(params=ENGINES)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Pipeline, list[Row]], Seen]:
+    return lambda line, rows: ENGINES[request.param](line, rows, tmp_path)
+
+
+@pytest.mark.parametrize("kind", [Checked, CheckedStruct])
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_message_that_its_type_refuses_is_invalid_alone(
+    run: Callable[[Pipeline, list[Row]], Seen], kind: Any, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.raised", error)
+    states, rejected = run(ledger(kind), ROWS)
+    assert {name: state for name, state in states.items() if state} == {"a": 11}
+    why = storable(f"it is no {kind.__name__}: {SAID[error]}")
+    assert rejected == {("invalid", why): 3}
+
+
+@pytest.mark.parametrize("kind", [Checked, CheckedStruct])
+def test_a_pipeline_that_stops_at_what_is_invalid_stops_at_what_is_refused(
+    run: Callable[[Pipeline, list[Row]], Seen], kind: Any
+) -> None:
+    with pytest.raises(InvalidMessage, match=f"it is no {kind.__name__}: amount is below zero"):
+        run(ledger(kind, on_invalid="fail"), ROWS)
+
+
+@dataclass
+class Item:
+    sku: str
+
+    def __post_init__(self) -> None:
+        if self.sku == "bad":
+            raise LookupError(self.sku)
+
+
+def unlucky() -> int:
+    msg = "no luck today"
+    raise RuntimeError(msg)
+
+
+@dataclass
+class Order:
+    account: str
+    revision: int
+    item: Item
+    amount: int = field(default_factory=unlucky)
+
+
+def test_what_a_record_within_or_a_default_raises_is_the_messages_fault(
+    run: Callable[[Pipeline, list[Row]], Seen],
+) -> None:
+    good, bad = {"sku": "x"}, {"sku": "bad"}
+    absent = {"account": "c", "revision": 1, "item": good, "amount": None}
+    states, rejected = run(ledger(Order), [row("a", 1, 5, item=good), row("b", 1, 6, item=bad), absent])
+    assert {name: state for name, state in states.items() if state} == {"a": 5}
+    assert [reason for reason, _ in rejected.elements()] == ["invalid"] * 2
+    texts = sorted(detail for _, detail in rejected)
+    assert any("LookupError: bad" in each for each in texts)
+    assert any("RuntimeError: no luck today" in each for each in texts)
+
+
+def test_a_replacement_that_its_type_refuses_is_void(tmp_path: Path) -> None:
+    line = ledger(Checked)
+    worse = Decision(
+        id="d", action=Action.REPLACE, group="a", by="ann", at_us=1, turn=2, old=row("a", 2, 6), new={"amount": -1}
+    )
+    first = line.replay([row("a", 2, 6)])
+    verdicts = [line.replay([], after=first, decisions=[worse]).verdicts["d"]]
+    with Bench(line, SCHEMA) as bench:
+        bench.step([row("a", 2, 6)])
+        bench.store.decisions.append(worse)
+        bench.step([])
+        last = bench.store.latest()
+        assert last is not None
+        verdicts.append(last.decisions[0].void)
+    assert verdicts == ["it is no Checked: amount is below zero"] * 2
+
+
+def failing() -> Row:
+    msg = "no account \udc80"
+    raise LookupError(msg)
+
+
+@dataclass
+class Unready:
+    balance: int = 0
+
+    def __post_init__(self) -> None:
+        raise LookupError(self.balance)
+
+
+@pytest.mark.parametrize(("state", "why"), [(failing, r"no account \\udc80"), (Unready, "0")])
+def test_a_first_state_that_raises_is_told_before_anything_is_written(tmp_path: Path, state: Any, why: str) -> None:
+    line = ledger(None, state=state)
+    says = (
+        rf"^Pipeline\(state={state.__name__}\) of pipeline 'ledger': .* raised LookupError: {why}; expected a group's"
+    )
+    with pytest.raises(PipelineError, match=says):
+        line.replay(ROWS)
+    bench = Bench(line, SCHEMA, root=tmp_path / "store")
+    with pytest.raises(PipelineError, match=says):
+        bench.step(ROWS)
+    assert not (tmp_path / "store").exists()
+    for kind in sorted(SHOPS.keys() - {"postgres"}):
+        with Shop(kind, tmp_path / f"{kind}.db") as shop:
+            shop.send(ROWS)
+            with pytest.raises(PipelineError, match=says):
+                Worker(line, shop.queue)
+            ready = replace(line, state=dict, handler=lambda state, message: ({"n": message["amount"]}, []))
+            assert shop.work(ready).counts.applied == 6, "and the way out works"
