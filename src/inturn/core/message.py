@@ -50,7 +50,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
     """
     match value:
         case dt.datetime():
-            return (value.astimezone(dt.UTC) if value.tzinfo else value).isoformat()
+            return _instant(value)
         case dt.date() | dt.time():
             return value.isoformat()
         case dt.timedelta():
@@ -73,6 +73,14 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
         )
         raise InputError(msg)
     return {name: getattr(value, name) for name in fields}
+
+
+def _instant(value: dt.datetime) -> str:
+    """Return a time as ISO 8601, in UTC if it has a zone; in its own zone if UTC has another year than there are."""
+    try:
+        return (value.astimezone(dt.UTC) if value.tzinfo else value).isoformat()
+    except OverflowError:
+        return value.isoformat()
 
 
 def _decimal(value: Decimal) -> str:

@@ -51,7 +51,7 @@ MENDS: Final = {
 }
 """The others, and what to do with a column of one."""
 _OTHERWISE: Final = "cast it to string"
-_NO_KEYS: Final = ("NullType", "ArrayType", "MapType", "StructType")
+_NO_KEYS: Final = ("ArrayType", "MapType", "StructType")
 
 
 def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
@@ -65,27 +65,27 @@ def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
             raise InputError(fault)
 
 
-def _faults(kind: "DataType", path: str) -> Iterator[str]:
+def _faults(kind: "DataType", path: str, *, many: bool = False) -> Iterator[str]:
+    """Say what messages cannot carry of a column; ``many`` are the values of an array or a map."""
     found: Any = kind
     named = name_of(kind)
     if named not in CARRIED:
         yield _fault(path, kind, MENDS.get(named, _OTHERWISE))
+    elif named == "NullType" and many:  # Arrow breaks such arrays when it casts them
+        yield _fault(path, kind, "cast the whole to a type such as array<string> or map<string,string>")
     elif named == "ArrayType":
-        yield from _faults(found.elementType, f"{path}[]")
+        yield from _faults(found.elementType, f"{path}[]", many=True)
     elif named == "MapType":
-        key = name_of(found.keyType)
-        if key == "NullType":
-            yield _fault(path, kind, "cast it to a map with types, such as map<string,string>")
-        elif key in _NO_KEYS:
+        if name_of(found.keyType) in _NO_KEYS:
             yield _fault(path, kind, "no dict has such keys: give map_entries(…) of it, an array")
-        yield from _faults(found.keyType, f"the keys of {path}")
-        yield from _faults(found.valueType, f"{path}[]")
+        yield from _faults(found.keyType, f"a key of {path}", many=True)
+        yield from _faults(found.valueType, f"{path}[]", many=True)
     elif named == "StructType":
         twice = next((name for name in found.names if found.names.count(name) > 1), None)
         if twice is not None:
             yield f"the column {path!r} has two fields that are called {twice!r}; rename one of them"
         for field in found.fields:
-            yield from _faults(field.dataType, inside(path, field.name))
+            yield from _faults(field.dataType, inside(path, field.name), many=many)
 
 
 def _fault(path: str, kind: "DataType", mend: str) -> str:

@@ -184,7 +184,7 @@ def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
     if kind == "timestamp_ntz":  # in UTC, as a pipeline takes it, whatever the zone of the session
         return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {path})")
     if kind == "date":
-        return F.expr(f"unix_date({path}) * 86400000000L")
+        return F.expr(f"try_multiply(unix_date({path}), 86400000000L)")  # Spark has days beyond its times
     if holds in MICROSECONDS:
         times, over = MICROSECONDS[holds]
         number = f"try_cast({path} AS decimal(38,0))"

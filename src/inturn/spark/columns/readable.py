@@ -4,7 +4,8 @@ These are strings that are no UTF-8, as after ``CAST(payload AS string)``; days 
 datetime does not have; and maps with a key twice, as Spark reads them from JSON and from Parquet.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -37,7 +38,8 @@ def as_texts(table: pa.Table) -> pa.Table:
         column, kind = table[name], table[name].type
         if _needs_a_look(column):
             told = [_told(value, kind) for value in _raw_values(column)]
-            table = table.set_column(at, name, pa.chunked_array([pa.array(told, _told_type(kind))]))
+            whole = pa.array(told, _raw(_told_type(kind), texts=False)).cast(_told_type(kind))
+            table = table.set_column(at, name, pa.chunked_array([whole]))
     return table
 
 
@@ -125,21 +127,22 @@ def _raw_values(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def _raw(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string(kind):
-        return pa.binary()
-    if pa.types.is_large_string(kind):
-        return pa.large_binary()
+def _raw(kind: pa.DataType, *, texts: bool = True) -> pa.DataType:
+    """A type in the form in which Arrow takes and gives each of its values; with ``texts``, strings as bytes."""
+    if texts and _is_string(kind):
+        return pa.binary() if pa.types.is_string(kind) else pa.large_binary()
     if _is_time(kind):
         return pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    return _with(kind, _raw)
+    if pa.types.is_duration(kind):  # Arrow cannot read the least ones that it gives
+        return pa.int64()
+    return _with(kind, functools.partial(_raw, texts=texts))
 
 
 def _told_type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if _is_time(kind) else _with(kind, _told_type)
 
 
-def _with(kind: pa.DataType, change: Any) -> pa.DataType:
+def _with(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """The type with those of what is within it changed."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(change(field.type)) for field in kind])

@@ -21,7 +21,7 @@ _DAY_US: Final = 86_400_000_000
 def day_text(days: int) -> str:
     """Return a day as ISO 8601, given in days since 1970.
 
-    >>> day_text(0), day_text(6_680_346), day_text(-719_529)
+    >>> day_text(0), day_text(6_680_285), day_text(-719_528)
     ('1970-01-01', '+20260-01-01', '0000-01-01')
     """
     return _text(days, 0)[:-9]
