@@ -12,7 +12,7 @@ from inturn.core.pipeline import Pipeline
 from inturn.spark.chunk import CORRUPT, GROUP, HASH
 from inturn.spark.columns.codec import record_fields
 from inturn.spark.dataframe import INTEGERS, is_hashable, quoted, sql_of, type_at
-from inturn.spark.kinds import check_carried
+from inturn.spark.kinds import check_carried, check_described
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +47,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
         )
         raise InputError(msg)
+    check_described(df)
     names = df.columns
     exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     known = names if exact else [name.lower() for name in names]

@@ -5,14 +5,16 @@ what becomes of the values of each.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from inturn.core.errors import InputError
 from inturn.core.values import inside
+from inturn.spark.dataframe import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
 CARRIED: Final = frozenset(
@@ -54,6 +56,26 @@ _OTHERWISE: Final = "cast it to string"
 _NO_KEYS: Final = ("ArrayType", "MapType", "StructType")
 
 
+def check_described(df: "DataFrame") -> None:
+    """See that PySpark can say what the columns are: Spark 3.5 has types that its Python lacks.
+
+    Raises:
+        InputError: naming the column and what to do.
+    """
+    try:
+        df.schema  # noqa: B018 - asked for, and kept by PySpark
+    except ValueError as error:
+        for name in df._jdf.columns():
+            try:
+                df.select(quoted(name)).schema  # noqa: B018 - as above
+            except ValueError:
+                msg = (
+                    f"the column {name!r} is of a type that this PySpark lacks, which no message carries: {_OTHERWISE}"
+                )
+                raise InputError(f"{msg}, or drop the column") from error
+        raise
+
+
 def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
     """See that messages can carry these columns.
 
@@ -65,27 +87,55 @@ def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
             raise InputError(fault)
 
 
-def _faults(kind: "DataType", path: str, *, many: bool = False) -> Iterator[str]:
-    """Say what messages cannot carry of a column; ``many`` are the values of an array or a map."""
-    found: Any = kind
-    named = name_of(kind)
-    if named not in CARRIED:
-        yield _fault(path, kind, MENDS.get(named, _OTHERWISE))
-    elif named == "NullType" and many:  # Arrow breaks such arrays when it casts them
-        yield _fault(path, kind, "cast the whole to a type such as array<string> or map<string,string>")
-    elif named == "ArrayType":
-        yield from _faults(found.elementType, f"{path}[]", many=True)
-    elif named == "MapType":
-        if name_of(found.keyType) in _NO_KEYS:
-            yield _fault(path, kind, "no dict has such keys: give map_entries(…) of it, an array")
-        yield from _faults(found.keyType, f"a key of {path}", many=True)
-        yield from _faults(found.valueType, f"{path}[]", many=True)
-    elif named == "StructType":
-        twice = next((name for name in found.names if found.names.count(name) > 1), None)
-        if twice is not None:
+def _faults(whole: "DataType", column: str) -> Iterator[str]:
+    """Say what messages cannot carry of a column."""
+    for path, kind, is_key, is_one_of_many in within(whole, column):
+        named, twice = name_of(kind), field_twice(kind)
+        if named not in CARRIED:
+            yield _fault(path, kind, MENDS.get(named, _OTHERWISE))
+        elif named == "NullType" and is_one_of_many:  # Arrow breaks arrays of these when it casts them
+            yield _fault(path, kind, "cast the whole to a type such as array<string> or map<string,string>")
+        elif named in _NO_KEYS and is_key:
+            yield _fault(path, kind, "no dict has such keys: give map_entries(…) of the map, an array")
+        elif twice is not None:
             yield f"the column {path!r} has two fields that are called {twice!r}; rename one of them"
-        for field in found.fields:
-            yield from _faults(field.dataType, inside(path, field.name), many=many)
+
+
+class Part(NamedTuple):
+    """A type within the type of a column.
+
+    Attributes:
+        path: where it is.
+        kind: the type.
+        is_key: whether it is that of a map's keys.
+        is_one_of_many: whether it is, at any depth, that of an array's or a map's values.
+    """
+
+    path: str
+    kind: "DataType"
+    is_key: bool = False
+    is_one_of_many: bool = False
+
+
+def within(kind: "DataType", path: str, *, is_key: bool = False, is_one_of_many: bool = False) -> Iterator[Part]:
+    """A type and all that are within it."""
+    found: Any = kind
+    yield Part(path, kind, is_key, is_one_of_many)
+    match name_of(kind):
+        case "ArrayType":
+            yield from within(found.elementType, f"{path}[]", is_one_of_many=True)
+        case "MapType":
+            yield from within(found.keyType, f"a key of {path}", is_key=True, is_one_of_many=True)
+            yield from within(found.valueType, f"{path}[]", is_one_of_many=True)
+        case "StructType":
+            for field in found.fields:
+                yield from within(field.dataType, inside(path, field.name), is_one_of_many=is_one_of_many)
+
+
+def field_twice(kind: "DataType") -> str | None:
+    """Return the name that two fields of a struct have."""
+    names: list[str] = getattr(kind, "names", [])
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def _fault(path: str, kind: "DataType", mend: str) -> str:

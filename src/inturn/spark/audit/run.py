@@ -16,6 +16,7 @@ from inturn.spark.audit.report import Column, Found, Grade, Keys, Kind, Report
 from inturn.spark.audit.told import told
 from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.audit.words import instant
+from inturn.spark.kinds import check_described
 from inturn.spark.local.csv import unique_names
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
     folder = None if out is None else Folder(out)
     with told(f"cannot audit {source}"):
+        check_described(df)
         df = _named_once(df)
         log = Log.of(df, keys, files)
         columns = [] if keys.place else rating.rated(log)
