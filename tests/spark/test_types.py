@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 from pyspark.sql import types as T  # noqa: N812 - as everybody calls it
 from type_rows import assert_each_alone, hint_of, pipelines, tell
 from type_table import AS_TEXT, CARRIED, INVALID, KEYS, REFUSED, Kind, there_are
 
 from inturn import Arrival, Gapless, Pipeline, Timestamp
 from inturn.core.errors import InputError
-from inturn.spark import batch, read
+from inturn.spark import batch, read, stream
 
 JSON = msgspec.json.Encoder()
 Row = dict[str, Any]
@@ -37,6 +37,19 @@ def _times(spark: SparkSession) -> Iterator[None]:
 
 def test_every_type_is_carried_or_invalid_alone(spark: SparkSession, tmp_path: Path) -> None:
     assert_each_alone(spark, [CARRIED[name] for name in there_are(CARRIED)], tmp_path)
+
+
+def test_a_stream_goes_on_behind_them(spark: SparkSession, tmp_path: Path) -> None:
+    kinds = [CARRIED[name] for name in ("DateType", "TimestampType", "TimestampNTZType", "StringType", "MapType")]
+    df, groups = frame(spark, kinds)
+    df.write.parquet(str(tmp_path / "in"))
+    rows = spark.readStream.schema(df.schema).parquet(str(tmp_path / "in"))
+    store = tmp_path / "store"
+    pipeline = next(pipelines(kinds))
+    query = stream(pipeline, rows, store=store, checkpoint=tmp_path / "checkpoint", trigger="available now")
+    query.awaitTermination()
+    (steps,) = read(spark, store, "steps").agg({"received": "sum", "rejected": "sum"}).collect()
+    assert tuple(steps) == (len(groups) + GOOD, sum(value is INVALID for *_, value in groups.values()))
 
 
 def nested(depth: int) -> st.SearchStrategy[Kind]:
@@ -181,6 +194,17 @@ def test_other_types_of_text_are_text(spark: SparkSession, tmp_path: Path, sql: 
             assert ("abc", "abc", '["c0","abc"]') in {(row.group, row.id, row.output) for row in rows}
     finally:
         spark.conf.unset(kept)
+
+
+@pytest.mark.skipif(not hasattr(functions, "collate"), reason="Spark has collations from 4.0 on")
+def test_a_collation_is_no_part_of_a_text(spark: SparkSession, tmp_path: Path) -> None:
+    """But where it could say which groups are one: there a user has to decide."""
+    df = spark.sql("SELECT 'a' AS g, 1 AS r, 'B' COLLATE UTF8_LCASE AS c0")
+    for number, pipeline in enumerate(pipelines([Kind("string", str)])):
+        assert batch(pipeline, df, store=tmp_path / str(number)).counts.applied == 1
+    by_collated = dataclasses.replace(next(pipelines([])), group="c0")
+    with pytest.raises(InputError, match=r"'c0' is string collate UTF8_LCASE; expected .*: cast it to string"):
+        batch(by_collated, df, store=tmp_path / "store")
 
 
 @pytest.mark.parametrize("order", [Gapless("r"), Arrival(), Timestamp("at", lateness="1 day")], ids=str)
