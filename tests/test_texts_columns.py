@@ -1,4 +1,4 @@
-"""Strings of Spark that are no UTF-8: such a row is invalid, alone, and what is kept of it can be read."""
+"""Strings of Spark that are no UTF-8: such a row is invalid, alone, and what is kept of it can be read; and names."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,8 @@ from inturn import Arrival, Gapless, Pipeline
 from inturn.core.errors import InvalidMessage
 from inturn.core.texts import name_fault
 from inturn.spark.chunk import GROUP, HASH
-from inturn.spark.columns.texts import mended, name_faults
+from inturn.spark.columns.readable import as_texts, unreadable
+from inturn.spark.columns.texts import name_faults
 from kernel_harness import Bench
 
 BAD = b"caf\xe9"
@@ -75,8 +76,12 @@ def test_within_nested_columns() -> None:
     ]
     as_bytes = pa.struct({"a": pa.list_(pa.binary()), "m": pa.map_(pa.binary(), pa.int64()), "b": pa.binary()})
     column = pa.array(values, as_bytes).view(NESTED)
-    table, bad = mended(pa.table({"plain": ["é", "x", "\0"], "nested": column}))
-    assert bad == {0: "the text of nested is no UTF-8", 2: "the text of nested is no UTF-8"}
+    table = pa.table({"plain": ["é", "x", "\0"], "nested": column})
+    assert unreadable(table) == {
+        0: "the text of nested.a[1] is no UTF-8",
+        2: "the text of a key of nested.m is no UTF-8",
+    }
+    table = as_texts(table)
     assert table["plain"].to_pylist() == ["é", "x", "\0"]
     first, second, third = table["nested"].to_pylist()
     assert (first["a"], first["b"], second, third["m"]) == (["x", "caf\\xe9"], BAD, None, [("caf\\xe9", 2)])
@@ -85,7 +90,8 @@ def test_within_nested_columns() -> None:
 
 def test_what_can_be_read_is_left_as_it_is() -> None:
     table = pa.table({"a": ["é", None], "n": [1, 2], HASH: [1, 2], GROUP: ["a", "b"]})
-    assert mended(table) == (table, {})
+    assert unreadable(table) == {}
+    assert as_texts(table) == table
 
 
 @given(texts=st.lists(TEXTS.filter(is_utf8) | st.none(), max_size=6), parts=st.integers(1, 3))

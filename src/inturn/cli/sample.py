@@ -109,6 +109,8 @@ def from_spark(
     """
     from inturn.spark.columns.codec import MessageCodec, values
     from inturn.spark.columns.names import CORRUPT
+    from inturn.spark.columns.readable import unreadable, without
+    from inturn.spark.dataframe import quoted
     from inturn.spark.intake import columns_of
     from inturn.spark.local.files import read_messages
     from inturn.spark.placed import within
@@ -119,8 +121,12 @@ def from_spark(
         df = queue_messages(spark, pipeline, source)
     else:
         df = read_messages(spark, pipeline, source, form, dialect=dialect)
-    codec = MessageCodec(pipeline, columns_of(pipeline, df))
-    table = _in_order(df, limit).toArrow()
+    names = columns_of(pipeline, df)
+    codec = MessageCodec(pipeline, names)
+    wanted = [*names, *([CORRUPT] if CORRUPT in df.columns else [])]
+    whole = _in_order(df, limit).select(*map(quoted, wanted)).toArrow()
+    faults = unreadable(whole)
+    table = without(whole, faults)
     columns, bad = codec.read(table)
     lines = values(table[CORRUPT]) if CORRUPT in table.column_names else []
     bad |= {row: f"the line {line:.100}" for row, line in enumerate(lines) if line is not None}
@@ -132,7 +138,7 @@ def from_spark(
     if pipeline.arrival is not None and pipeline.message is not None:
         arrivals = values(within(table, pipeline.arrival))
         built = [_arrived(pipeline, each, arrivals[row]) for each, row in zip(built, good, strict=True)]
-    return Sample(built, [why for _, why in sorted(bad.items())])
+    return Sample(built, [why for each in (faults, bad) for _, why in sorted(each.items())])
 
 
 def _in_order(df: "DataFrame", limit: int | None) -> "DataFrame":

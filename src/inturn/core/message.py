@@ -50,11 +50,12 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
     """
     match value:
         case dt.datetime():
-            return (value.astimezone(dt.UTC) if value.tzinfo else value).isoformat()
+            return _instant(value)
         case dt.date() | dt.time():
             return value.isoformat()
         case dt.timedelta():
-            return value / dt.timedelta(microseconds=1)
+            whole, told = value // dt.timedelta(microseconds=1), value / dt.timedelta(microseconds=1)
+            return told if told == whole else whole  # from 285 years on a float no longer tells two from each other
         case Decimal():
             return _decimal(value) if value.is_finite() else str(value)
         case bytes() | bytearray() | memoryview():
@@ -72,6 +73,14 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
         )
         raise InputError(msg)
     return {name: getattr(value, name) for name in fields}
+
+
+def _instant(value: dt.datetime) -> str:
+    """Return a time as ISO 8601, in UTC if it has a zone; in its own zone if UTC has another year than there are."""
+    try:
+        return (value.astimezone(dt.UTC) if value.tzinfo else value).isoformat()
+    except OverflowError:
+        return value.isoformat()
 
 
 def _decimal(value: Decimal) -> str:
@@ -96,11 +105,13 @@ _by_line = json.JSONEncoder(separators=("\n", ":"), sort_keys=True, ensure_ascii
 def canonical(value: Any) -> str:
     """Canonical JSON: keys sorted, no spaces, characters as they are; dates as ISO 8601, instants in UTC.
 
+    The keys of dicts are texts, or values of one plain type that are made texts: dates, times, decimals, bytes.
+
     Raises:
         InputError: if part of the value has no canonical form.
     """
     try:
-        return _canonical.encode(value)
+        return _encoded(value)
     except TypeError as error:
         msg = f"{value!r} has no canonical form: {error}; use text for the keys of dicts"
         raise InputError(msg) from error
@@ -108,6 +119,31 @@ def canonical(value: Any) -> str:
         msg = f"{reprlib.repr(value)} has no canonical form: {error}; it must not contain itself or be nested deeply"
         raise InputError(msg) from error
 
+
+def _encoded(value: Any) -> str:
+    try:
+        return _canonical.encode(value)
+    except TypeError:  # JSON knows fewer keys than values
+        return _canonical.encode(_with_plain_keys(value))
+
+
+def _with_plain_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_plain_key(key): _with_plain_keys(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_plain_keys(each) for each in value]
+    names = field_names(type(value))
+    if names is None or isinstance(value, enum.Enum):
+        return value
+    return {name: _with_plain_keys(getattr(value, name)) for name in names}
+
+
+def _plain_key(key: Any) -> Any:
+    return plain(key) if isinstance(key, _KEYS) and not isinstance(key, enum.Enum) else key
+
+
+_KEYS = (dt.date, dt.time, dt.timedelta, Decimal, bytes, uuid.UUID)
+"""Types of keys that have one text, or number, each."""
 
 _quote = json.encoder.encode_basestring
 

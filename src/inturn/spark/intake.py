@@ -13,22 +13,24 @@ from inturn.spark.chunk import GROUP, HASH
 from inturn.spark.columns.codec import record_fields
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.dataframe import INTEGERS, check_columns, is_hashable, quoted, sql_of, type_at
+from inturn.spark.kinds import check_carried, check_described
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TIMES = ("timestamp", "timestamp_ntz")
 _SINCE_1970 = ("string", *INTEGERS, "float", "double", "decimal")
-_GROUPS = ("string", "date", *INTEGERS)
+_TEXTS = ("string", "char", "varchar")
+_GROUPS = (*_TEXTS, "date", *INTEGERS)
 _FITS: dict[Any, tuple[str, ...]] = {
     bool: ("boolean",),
-    int: (*INTEGERS, "string"),
-    float: (*INTEGERS, "float", "double", "string"),
-    str: ("string",),
-    bytes: ("binary", "string"),
-    dt.date: ("date", "string"),
-    dt.datetime: (*_TIMES, "string"),
-    Decimal: ("decimal", "string", *INTEGERS),
+    int: (*INTEGERS, *_TEXTS),
+    float: (*INTEGERS, "float", "double", *_TEXTS),
+    str: _TEXTS,
+    bytes: ("binary", *_TEXTS),
+    dt.date: ("date", *_TEXTS),
+    dt.datetime: (*_TIMES, *_TEXTS),
+    Decimal: ("decimal", *_TEXTS, *INTEGERS),
 }
 _MENDS = {"group": "cast it to string", "revision": "cast it to bigint", "time": "cast it to timestamp"}
 
@@ -46,6 +48,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
         )
         raise InputError(msg)
+    check_described(df)
     check_columns(df)
     names = [name for name in df.columns if name != CORRUPT]
     needed = [*pipeline.key_fields, *(name for name in (pipeline.id, pipeline.arrival) if name)]
@@ -53,6 +56,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
     kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     _check_places(pipeline, places)
     if pipeline.message is None:
+        check_carried(names, df.schema)
         return names
     wanted = []
     for field in record_fields(pipeline.message):
@@ -63,7 +67,9 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             msg = f"the input has no column {field.name!r}, and {pipeline.message.__name__} has no default for it"
             raise InputError(msg)
     arrival = parts(pipeline.arrival)[0] if pipeline.arrival else None
-    return wanted + [name for name in [arrival] if name and name not in wanted]
+    wanted += [name for name in [arrival] if name and name not in wanted]
+    check_carried(wanted, df.schema)
+    return wanted
 
 
 def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
@@ -96,7 +102,8 @@ def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
 
 def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
     fits = _FITS.get(wanted)
-    if fits is not None and kind.split("(", maxsplit=1)[0] not in fits:
+    plain = kind.partition("(")[0].partition(" collate ")[0]
+    if fits is not None and plain not in (*fits, "void"):  # of void all are null
         of = getattr(pipeline.message, "__name__", "the message")
         msg = (
             f"the column {name!r} is {kind}, but {of}.{name} is {wanted.__name__}; cast the column, or change the type"

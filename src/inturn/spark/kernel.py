@@ -12,27 +12,25 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
 from inturn.core.fold import Fold, Group, Journal
 from inturn.core.grades import MonotoneTimeline, timeline
 from inturn.core.message import Entry
-from inturn.core.order import Gapless, Monotone, Timestamp
+from inturn.core.order import Gapless, Monotone
 from inturn.core.pipeline import Pipeline
-from inturn.core.reading import no_next
 from inturn.core.timeline import MARK_BYTES, Status, Timeline, Verdict
 from inturn.spark.chunk import GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
 from inturn.spark.columns.codec import MessageCodec
 from inturn.spark.columns.names import CORRUPT, OWN
-from inturn.spark.columns.texts import mended, name_faults
+from inturn.spark.columns.readable import as_texts, unreadable, without
 from inturn.spark.decisions import Decisions, remade
-from inturn.spark.placed import TURN, column_of, within
 from inturn.spark.runs import Runs
 from inturn.spark.straight import Straight
 from inturn.spark.tables.levels import ALL_US, Found, Levels, Record
 from inturn.spark.tables.writer import Writer
+from inturn.spark.unplaced import unplaced, unread_lines
 
 _PARKED = (Status.GAP, Status.FAILED)
 _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
@@ -140,61 +138,42 @@ class Kernel:
 
     def _split(self, table: pa.Table) -> tuple[pa.Table, dict[str, list[object]], list[Any]]:
         """Reject what cannot be placed, or is no message; the rest, its columns as Python values, and the messages."""
-        pipeline = self._pipeline
-        table, broken = mended(table)
-        columns, bad = self._codec.read(table)
-        self._note_unplaced(table, bad)
-        if CORRUPT in table.column_names:
-            lines = np.flatnonzero(table[CORRUPT].is_valid().to_numpy())
-            bad.update(dict.fromkeys(lines.tolist(), "the line cannot be read as the message type says"))
-        if isinstance(pipeline.order, Gapless):
-            turn, start = within(table, pipeline.order.column), pipeline.order.start
-            below = pc.fill_null(pc.less(turn, start), False).to_numpy()  # noqa: FBT003
-            for row in np.flatnonzero(below).tolist():
-                bad.setdefault(row, f"{pipeline.order.column} {turn[row]} is below start {start}")
-            last = pc.fill_null(pc.equal(turn, limits.REVISION), False).to_numpy()  # noqa: FBT003
-            for row in np.flatnonzero(last).tolist():
-                bad.setdefault(row, no_next(pipeline.order.column))
-        bad = broken | name_faults(pipeline.group, table[self._group]) | bad
-        if pipeline.id is not None:
-            bad = name_faults(pipeline.id, table[column_of(pipeline.id)]) | bad
+        table = self._readable(table)
+        columns, misfits = self._codec.read(table)
+        bad = unplaced(self._pipeline, table, self._group, misfits)
         good = [row for row in range(len(table)) if row not in bad]
         kept = _rows_of(columns, good) if bad else columns
         messages, refused = self._codec.build(kept)
         if refused:
             bad |= {good[at]: why for at, why in refused.items()}
             stay = [at for at in range(len(good)) if at not in refused]
-            kept, messages, good = _rows_of(kept, stay), [messages[at] for at in stay], [good[at] for at in stay]
+            kept, messages = _rows_of(kept, stay), [messages[at] for at in stay]
         if not bad:
             return table, columns, messages
-        self._reject(table, bad)
-        return table.take(pa.array(good, pa.int64())).combine_chunks(), kept, messages
-
-    def _reject(self, table: pa.Table, bad: dict[int, str]) -> None:
-        """Reject these rows, each with its reason.
-
-        Raises:
-            InvalidMessage: if the pipeline says ``on_invalid="fail"``.
-        """
+        content = self._content(table)
         for row, why in sorted(bad.items()):
-            if self._pipeline.on_invalid == "fail":
-                raise InvalidMessage(f"{why}: {self._content(table).slice(row, 1).to_pylist()[0]!r}")
-            # It has no place: only the note of where its content is.
-            entry = Entry(cast("int", None), b"", None, cast("int", None), ref=(self._content(table), row))
-            self.journal.reject(cast("str", table[self._group][row].as_py()), entry, "invalid", why)
+            self._reject(table[self._group][row].as_py(), content, row, why)
+        return without(table, bad), kept, messages
 
-    def _note_unplaced(self, table: pa.Table, bad: dict[int, str]) -> None:
-        """Note the rows of which a field that places them is null or, if it is a time, is none."""
-        pipeline = self._pipeline
-        if isinstance(pipeline.order, Timestamp):
-            given, nulls = within(table, pipeline.order.column), np.flatnonzero(table[TURN].is_null().to_numpy())
-            for row in nulls.tolist():
-                bad[row] = f"{pipeline.order.column} is {given[row].as_py()!r:.100}, which is no time"
-        for path in reversed([n for n in (pipeline.group, *pipeline.key_fields[1:], pipeline.arrival) if n]):
-            column = table[self._group] if path == pipeline.group else within(table, path)
-            if column.null_count:
-                nulls = np.flatnonzero(column.is_null().to_numpy())
-                bad.update(dict.fromkeys(nulls.tolist(), f"{path} is null"))
+    def _readable(self, table: pa.Table) -> pa.Table:
+        """Reject what Python cannot hold; the rest."""
+        content = self._content(table)
+        faults = unreadable(content)
+        if not faults:
+            return table
+        faults |= {row: why for row, why in unread_lines(table).items() if row in faults}
+        rows = pa.array(sorted(faults))
+        told, groups = as_texts(content.take(rows)), as_texts(table.select([self._group]).take(rows))
+        for at, row in enumerate(sorted(faults)):
+            self._reject(groups[self._group][at].as_py(), told, at, faults[row])
+        return without(table, faults)
+
+    def _reject(self, group: str | None, content: pa.Table, row: int, why: str) -> None:
+        if self._pipeline.on_invalid == "fail":
+            raise InvalidMessage(f"{why}: {content.slice(row, 1).to_pylist()[0]!r}")
+        # It has no place: only the note of where its content is.
+        entry = Entry(cast("int", None), b"", None, cast("int", None), ref=(content, row))
+        self.journal.reject(cast("str", group), entry, "invalid", why)
 
     def _content(self, table: pa.Table) -> pa.Table:
         own = (name for name in table.column_names if name.startswith(OWN) and name != CORRUPT)

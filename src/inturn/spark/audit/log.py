@@ -14,6 +14,7 @@ from inturn.core.errors import InputError
 from inturn.core.instant import MICROSECONDS
 from inturn.core.path import parts
 from inturn.spark.audit.report import Keys
+from inturn.spark.audit.types import check_audited, check_names, unreadable
 from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, resolved, what, whole
 from inturn.spark.columns.names import CORRUPT, OWN
 from inturn.spark.dataframe import quoted
@@ -84,10 +85,12 @@ class Log:
         if df.isStreaming:
             msg = "the input is a stream; an audit takes a DataFrame that was read with spark.read"
             raise InputError(msg)
+        check_audited(df)
         if keys.order and keys.order_by:
             msg = f"order={keys.order!r} and order_by={keys.order_by!r}: give one; order counts, order_by only sorts"
             raise InputError(msg)
         keys = keys.renamed(lambda name: resolved(df, name))
+        check_names(df, keys)
         if keys.order is not None and kind_of(df, keys.order) in TIMES:
             msg = f"the column {keys.order!r} is a time, which does not count; use --order-by (order_by=) for it"
             raise InputError(msg)
@@ -147,11 +150,13 @@ class Log:
         group = column(df, keys.group).cast("string")
         place = self._place()
         epoch = self._epoch()
-        unreadable = column(df, CORRUPT).isNotNull() if CORRUPT in df.columns else F.lit(False)  # noqa: FBT003
+        unread = unreadable(self.df)
+        if CORRUPT in df.columns:
+            unread |= column(df, CORRUPT).isNotNull()
         lost = place.isNull() | epoch.isNull()
         if self.keys.arrival is not None:
             lost |= column(df, self.keys.arrival).isNull()
-        bad = F.when(unreadable, UNREADABLE).when(group.isNull(), NO_GROUP).when(lost, NO_ORDER).otherwise(GOOD)
+        bad = F.when(unread, UNREADABLE).when(group.isNull(), NO_GROUP).when(lost, NO_ORDER).otherwise(GOOD)
         mine = F.monotonically_increasing_id()
         base = df.select(
             group.alias("g"),

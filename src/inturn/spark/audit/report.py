@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 MEANING: dict[Kind, str] = {
-    Kind.UNREADABLE: "lines that cannot be read",
+    Kind.UNREADABLE: "lines that cannot be read, and values that no pipeline takes",
     Kind.NO_GROUP: "messages without a group",
     Kind.NO_ORDER: "messages without a place in the order, or with one that cannot be read",
     Kind.NO_ID: "messages without an id",

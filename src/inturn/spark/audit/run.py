@@ -17,6 +17,7 @@ from inturn.spark.audit.told import told
 from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.audit.words import instant
 from inturn.spark.dataframe import check_own_names, is_case_sensitive
+from inturn.spark.kinds import check_described
 from inturn.spark.local.csv import unique_names
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
     folder = None if out is None else Folder(out)
     with told(f"cannot audit {source}"):
+        check_described(df)
         check_own_names(df)
         df = _named_once(df)
         log = Log.of(df, keys, files)

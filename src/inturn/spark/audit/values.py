@@ -7,6 +7,7 @@ from inturn.core.errors import InputError
 from inturn.core.instant import MICROSECONDS, TEXT
 from inturn.core.path import joined, parts
 from inturn.spark.columns.names import CORRUPT
+from inturn.spark.columns.years import MICROSECONDS_OF_PYTHON
 from inturn.spark.dataframe import INTEGERS, sql_of, try_cast, type_at
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ _SINCE_2000_S, _TO_2100_S = 946_684_800, 4_102_444_800
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MOSTLY = 0.95
 """A column of numbers is a clock if at least this part of them are times from 2000 to 2100 in one unit."""
-_OF_PYTHON_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-"""The first and the last microsecond that Python has a datetime for."""
 _CLOCK_WORDS = re.compile(
     r"(?:^|_)(?:at|on|t|ts|tm|time|times|timestamp|stamp|date|datetime|day|when|clock|epoch|utc|unix|since|moment|"
     r"created|updated|modified|occurred|happened|received|arrived|sent|ingested|recorded|logged|observed|"
@@ -144,7 +143,7 @@ def text_micros(own: str) -> "Column":
     zoned = f"if({text} rlike '[T ][0-9]+:[^Z+-]+$', concat({text}, 'Z'), {text})"
     whole = f"regexp_replace({zoned}, '([T ][0-9]+:[0-9]{{2}})(Z|[+-])', '$1:00$2')"
     found = F.expr(f"if({own} rlike r'^(?!0000)(?:{TEXT})$', unix_micros(try_cast({whole} AS timestamp)), NULL)")
-    return F.when(found.between(*_OF_PYTHON_US), found)
+    return F.when(found.between(*MICROSECONDS_OF_PYTHON), found)
 
 
 def whole(df: "DataFrame", name: str) -> "Column":
@@ -185,7 +184,7 @@ def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
     if kind == "timestamp_ntz":  # in UTC, as a pipeline takes it, whatever the zone of the session
         return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {path})")
     if kind == "date":
-        return F.expr(f"unix_date({path}) * 86400000000L")
+        return F.expr(f"try_multiply(unix_date({path}), 86400000000L)")  # Spark has days beyond its times
     if holds in MICROSECONDS:
         times, over = MICROSECONDS[holds]
         number = f"try_cast({path} AS decimal(38,0))"

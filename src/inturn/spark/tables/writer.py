@@ -230,6 +230,16 @@ def _contents(refs: Sequence[tuple[pa.Table, int]]) -> list[dict[str, Any]]:
     read = {
         (key, row): content
         for key, wanted in rows.items()
-        for row, content in zip(wanted, tables[key].take(pa.array(list(wanted))).to_pylist(), strict=True)
+        for row, content in zip(wanted, _plain(tables[key].take(pa.array(list(wanted)))), strict=True)
     }
     return [read[id(table), row] for table, row in refs]
+
+
+def _plain(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows as Python values; maps are dicts, but where one has a key twice, which is why its row is rejected."""
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
+    except KeyError:
+        each = (table.slice(row, 1) for row in range(len(table)))
+        rows = [_plain(row)[0] if len(table) > 1 else row.to_pylist()[0] for row in each]
+    return rows

@@ -1,0 +1,68 @@
+"""What Spark holds and an audit, or a pipeline, cannot do with: types without a hash or a text, and single values."""
+
+from typing import TYPE_CHECKING, Final
+
+from inturn.core.errors import InputError
+from inturn.core.path import parts
+from inturn.spark.audit.report import Keys
+from inturn.spark.audit.values import leaves
+from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON
+from inturn.spark.dataframe import sql_of, type_at
+from inturn.spark.kinds import MENDS, field_twice, name_of, within
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_LACKING: Final = ("CalendarIntervalType", "GeometryType", "GeographyType")
+_BEYOND: Final = {
+    "date": f"unix_date({{0}}) NOT BETWEEN {DAYS_OF_PYTHON[0]} AND {DAYS_OF_PYTHON[1]}",
+    "timestamp": f"unix_micros({{0}}) NOT BETWEEN {MICROSECONDS_OF_PYTHON[0]} AND {MICROSECONDS_OF_PYTHON[1]}",
+    "timestamp_ntz": "{0} NOT BETWEEN TIMESTAMP_NTZ'0001-01-01' AND TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
+    "string": "NOT is_valid_utf8({0})",
+}
+"""By the type of a column, the values that a pipeline cannot hold, as SQL."""
+_BEFORE_4: Final = "format_string('%s', {0}) <> {0}"  # it puts other characters in place of what is no UTF-8
+_NO_NAMES: Final = ("VariantType", "MapType")
+
+
+def check_audited(df: "DataFrame") -> None:
+    """See that an audit can compare what the columns hold.
+
+    Raises:
+        InputError: naming the column and what to do.
+    """
+    for field in df.schema.fields:
+        for path, kind, *_ in within(field.dataType, field.name):
+            if name_of(kind) in _LACKING:
+                msg = f"the column {path!r} is {kind.simpleString()}, which an audit cannot compare"
+                raise InputError(f"{msg}: {MENDS[name_of(kind)]}, or drop the column")
+            twice = field_twice(kind)
+            if twice is not None:
+                msg = f"the column {path!r} has two fields that are called {twice!r}; rename one of them"
+                raise InputError(msg)
+
+
+def check_names(df: "DataFrame", keys: Keys) -> None:
+    """See that the columns of the group and the id are of types whose values Spark can tell from each other.
+
+    Raises:
+        InputError: naming the column and what to do.
+    """
+    for path in filter(None, (keys.group, keys.id)):
+        kind = type_at(df.schema, parts(path))
+        if kind is not None and any(name_of(each.kind) in _NO_NAMES for each in within(kind, path)):
+            msg = f"the column {path!r} is {kind.simpleString()}, which is no name of a group and no id"
+            raise InputError(f"{msg}: give to_json(…) of it, a text")
+
+
+def unreadable(df: "DataFrame") -> "Column":
+    """Whether a row holds what a pipeline rejects as invalid: text that is no UTF-8, or a year that Python lacks.
+
+    Columns and what lies within structs are looked at, not what arrays and maps hold.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    texts = _BEYOND["string"] if hasattr(F, "is_valid_utf8") else _BEFORE_4
+    beyond = {**_BEYOND, "string": texts}
+    tests = [beyond[kind].format(sql_of(path)) for path, kind in leaves(df).items() if kind in beyond]
+    return F.expr(" OR ".join(f"coalesce({test}, false)" for test in tests) or "false")

@@ -1,0 +1,189 @@
+"""Values that Spark has and Python does not: such a row is invalid, alone, and what is kept of it is text.
+
+These are strings that are no UTF-8, as after ``CAST(payload AS string)``; days and times of a year that Python's
+datetime does not have; and maps with a key twice, as Spark reads them from JSON and from Parquet.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core.values import inside
+from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON, day_text, instant_text
+
+_NOT_UTF8: Final = "the text of {} is no UTF-8"
+_NO_YEAR: Final = "{} is {}, and Python has only the years 1 to 9999"
+_TWICE: Final = "{} has the key {!r:.100} twice"
+
+Inner = Iterator[tuple[Any, pa.DataType, str]]
+
+
+def unreadable(table: pa.Table) -> dict[int, str]:
+    """Return which rows hold what Python cannot, each with the path to the first such value and what it is."""
+    found: dict[int, str] = {}
+    for name in table.column_names:
+        if _needs_a_look(table[name]):
+            for row, why in _faults(table[name], name):
+                found.setdefault(row, why)
+    return found
+
+
+def as_texts(table: pa.Table) -> pa.Table:
+    r"""Return the same rows for people: days and times are text, and bytes that are no UTF-8 are escapes, ``\xe9``."""
+    for at, name in enumerate(table.column_names):
+        column, kind = table[name], table[name].type
+        if _needs_a_look(column):
+            told = [_told(value, kind) for value in _raw_values(column)]
+            whole = pa.array(told, _raw(_told_type(kind), texts=False)).cast(_told_type(kind))
+            table = table.set_column(at, name, pa.chunked_array([whole]))
+    return table
+
+
+def without(table: pa.Table, rows: dict[int, str]) -> pa.Table:
+    """Return the other rows of a table."""
+    return table.take(pa.array(np.delete(np.arange(len(table)), list(rows)))).combine_chunks()
+
+
+def _needs_a_look(column: pa.ChunkedArray) -> bool:
+    """Whether a column may hold what Python cannot; columns are asked as a whole, since nearly none does."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return True
+    return any(map(_is_suspect, column.chunks))
+
+
+def _is_suspect(array: pa.Array) -> bool:
+    kind = array.type
+    if _is_time(kind):
+        return _is_beyond(array)
+    if pa.types.is_struct(kind):
+        return any(_is_suspect(array.field(number)) for number in range(kind.num_fields))
+    if pa.types.is_map(kind):  # a slice of a map has all its keys: a list's values can be cut to it
+        entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        inner = entries.flatten()
+        return _is_suspect(inner) or _has_key_twice(pc.list_parent_indices(entries), inner.field(0))
+    return _is_list(kind) and _is_suspect(array.flatten())
+
+
+def _is_beyond(array: pa.Array) -> bool:
+    low, high = pc.min_max(array.cast(_raw(array.type))).values()
+    first, last = _bounds(array.type)
+    return bool(low.is_valid and (low.as_py() < first or high.as_py() > last))
+
+
+def _has_key_twice(maps: pa.Array, keys: pa.Array) -> bool:
+    if pa.types.is_floating(keys.type):
+        keys = pc.add(keys, 0.0)  # -0.0 is 0.0 as a key
+    distinct = pa.table({"map": maps, "key": keys}).group_by(["map", "key"]).aggregate([])
+    return len(distinct) < len(keys)
+
+
+def _faults(column: pa.ChunkedArray, name: str) -> Iterator[tuple[int, str]]:
+    for row, value in enumerate(_raw_values(column)):
+        why = _fault(value, column.type, name)
+        if why is not None:
+            yield row, why
+
+
+def _fault(value: Any, kind: pa.DataType, path: str) -> str | None:
+    """Say what within a value Python cannot hold; None if it can hold it all."""
+    if value is None:
+        return None
+    if _is_string(kind):
+        return _NOT_UTF8.format(path) if _text(value).encode() != value else None
+    if _is_time(kind):
+        first, last = _bounds(kind)
+        return None if first <= value <= last else _NO_YEAR.format(path, _told(value, kind))
+    if pa.types.is_map(kind):
+        keys = [key for key, _ in value]
+        twice = next((key for at, key in enumerate(keys) if key in keys[:at]), None)
+        if twice is not None:
+            return _TWICE.format(path, _told(twice, kind.key_type))
+    return next(filter(None, (_fault(*each) for each in _inner(value, kind, path))), None)
+
+
+def _inner(value: Any, kind: pa.DataType, path: str) -> Inner:
+    """The values within a value, with their types and paths."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield value[field.name], field.type, inside(path, field.name)
+    elif pa.types.is_map(kind):
+        for key, each in value:
+            yield key, kind.key_type, f"a key of {path}"
+            yield each, kind.item_type, inside(path, _told(key, kind.key_type))
+    elif _is_list(kind):
+        for at, each in enumerate(value):
+            yield each, kind.value_type, f"{path}[{at}]"
+
+
+def _raw_values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column in forms that Python has: texts as bytes, days and times as numbers, maps as pairs."""
+    values: list[Any] = column.cast(_raw(column.type)).to_pylist()
+    return values
+
+
+def _raw(kind: pa.DataType, *, texts: bool = True) -> pa.DataType:
+    """A type in the form in which Arrow takes and gives each of its values; with ``texts``, strings as bytes."""
+    if texts and _is_string(kind):
+        return pa.binary() if pa.types.is_string(kind) else pa.large_binary()
+    if _is_time(kind):
+        return pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    if pa.types.is_duration(kind):  # Arrow cannot read the least ones that it gives
+        return pa.int64()
+    return _with(kind, functools.partial(_raw, texts=texts))
+
+
+def _told_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if _is_time(kind) else _with(kind, _told_type)
+
+
+def _with(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with those of what is within it changed."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(change(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(change(kind.key_type), change(kind.item_type))
+    if _is_list(kind):
+        return pa.list_(kind.value_field.with_type(change(kind.value_type)))
+    return kind
+
+
+def _told(value: Any, kind: pa.DataType) -> Any:
+    """A raw value as it is kept for people."""
+    if value is None:
+        return None
+    if _is_string(kind):
+        return _text(value)
+    if _is_time(kind):
+        return day_text(value) if pa.types.is_date32(kind) else instant_text(value, utc=kind.tz is not None)
+    if pa.types.is_struct(kind):
+        return {field.name: _told(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [(_told(key, kind.key_type), _told(each, kind.item_type)) for key, each in value]
+    return [_told(each, kind.value_type) for each in value] if _is_list(kind) else value
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="backslashreplace")
+
+
+def _bounds(kind: pa.DataType) -> tuple[int, int]:
+    return DAYS_OF_PYTHON if pa.types.is_date32(kind) else MICROSECONDS_OF_PYTHON
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    """Whether a type is one of Spark's days and times, which count microseconds."""
+    return bool(pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us"))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

@@ -1,0 +1,44 @@
+"""docs/spark-types.md has every type of Spark, once, and says of each what the code does."""
+
+import re
+from pathlib import Path
+
+import type_table
+from pyspark.sql import types
+
+from inturn.spark.kinds import CARRIED, MENDS
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark-types.md"
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    """Each type with what it is carried as, and what the table says besides."""
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \| (.*?) ?\|$", PAGE.read_text(), re.MULTILINE)
+    assert len(rows) == len({name for name, *_ in rows})
+    return {name: (carried.strip("`"), more) for name, carried, more in rows}
+
+
+def test_no_type_of_spark_is_missing() -> None:
+    there = {
+        name
+        for name, each in vars(types).items()
+        if isinstance(each, type) and issubclass(each, types.DataType) and each.__module__ == types.__name__
+    }
+    assert there - documented().keys() == (type_table.ABSTRACT | type_table.PARTS) & there
+
+
+def test_the_table_says_what_the_code_does() -> None:
+    table = documented()
+    assert {name for name, (carried, _) in table.items() if carried == "refused"} == set(MENDS)
+    assert {name for name, (carried, _) in table.items() if carried != "refused"} == CARRIED
+    for name, mend in MENDS.items():
+        assert mend in table[name][1].replace("`", "")
+
+
+def test_every_row_of_the_table_is_tried_on_spark() -> None:
+    tried = {*type_table.CARRIED, *type_table.AS_TEXT, *type_table.REFUSED, "UserDefinedType"}
+    assert tried == set(documented())
+    for name, kind in type_table.CARRIED.items():
+        said = documented()[name][0].rpartition(".")[2]
+        given = {type(value).__name__ for value in kind.cases.values() if value is not type_table.INVALID}
+        assert given == {said.replace("None", "NoneType")}
