@@ -328,8 +328,8 @@ MOVE_TASKS: Final = 10
 DECISIONS: Final = 4_096
 """Of how many keys, actions and queues it is kept at hand whether the key may do that."""
 
-CREDENTIAL_BYTES: Final = 256
-"""How much of a credential is looked at for its region: a key's id has at most 128 bytes."""
+CREDENTIAL_BYTES: Final = 512
+"""How much of a request is looked at for the region of its credential: a key's id has at most 128 bytes."""
 
 URLS: Final = 4_096
 """Of how many queues' URLs it is kept at hand which queue they name."""

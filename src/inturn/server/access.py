@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from inturn.core import limits
-from inturn.server.auth import Key, Replays, Verifier, allowed, denied, may_use, scoped_region
+from inturn.server.auth import Key, Replays, Verifier, allowed, credential, denied, may_use, scoped_region
 from inturn.server.config import AccessKey, Config, is_loopback
 from inturn.server.context import Context, asking
 from inturn.server.errors import SqsError, access_denied, invalid_parameter_value, signature_does_not_match
@@ -25,6 +25,7 @@ from inturn.server.wire import Call
 from inturn.store.commands import Command
 
 _LOG: Final = logging.getLogger(__name__)
+_NOBODY: Final = Caller()
 
 
 class Access:
@@ -144,6 +145,7 @@ class Local:
         self._own = urlsplit(base_url or "").hostname
         self._region = region
         self._is_own = lru_cache(limits.HOSTS)(self._is_own_host)
+        self._caller = lru_cache(limits.CLAIMS)(self._called)
 
     def __call__(self, request: Request, call: Call) -> Caller:  # noqa: ARG002 - whatever it is
         """Nobody must say who they are; for which region a request is signed is believed.
@@ -158,15 +160,19 @@ class Local:
                 "This endpoint has no access keys, so it does not answer web pages, nor requests to a host that is "
                 "neither this machine nor that of its base_url. Configure access keys, or base_url."
             )
-        region = scoped_region(request.target, headers)
-        if region is not None and self._region not in (region, None):
-            raise signature_does_not_match("Credential should be scoped to a valid region.")
-        return Caller("", region)
+        said = credential(request.target, headers)
+        return _NOBODY if said is None else self._caller(said)
 
     @staticmethod
     def first(command: Command[Any]) -> Command[Any]:
         """Nothing is to be done before what is asked for."""
         return command
+
+    def _called(self, said: bytes) -> Caller:
+        region = scoped_region(said)
+        if region is not None and self._region not in (region, None):
+            raise signature_does_not_match("Credential should be scoped to a valid region.")
+        return Caller("", region)
 
     def _is_own_host(self, host: bytes) -> bool:
         try:
