@@ -29,8 +29,10 @@ from awscli.clidriver import create_clidriver
 aws = create_clidriver()
 for line in sys.stdin:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    arguments = json.loads(line)
+    one = create_clidriver() if "--region" in arguments else aws  # which would stay in that region
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = aws.main(json.loads(line))
+        code = one.main(arguments)
         out.flush(), err.flush()
     told = [stream.buffer.getvalue().decode() for stream in (out, err)]
     print(json.dumps([code, *told]), flush=True)

@@ -345,8 +345,9 @@ FAILURE_TOLD_S: Final = 60.0
 
 FAILURE_KINDS: Final = 100
 """How many kinds of failures the endpoint's log tells apart at a time; further ones are one kind."""
-CREDENTIAL_BYTES: Final = 256
-"""How much of a credential is looked at for its region: a key's id has at most 128 bytes."""
+
+CREDENTIAL_BYTES: Final = 512
+"""How much of a request is looked at for the region of its credential: a key's id has at most 128 bytes."""
 
 URLS: Final = 4_096
 """Of how many queues' URLs it is kept at hand which queue they name."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from inturn.core import limits
-from inturn.server.auth import scoped_region
+from inturn.server.auth import credential, scoped_region
 from inturn.server.config import is_loopback
 from inturn.server.errors import access_denied, signature_does_not_match
 from inturn.server.http import Request
@@ -19,6 +19,7 @@ from inturn.server.wire import Call
 from inturn.store.commands import Command
 
 _LOG: Final = logging.getLogger(__name__)
+_NOBODY: Final = Caller()
 
 READING: Final = frozenset(
     (
@@ -48,6 +49,7 @@ class Local:
         self._own = urlsplit(base_url or "").hostname
         self._has_told = False
         self.is_own = lru_cache(limits.HOSTS)(self._is_own)
+        self._caller = lru_cache(limits.CLAIMS)(self._called)
 
     def admit(self, head: Request) -> None:
         """See that no web page made a request; its head tells that.
@@ -96,10 +98,8 @@ class Local:
             params: Any = call.params
             if call.action == "AddPermission" or params.attributes.get("Policy"):
                 self.tell_of_policies()
-        region = scoped_region(request.target, headers)
-        if region is not None and self._region not in (region, None):
-            raise signature_does_not_match("Credential should be scoped to a valid region.")
-        return Caller("", region)
+        said = credential(request.target, headers)
+        return _NOBODY if said is None else self._caller(said)
 
     def tell_of_policies(self) -> None:
         """Log, once, that policies are kept and do not apply."""
@@ -111,6 +111,12 @@ class Local:
     def first(command: Command[Any]) -> Command[Any]:
         """Nothing is to be done before what is asked for."""
         return command
+
+    def _called(self, said: bytes) -> Caller:
+        region = scoped_region(said)
+        if region is not None and self._region not in (region, None):
+            raise signature_does_not_match("Credential should be scoped to a valid region.")
+        return Caller("", region)
 
     def _is_own(self, host: bytes) -> bool:
         try:

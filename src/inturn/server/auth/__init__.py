@@ -2,7 +2,7 @@
 
 from inturn.server.auth.keys import ADMIN_ACTIONS, Key, allowed, denied, permission
 from inturn.server.auth.policy import PolicyError
-from inturn.server.auth.region import scoped_region
+from inturn.server.auth.region import credential, scoped_region
 from inturn.server.auth.replay import Replays
 from inturn.server.auth.verifier import Signer, Verifier
 
@@ -14,6 +14,7 @@ __all__ = [
     "Signer",
     "Verifier",
     "allowed",
+    "credential",
     "denied",
     "permission",
     "scoped_region",
