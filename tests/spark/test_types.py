@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession, functions
 from pyspark.sql import types as T  # noqa: N812 - as everybody calls it
-from type_rows import assert_each_alone, hint_of, pipelines, tell
+from type_rows import GOOD, assert_each_alone, frame, hint_of, pipelines, tell
 from type_table import AS_TEXT, CARRIED, INVALID, KEYS, REFUSED, Kind, there_are
 
 from inturn import Arrival, Gapless, Pipeline, Timestamp
@@ -48,7 +48,7 @@ def test_a_stream_goes_on_behind_them(spark: SparkSession, tmp_path: Path) -> No
     pipeline = next(pipelines(kinds))
     query = stream(pipeline, rows, store=store, checkpoint=tmp_path / "checkpoint", trigger="available now")
     query.awaitTermination()
-    (steps,) = read(spark, store, "steps").agg({"received": "sum", "rejected": "sum"}).collect()
+    (steps,) = read(spark, store, "steps").selectExpr("sum(received)", "sum(rejected)").collect()
     assert tuple(steps) == (len(groups) + GOOD, sum(value is INVALID for *_, value in groups.values()))
 
 
