@@ -111,12 +111,7 @@ class Limits(Table, frozen=True, kw_only=True):
     """
 
     pending_bytes: Annotated[
-        int,
-        Meta(
-            ge=limits.HTTP_PENDING_LEAST,
-            le=2**40,
-            description=f"a number of bytes from {limits.HTTP_PENDING_LEAST} to 2^40",
-        ),
+        int, Meta(ge=limits.HTTP_PENDING_LEAST, le=2**40, description="a number of bytes from 16777216 to 2^40")
     ] = limits.HTTP_PENDING_BYTES
     connections: Annotated[int, Meta(ge=1, le=1_000_000, description="a number from 1 to 1000000")] = (
         limits.HTTP_CONNECTIONS
