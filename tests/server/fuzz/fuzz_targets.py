@@ -145,5 +145,5 @@ def _signed_by_botocore(verifier: Verifier, path: bytes, query: bytes, value: by
         SigV4Auth(Credentials(_KEY.id, _KEY.secret), "sqs", "us-east-1").add_auth(request)
     headers = {name.lower().encode(): str(held).encode() for name, held in request.headers.items()} | {b"host": b"a"}
     target = f"{quoted}?{parameters}".encode()
-    assert verifier.verify("POST", target, headers, body, _NOW) is _KEY
+    assert verifier.verify("POST", target, headers, body, _NOW).key is _KEY
     _unauthentic(verifier, Request("POST", target, headers, body + b"x", ""))
