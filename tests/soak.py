@@ -21,7 +21,7 @@ def main(minutes: float, arguments: list[str]) -> int:
         seed = secrets.randbelow(2**31)
         print(f"round {rounds + 1}, seed {seed}", flush=True)
         round_ = ["-m", "soak", "--hypothesis-profile=soak", f"--soak-seed={seed}", f"--hypothesis-seed={seed}"]
-        command = [sys.executable, "-m", "pytest", "-x", *round_]
+        command = [sys.executable, "-m", "pytest", "-x", "-rP", *round_]  # with what passing tests print: their counts
         failed = subprocess.run([*command, *arguments], check=False).returncode
         if failed:
             print(f"round {rounds + 1} failed; again with: pytest {' '.join(round_)}")

@@ -35,6 +35,7 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
+        self.faults = 0
         self._life, self._left = 0, 0
 
     def begin(self, life: int) -> None:
@@ -46,7 +47,10 @@ class Storm:
         self._left -= 1
         if self._left == 0:
             os.kill(self._life, signal.SIGKILL)
-        return self._chance.choice(FAULTS) if method in ("PUT", "DELETE") and self._chance.random() < 1 / 7 else None
+        if method not in ("PUT", "DELETE") or self._chance.random() > 1 / 7:
+            return None
+        self.faults += 1
+        return self._chance.choice(FAULTS)
 
 
 def test_the_only_writer_loses_nothing_does_nothing_twice_and_hears_of_no_other(
@@ -83,6 +87,7 @@ def test_the_only_writer_loses_nothing_does_nothing_twice_and_hears_of_no_other(
         assert acknowledged <= kept <= {each["deciding"] for each in told if "deciding" in each}
         taken = [each.name for step in bench.store.steps() for each in bench.store.manifest(step).decisions]
         assert len(taken) == len(set(taken)), "each was taken once"
+    print(f"{ends.count(-signal.SIGKILL)} kills, {storm.faults} faults, {len(parts)} steps, {len(kept)} decisions")
 
 
 def copied(url: str, to: Path) -> Path:
