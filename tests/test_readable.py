@@ -187,6 +187,22 @@ def test_a_year_that_python_lacks_harms_its_row_alone(order: Order) -> None:
         assert ("+5881580-07-11", "invalid") in {(group, reason) for group, reason, _, _ in seen.rejected}
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_map_with_a_key_twice_harms_its_row_alone(depth: int) -> None:
+    """At any depth; what is kept of it has both."""
+    kind, twice = pa.map_(pa.string(), pa.int64()), [(b"k", 1), (b"k", 2)]
+    value, path, told = twice, "v", '[["k",1],["k",2]]'
+    for _ in range(depth):
+        kind, value, path, told = pa.struct([("s", kind)]), {"s": value}, f"{path}.s", f'{{"s":{told}}}'
+    schema = SCHEMA.set(SCHEMA.get_field_index("v"), pa.field("v", kind))
+    pipeline = Pipeline(name="p", group="g", order=Gapless("r"), handler=count)
+    with Times(pipeline, schema) as bench:
+        counts = bench.step([FINE | {"v": None}, FINE | {"g": 1, "v": value}, FINE | {"g": 2**31 - 1, "v": None}])
+        assert (counts.applied, counts.rejected) == (1, {"invalid": 2})
+        found = {detail: message for _, _, detail, message in bench.seen().rejected}
+        assert f'"v":{told}' in found[f"{path} has the key 'k' twice"]
+
+
 def test_a_pipeline_that_fails_on_invalid_says_so() -> None:
     pipeline = Pipeline(name="p", group="g", order=Gapless("r"), handler=count, on_invalid="fail")
     with Times(pipeline, SCHEMA) as bench, pytest.raises(InvalidMessage, match=r"v\[1\] is 0000-12-31, and Python"):

@@ -16,6 +16,7 @@ SEEN = set(CARRIED) - {"ArrayType", "MapType", "TimeType"}
 """Types within which every value is looked at."""
 
 
+@pytest.mark.slow
 def test_a_row_that_no_pipeline_takes_is_unreadable(spark: SparkSession, tmp_path: Path) -> None:
     df, groups = frame(spark, [CARRIED[name] for name in there_are(sorted(SEEN))])
     invalid = sum(value is INVALID for _, _, value in groups.values())
@@ -73,6 +74,7 @@ def test_two_fields_of_one_name_are_refused(spark: SparkSession) -> None:
         audit(rows(spark, "named_struct('a', 1, 'a', 2)"), group="g", order="r")
 
 
+@pytest.mark.slow
 def test_other_types_are_content(spark: SparkSession, tmp_path: Path) -> None:
     """Those that no message carries too: an audit only compares them."""
     df = spark.sql(

@@ -116,6 +116,7 @@ def structs(draw: st.DrawFn, depth: int) -> Kind:
 @settings(max_examples=settings.default.max_examples // 50, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(columns=st.lists(nested(2) | nested(1), min_size=8, max_size=8))
 @pytest.mark.slow
+@pytest.mark.soak
 def test_every_nesting_is_carried_or_invalid_alone(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, columns: list[Kind]
 ) -> None:

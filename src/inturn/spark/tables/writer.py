@@ -239,7 +239,7 @@ def _plain(table: pa.Table) -> list[dict[str, Any]]:
     """The rows as Python values; maps are dicts, but where one has a key twice, which is why its row is rejected."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
-    except KeyError:
+    except (KeyError, ValueError):  # the second from within a struct
         each = (table.slice(row, 1) for row in range(len(table)))
         rows = [_plain(row)[0] if len(table) > 1 else row.to_pylist()[0] for row in each]
     return rows
