@@ -258,4 +258,5 @@ def test_a_store_that_somebody_else_holds_is_not_well(
         other.execute("begin immediate")
         assert asyncio.run(made(file).health()) == UNWELL
         other.execute("rollback")
+    monkeypatch.setattr(limits, "HEALTH_S", 60)
     assert asyncio.run(made(file).health())[0]
