@@ -17,7 +17,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
-WAIT_S = 20
+WAIT_S = 60
 """How long a test waits for what must come before it fails."""
 
 

@@ -14,7 +14,7 @@ from inturn.server.config import Config
 from inturn.server.run import Endpoint
 from inturn.store.in_loop import InLoop
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 class Served(logging.Handler):

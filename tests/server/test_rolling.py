@@ -19,6 +19,7 @@ from fleet import Postgres, Server, faults, load, until
 from programs.history import OK, UNKNOWN, figures
 
 import inturn
+from inturn.core import limits
 from inturn.core.errors import StoreMismatch
 
 pytestmark = pytest.mark.slow
@@ -97,7 +98,10 @@ def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path
         assert not re.findall(r'.*"level": ?"(?:error|warning)".*', logs)
 
 
-def test_who_is_too_old_is_told_and_does_nothing_more(postgres: Postgres, tmp_path: Path) -> None:
+def test_who_is_too_old_is_told_and_does_nothing_more(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TRANSACTION_S", 120)  # it is open until another server has started
     url = f"{postgres.url}&{postgres.schema()}"
     with ExitStack() as stack:
         old, new = (Server(url, tmp_path, name, bounds={}) for name in ("old", "new"))
