@@ -57,7 +57,7 @@ def check_columns(df: "DataFrame") -> None:
     """See that the columns of a DataFrame are told apart by their names, from one another and from inturn's own.
 
     Raises:
-        InputError: if they are not; also within structs, where a name must not be there twice.
+        InputError: if they are not.
     """
     check_own_names(df)
     found = _twice(df.columns) if is_case_sensitive(df.sparkSession) else twins(df.columns)
@@ -67,32 +67,10 @@ def check_columns(df: "DataFrame") -> None:
         why = "" if same else ", which differ only in case"
         msg = f"the input has {what}{why}; rename or drop one of them"
         raise InputError(msg)
-    for field in df.schema.fields:
-        inner = _twice_within(field.dataType, field.name)
-        if inner is not None:
-            msg = f"the input has more than one field {inner!r}; rename or drop one of them"
-            raise InputError(msg)
 
 
 def _twice(names: Sequence[str]) -> tuple[str, str] | None:
     return next(((name, name) for at, name in enumerate(names) if name in names[:at]), None)
-
-
-def _twice_within(kind: "DataType", path: str) -> str | None:
-    """Return the path of a field of a struct that is there twice: of two such values Python would keep one."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, ArrayType):
-        return _twice_within(kind.elementType, f"{path}[]")
-    if isinstance(kind, MapType):
-        return _twice_within(kind.keyType, f"{path}{{}}") or _twice_within(kind.valueType, f"{path}{{}}")
-    if not isinstance(kind, StructType):
-        return None
-    found = _twice(kind.names)
-    if found is not None:
-        return f"{path}.{found[0]}"
-    inner = (_twice_within(field.dataType, f"{path}.{field.name}") for field in kind.fields)
-    return next((each for each in inner if each is not None), None)
 
 
 def type_at(schema: "StructType", names: Sequence[str]) -> "DataType | None":
