@@ -1,7 +1,7 @@
 """The endpoint without its HTTP server: from a request through the action and the writer to the response.
 
-This module connects the parts, which do not import each other. A request costs one call of each part and no asyncio
-task of its own.
+This module connects the parts, which are independent of each other. A request costs one call of each part and no
+asyncio task of its own.
 """
 
 import time

@@ -112,7 +112,7 @@ class Room:
         return len(self.connections) - len(self.reserved) >= self.limits.connections
 
     def make_way(self) -> bool:
-        """Close an idle or receiving connection for a new one; return False if all wait for the handler."""
+        """Close an idle or receiving connection for a new one; return False if there is none."""
         for connections in (self.idle, self.receiving):
             for connection in connections:
                 connection.give_way()
@@ -202,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stand()
 
     def eof_received(self) -> None:
-        """Close: a client that died looks like this, and must not be given another client's messages."""
+        """Let the transport close: a client that died looks like this, and must not be given further messages."""
 
     def pause_writing(self) -> None:
         """Stop serving: the client leaves too much unread."""

@@ -1,6 +1,6 @@
 """The context of every action: the database, the caller, and the naming of queues.
 
-It lies below the actions, so that they share it and do not import each other, HTTP or the two protocols.
+It lies below the actions, which share it and are independent of HTTP and of the two protocols.
 
 An action is a function of a context and its parameters. It runs in the event loop, reads the queue information known
 there, and returns a command, which the writer runs with many others in one transaction. The information in the loop may
