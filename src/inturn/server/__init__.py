@@ -1,1 +1,1 @@
-"""The queues of a database over HTTP, spoken to as SQS is."""
+"""An HTTP endpoint that serves the queues of a database with the SQS API."""

@@ -1,7 +1,7 @@
-"""Who may do what, at an endpoint with keys: a request's signature, then what its key may do with the queues it names.
+"""Authentication and authorisation for endpoints with access keys.
 
-The signature is checked before the parameters are read, and as much of it as can be before the body comes. What an
-endpoint without keys asks instead is in ``local``.
+A request's signature is verified before its parameters are read, and as far as possible before its body arrives. Then
+the key's permissions and the queues' policies are checked. ``local`` holds the checks of endpoints without keys.
 """
 
 import base64
@@ -27,13 +27,13 @@ from inturn.store.commands import Command
 
 
 class Access:
-    """What an endpoint asks of each request that is to be answered; for endpoints with keys.
+    """The checks of each API request, for endpoints with keys.
 
     Args:
-        config: with the keys.
-        context: how queues are named.
-        clock: the time in seconds since 1970; another one for tests.
-        failures: what is told of refused requests.
+        config: the configuration, with the keys.
+        context: the naming of queues.
+        clock: the time in seconds since 1970; replaceable in tests.
+        failures: the log of refused requests.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Access:
         self.use(config.keys)
 
     def use(self, keys: Iterable[AccessKey]) -> None:
-        """From now on it is these keys that are known."""
+        """Replace the known access keys."""
         own = self._context.home.account
         known = [
             Key(each.id, each.secret or "", each.queues, each.actions, each.account or own, each.admin) for each in keys
@@ -63,10 +63,10 @@ class Access:
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def admit(self, head: Request) -> None:
-        """See whether a request can be anybody's, before its body is there.
+        """Check the head of a request before its body arrives.
 
         Raises:
-            SqsError: if it is refused, whatever the body.
+            SqsError: if the request is refused whatever its body is.
         """
         self._doubt = None
         try:
@@ -76,10 +76,10 @@ class Access:
             raise
 
     def enter(self, request: Request) -> Signer:
-        """Whose a request is.
+        """Verify the signature of a request and return its signer.
 
         Raises:
-            SqsError: if it is not signed as it must be.
+            SqsError: if the signature is missing or invalid.
         """
         method, target, headers, body, _ = request
         try:
@@ -89,17 +89,17 @@ class Access:
             raise
 
     def permit(self, signer: Signer, request: Request, call: Call) -> Caller:
-        """Return who asks, and from where.
+        """Check that the key may perform the action, and return the caller.
 
         Raises:
-            SqsError: if the key may not do that.
+            SqsError: if the key or a policy does not permit it.
         """
         self._doubt = None
         key, region = signer
         caller = Caller(key.id, region, key.account)
         context = self._context.to(caller)
         try:
-            is_concerned = call.action == "StartMessageMoveTask"  # it is about more queues than it names
+            is_concerned = call.action == "StartMessageMoveTask"  # it touches queues that the call does not name
             for action, queue in _needs(context, call):
                 if not self._allowed(key, action, queue):
                     resource = prefix(context.scope) if queue is None else context.arn(queue)
@@ -120,12 +120,13 @@ class Access:
         self._failures.note(("refused", code), "refused", code=code, action=action, peer=request.peer)
 
     def first(self, command: Command[Any]) -> Command[Any]:
-        """What is to be done for the request that was just let in, and before that what only a transaction can tell.
+        """Return the command for the request just permitted, preceded by the checks that need a transaction.
 
-        That is whether no other server has had it, and whether a policy that refuses it still does.
+        These are whether another server has already accepted the signature, and whether a policy that refuses the
+        request still does.
 
         Args:
-            command: what is done then.
+            command: the command that follows the checks.
         """
         doubt = self._doubt
         is_shared = self._replays is not None and self._context.db.store.servers.shared is not None
@@ -148,14 +149,14 @@ class Access:
 
 
 def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
-    """The actions that a call needs to be allowed, and the queue of each by its name in the store; None: about none."""
+    """Yield each action that a call needs permission for, with the stored name of its queue; None: no queue."""
     params: Any = call.params
     action = call.action
     if action == "ListQueues":
         yield action, None
     elif action == "CreateQueue":
         own = stored_name(context.place.home, context.scope, params.queue_name)
-        yield action, own or f"{prefix(context.scope)}{params.queue_name}"  # no such name can be: the action says so
+        yield action, own or f"{prefix(context.scope)}{params.queue_name}"  # the action refuses an impossible name
     elif action == "GetQueueUrl":
         yield action, context.own(params.queue_name, params.queue_owner_aws_account_id)
     elif action in {"StartMessageMoveTask", "ListMessageMoveTasks"}:
@@ -169,29 +170,29 @@ def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
 
 
 def _of_arn(context: Context, arn: str) -> str:
-    """The queue of an ARN; of one that the action will refuse, a queue of the caller's that its end names."""
+    """Return the stored name of an ARN's queue; for an ARN that the action will refuse, one of the caller's scope."""
     return context.of_arn(arn) or f"{prefix(context.scope)}{arn.rpartition(':')[2]}"
 
 
 class _Noting(Replays):
-    """Knows the last signature that it has let in, and until when it is valid, in seconds since 1970."""
+    """A replay memory that keeps the last accepted signature and the end of its validity, in seconds since 1970."""
 
     noted: tuple[bytes, int] = b"", 0
 
     def is_new(self, signature: bytes, until: int, now: float) -> bool:
-        """Whether a signature comes to this server for the first time."""
+        """Return whether this server sees a signature for the first time."""
         self.noted = signature, until
         return super().is_new(signature, until, now)
 
 
 def _named(request: Request) -> str:
-    """The action that a request names in its head; "" if it is none, or stands elsewhere."""
+    """Return the action named in the request's headers; "" if it is unknown or not named there."""
     name = request.headers.get(b"x-amz-target", b"").decode("latin-1").removeprefix("AmazonSQS.")
     return name if name in ACTIONS else ""
 
 
 class _Handle(msgspec.Struct):
-    """What a task's handle says of its queue."""
+    """The part of a task handle that names its source queue."""
 
     source_arn: str = msgspec.field(name="sourceArn")
 

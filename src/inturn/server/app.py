@@ -1,6 +1,7 @@
-"""The endpoint without its HTTP server: from a request through the action and the writer to the answer.
+"""The endpoint without its HTTP server: from a request through the action and the writer to the response.
 
-It is here that the parts meet; none of them knows another. A request costs one call of each, and no task of its own.
+This module connects the parts, which are independent of each other. A request costs one call of each part and no
+asyncio task of its own.
 """
 
 import time
@@ -27,62 +28,62 @@ from inturn.store.commands import Ask, Command, Receive
 
 
 class Gate(Protocol):
-    """Who may do what. Each raises :class:`SqsError` if a request is refused."""
+    """Authentication and authorisation. Each method raises :class:`SqsError` if a request is refused."""
 
     def admit(self, head: Request) -> None:
-        """Look at the head of a request whose body is still to come."""
+        """Check the head of a request before its body arrives."""
         ...
 
     def enter(self, request: Request) -> Any:
-        """Who asks, before it is read what for."""
+        """Return the signer, before the request's parameters are read."""
         ...
 
     def permit(self, who: Any, request: Request, call: Call) -> Caller:
-        """Return who asks, and from where."""
+        """Check that the signer may perform the call, and return the caller."""
         ...
 
     def first(self, command: Command[Any]) -> Command[Any]:
-        """What is done before what a request that was let in asks for; it gives that in the end."""
+        """Return a command that runs pending checks before the permitted command and returns its result."""
         ...
 
 
 class Open:
-    """A gate that everybody may pass."""
+    """A gate that permits every request."""
 
     def admit(self, head: Request) -> None:
-        """Nobody is refused."""
+        """Accept every head."""
 
     def enter(self, request: Request) -> None:
-        """Nobody must say who they are."""
+        """Accept requests without a signature."""
 
     def permit(self, who: None, request: Request, call: Call) -> Caller:  # noqa: ARG002 - whatever it is
-        """Everybody may do everything."""
+        """Permit every action."""
         return Caller()
 
     def first(self, command: Command[Any]) -> Command[Any]:
-        """Nothing is to be done before what is asked for."""
+        """Return the command unchanged."""
         return command
 
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""The upper ends of the classes in which latencies are counted, in seconds; one more class is beyond the last."""
+"""The upper bounds of the latency histogram's buckets, in seconds; one more bucket lies beyond the last."""
 
 
 @dataclass
 class Latency:
-    """How long the requests of an action took: how many fell into each class of :data:`BOUNDS_S`, and their sum."""
+    """The latency histogram of an action: the count of each bucket of :data:`BOUNDS_S`, and the sum in seconds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     sum_s: float = 0.0
 
 
 class Counts:
-    """What was asked and how it went, for who wants to show it; changed in the event loop only.
+    """Request counts and latencies, read by the metrics; changed only in the event loop.
 
     Attributes:
-        requests: how many, by action and code: "" for success, else the Query protocol's code; an action that could
-            not be read is "".
-        latencies: how long they took, by action, from the parsed request to the answer; a long poll's wait included.
+        requests: counts by action and code. The code is "" for success, else the Query protocol's. The action is "" if
+            it could not be read.
+        latencies: histograms by action, from the parsed request to the response; a long poll's wait is included.
     """
 
     def __init__(self) -> None:
@@ -90,7 +91,7 @@ class Counts:
         self.latencies: defaultdict[str, Latency] = defaultdict(Latency)
 
     def add(self, action: str, code: str, took_s: float) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         self.requests[action, code] += 1
         latency = self.latencies[action]
         latency.counts[bisect_left(BOUNDS_S, took_s)] += 1
@@ -98,16 +99,16 @@ class Counts:
 
 
 class App:
-    """Answers requests over a database.
+    """Answers API requests over a database.
 
     Args:
-        db: the queues.
+        db: the database with the queues.
         place: account, region and base URL.
-        gate: who may do what; None: everybody may everything.
-        failures: what is told of those that are not the client's.
+        gate: authentication and authorisation; None permits everything.
+        failures: the log of failures that are not the client's.
 
     Attributes:
-        gate: as given; it may become another while requests come.
+        gate: as given; it may be replaced while requests arrive.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class App:
         self._run = uuid.uuid4().hex[:20]
 
     async def start(self) -> None:
-        """Read what queues there are, and go on with their move tasks.
+        """Read the existing queues and resume their move tasks.
 
         Raises:
             StoreError: if the database cannot be used.
@@ -138,7 +139,7 @@ class App:
         await self._mover.resume()
 
     async def look(self) -> None:
-        """Go on with what another server has left.
+        """Resume move tasks that another server has left.
 
         Raises:
             StoreError: if the database cannot be used.
@@ -146,11 +147,11 @@ class App:
         await self._mover.resume()
 
     async def stop(self) -> None:
-        """Stop what runs by itself; requests are answered still."""
+        """Stop the background move tasks; requests are still answered."""
         await self._mover.stop()
 
     def admit(self, head: Request) -> Response | None:
-        """Look at the head of a request whose body is still to come: the answer, if it is refused."""
+        """Check the head of a request before its body arrives; return the response if it is refused, else None."""
         began = time.perf_counter()
         try:
             self.gate.admit(head)
@@ -159,11 +160,11 @@ class App:
         return None
 
     def handle(self, request: Request, reply: Reply) -> None:
-        """Answer a request; called in the event loop, and so is the reply."""
+        """Answer a request; this and the reply are called in the event loop."""
         began = time.perf_counter()
         gate, action = self.gate, ""
         try:
-            who = gate.enter(request)  # before anything of it is read
+            who = gate.enter(request)  # before the parameters are parsed
             call = wire.parse(request)
             action = call.action
             context = self._context.to(gate.permit(who, request, call))
@@ -183,7 +184,7 @@ class App:
 
     def _post(self, reply: Reply, command: Command[Any], done: Callable[[Any, BaseException | None], None]) -> None:
         abandon = self._db.writer.post(command, done)
-        if isinstance(command, Receive):  # whose client may hang up, and messages are not for who is gone
+        if isinstance(command, Receive):  # a client that hangs up must not be given messages
             reply.on_gone = abandon
 
     def _done(self, reply: Reply, call: Call, began: float, answer: Any, error: BaseException | None) -> None:
@@ -191,7 +192,7 @@ class App:
             reply(self._refusal(call.action, call.protocol, began, error))
             return
         try:
-            if isinstance(answer, Command):  # to be done next
+            if isinstance(answer, Command):  # a follow-up command
                 self._post(reply, answer, partial(self._done, reply, call, began))
                 return
             response = wire.answered(call, answer, self._id())
@@ -211,7 +212,7 @@ class App:
         return wire.refused(protocol, told, self._id())
 
     def _id(self) -> str:
-        """A request's id, as a UUID: a random part for this run, and a count. It need not be hard to guess."""
+        """Return a request id as a UUID: a random part for this run, and a counter. It need not be hard to guess."""
         self._ids += 1
         run = self._run
         return f"{run[:8]}-{run[8:12]}-4{run[12:15]}-8{run[15:18]}-{self._ids:012x}"

@@ -1,9 +1,9 @@
-"""Which receives can be asked for again: those with a ReceiveRequestAttemptId, for five minutes.
+"""Receives with a ReceiveRequestAttemptId, which can be repeated for five minutes.
 
-It is in memory, so a restart forgets it: the client then receives the messages again when their visibility times out,
-as it would without an attempt id. What the messages hold stays in the store; here are only the leases.
+They are held in memory, so a restart forgets them. The client then receives the messages again when their visibility
+timeout passes, as it would without an attempt id. Only the leases are kept here; the messages stay in the store.
 
-It is changed in the event loop only; looked up also by the writer's thread.
+The event loop alone changes them; the writer's thread reads them too.
 """
 
 from collections import OrderedDict
@@ -15,14 +15,14 @@ from inturn.core.envelope import Delivery
 
 
 class Lease(NamedTuple):
-    """One message of a receive.
+    """The lease of one message of a receive.
 
     Attributes:
-        sequence_number: which.
-        token: under which lease.
-        attempts: how often it has been received.
-        first_ms: when for the first time.
-        received_ms: when this time.
+        sequence_number: of the message.
+        token: the lease's token.
+        attempts: the message's receive count.
+        first_ms: the time of its first receive.
+        received_ms: the time of this receive.
     """
 
     sequence_number: int
@@ -33,11 +33,11 @@ class Lease(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A receive that can be asked for again.
+    """A receive that can be repeated.
 
     Attributes:
-        until_ms: how long.
-        leases: what it has given.
+        until_ms: the end of its validity.
+        leases: the leases that it gave.
     """
 
     until_ms: int
@@ -45,19 +45,19 @@ class Attempt(NamedTuple):
 
 
 class Attempts:
-    """The receives of the last five minutes that can be asked for again, by queue number and attempt id."""
+    """The repeatable receives of the last five minutes, by queue number and attempt id."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[tuple[int, str], Attempt] = OrderedDict()
-        self._of: dict[int, tuple[int, str]] = {}  # which attempt a message was given to last
+        self._of: dict[int, tuple[int, str]] = {}  # the last attempt that received a message
 
     def get(self, queue: int, attempt_id: str, now_ms: int) -> Attempt | None:
-        """What a receive with this id has given, if it can be given again."""
+        """Return the receive with this attempt id, if it can still be repeated."""
         attempt = self._made.get((queue, attempt_id))
         return attempt if attempt is not None and attempt.until_ms > now_ms else None
 
     def remember(self, queue: int, attempt_id: str, deliveries: Sequence[Delivery], now_ms: int) -> None:
-        """A receive has given messages; the oldest are forgotten if there are too many."""
+        """Remember the leases of a receive; drop the oldest receives beyond the limit."""
         key = queue, attempt_id
         self._forget(key)
         leases = tuple(
@@ -70,7 +70,7 @@ class Attempts:
             self._forget(next(iter(self._made)))
 
     def void(self, sequence_number: int) -> None:
-        """A message was deleted or its visibility was changed: what gave it cannot be asked for again."""
+        """Forget the receive that gave a message, because the message was deleted or its visibility was changed."""
         if self._of and (key := self._of.get(sequence_number)) is not None:
             self._forget(key)
 

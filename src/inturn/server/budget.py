@@ -1,8 +1,8 @@
-"""Divide a number of bytes among connections: the core of the HTTP server's bound on memory, without I/O.
+"""A byte budget divided among connections: the core of the HTTP server's memory bound, without I/O.
 
-Half of the budget is divided evenly: a holder of no more than its share never makes room. The other half is for those
-that need more. When all of it is used up, the one that has had more than its share for the longest makes room: whoever
-sends at a usual speed has finished long before, and whoever stalls keeps nobody waiting.
+Half of the budget is divided evenly: a holder within its share is never asked to make room. The other half is for
+holders that need more. When the whole budget is used up, the holder that has exceeded its share for the longest makes
+room. A client that sends at a usual speed has finished long before, and a client that stalls delays nobody.
 """
 
 from collections.abc import Hashable
@@ -12,15 +12,15 @@ Holder = TypeVar("Holder", bound=Hashable)
 
 
 class Budget(Generic[Holder]):
-    """Count what is held, and name who makes room.
+    """The bytes held by each holder, and the choice of the holder that makes room.
 
     Args:
-        total: how many bytes may be held by all together.
-        holders: how many holders there are at most.
+        total: the maximum of bytes held by all holders together.
+        holders: the maximum number of holders.
 
     Attributes:
-        share: how many bytes each may always hold.
-        used: how many bytes are held now.
+        share: the bytes that each holder may always hold.
+        used: the bytes held now.
     """
 
     def __init__(self, total: int, holders: int) -> None:
@@ -30,7 +30,7 @@ class Budget(Generic[Holder]):
         self._large: dict[Holder, None] = {}  # in the order in which they passed their share
 
     def change(self, holder: Holder, before: int, now: int) -> None:
-        """A holder holds another number of bytes than before."""
+        """Record a change in the bytes that a holder holds."""
         self.used += now - before
         if now > self.share:
             self._large.setdefault(holder)
@@ -38,5 +38,5 @@ class Budget(Generic[Holder]):
             self._large.pop(holder, None)
 
     def to_make_room(self) -> Holder | None:
-        """Name the holder that must let go of its bytes; None as long as the budget suffices."""
+        """Return the holder that must release its bytes; None while the budget suffices."""
         return next(iter(self._large), None) if self.used > self._total else None

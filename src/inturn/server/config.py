@@ -1,4 +1,4 @@
-"""What the endpoint is told in its TOML file: where it listens, who may do what, which queues there are, its limits.
+"""The endpoint's configuration, read from a TOML file: address, access keys, queues and limits.
 
 ```toml
 [server]
@@ -15,8 +15,8 @@ name = "orders-eu.fifo"
 attributes = { FifoQueue = true, VisibilityTimeout = 60 }
 ```
 
-The types here are the whole of it: a name that is not among their fields is refused, and so is a value that does not
-fit. What a queue's attributes mean is for the action that makes queues to say.
+The types here define every setting: an unknown name or a value that does not fit is refused. Queue attributes are
+checked by the action that creates queues.
 """
 
 import os
@@ -47,26 +47,26 @@ Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400, description="a numbe
 
 
 class Table(Struct, frozen=True, forbid_unknown_fields=True):
-    """What every table has in common."""
+    """The base of all tables: frozen, without unknown names."""
 
 
 class Server(Table, frozen=True, kw_only=True):
-    """``[server]``: where the endpoint listens and what it says of itself.
+    """``[server]``: the endpoint's address, region, account and general settings.
 
     Attributes:
         host: the address to listen on.
         port: the port; 0 takes a free one.
-        region: the region of queues that were not made for another; also that of requests that are not signed.
-        regions: whether each region has queues of its own, or all are one, whatever region a request is signed for.
-        check_region: whether a request that is signed for another region is refused.
-        account: the number of the account of queues that were not made for another, and of keys that name none.
-        base_url: what queues' URLs begin with, where clients come by another address than ``host`` and ``port``.
-        tls_cert: the file with the certificate and those that it rests on, PEM.
-        tls_key: the file with its key, PEM.
-        replays: whether a request that comes twice with the same signature is refused.
-        metrics: who may read ``/metrics``: who comes from this machine, all who come, or nobody.
-        json_logs: whether logs are lines of JSON; else they are for people.
-        grace_s: how long requests that are under way may take when the endpoint is stopped.
+        region: the region of queues without another one, and of unsigned requests.
+        regions: "separate" if each region has queues of its own, "joined" if all regions share them.
+        check_region: whether a request signed for another region is refused.
+        account: the account number of queues and keys without another one.
+        base_url: the start of queue URLs, if clients use another address than ``host`` and ``port``.
+        tls_cert: the file with the certificate and its chain, PEM.
+        tls_key: the file with the certificate's key, PEM.
+        replays: whether a second request with the same signature is refused.
+        metrics: access to ``/metrics``: from this machine, for all, or off.
+        json_logs: whether logs are JSON lines; else they are formatted for people.
+        grace_s: the time that requests in progress may take when the endpoint is stopped, in seconds.
     """
 
     host: Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')] = "127.0.0.1"
@@ -84,7 +84,7 @@ class Server(Table, frozen=True, kw_only=True):
     grace_s: Seconds = limits.GRACE_S
 
     def __post_init__(self) -> None:
-        """Check what goes together."""
+        """Check settings that depend on each other."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together: the certificate, and the key that belongs to it")
         if self.base_url is not None and not _is_base_url(self.base_url):
@@ -100,14 +100,14 @@ class Server(Table, frozen=True, kw_only=True):
 
 
 class Limits(Table, frozen=True, kw_only=True):
-    """``[limits]``: what clients can take.
+    """``[limits]``: bounds on the resources that clients use.
 
     Attributes:
-        pending_bytes: how many bytes of requests are kept that are unfinished, or wait behind another.
-        connections: how many there are at once.
-        idle_s: how long a connection is kept without a request.
-        request_s: how long a client may take to send a request.
-        unread_s: how long a client may leave its answers unread.
+        pending_bytes: the maximum of bytes kept of requests that are unfinished or wait behind another.
+        connections: the maximum of open connections.
+        idle_s: the time after which a connection without a request is closed, in seconds.
+        request_s: the time in which a client must send a request, in seconds.
+        unread_s: the time for which a client may leave its responses unread, in seconds.
     """
 
     pending_bytes: Annotated[
@@ -122,16 +122,16 @@ class Limits(Table, frozen=True, kw_only=True):
 
 
 class AccessKey(Table, frozen=True, kw_only=True):
-    """``[[keys]]``: who may do what. When it is loaded the secret is there, wherever it came from.
+    """``[[keys]]``: an access key and its permissions. A loaded key always has its secret.
 
     Attributes:
         id: the key's public name.
-        secret: what requests are signed with; give it here, or one of the following two.
-        secret_env: the variable of the environment that has it.
-        secret_file: the file that has it; space at its ends is no part of it.
-        queues: patterns of the names of queues that it may use.
-        actions: patterns of what it may do.
-        account: whose it is; None: the server's.
+        secret: the signing secret; exactly one of this and the following two is set in the file.
+        secret_env: the environment variable that holds the secret.
+        secret_file: the file that holds the secret; whitespace at its ends is stripped.
+        queues: patterns of the names of permitted queues.
+        actions: patterns of permitted actions.
+        account: the key's account; None: the server's.
         admin: whether it may read and set the attributes and permissions of every queue, whatever policies say.
     """
 
@@ -147,7 +147,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
     admin: Annotated[bool, Meta(description="true or false")] = False
 
     def __post_init__(self) -> None:
-        """Check what the types cannot say."""
+        """Check the rules that types cannot express."""
         given = [name for name in ("secret", "secret_env", "secret_file") if getattr(self, name) is not None]
         if len(given) != 1:
             has = f"it has {' and '.join(given)}" if given else "it has none"
@@ -162,14 +162,14 @@ class AccessKey(Table, frozen=True, kw_only=True):
 
 
 class Queue(Table, frozen=True, kw_only=True):
-    """``[[queues]]``: a queue that is made at the start if it is not there.
+    """``[[queues]]``: a queue that is created at startup if it does not exist.
 
     Attributes:
         name: of the queue.
-        attributes: as the API names them; numbers, true and false, and tables for policies may stand as TOML has them.
+        attributes: the attributes by their API names; numbers, booleans, and tables for policies may be TOML values.
         tags: names and values.
-        region: in which it is; None: the server's.
-        account: whose it is; None: the server's.
+        region: the queue's region; None: the server's.
+        account: the queue's account; None: the server's.
     """
 
     name: Annotated[str, Meta(min_length=1, description="a name")]
@@ -179,7 +179,7 @@ class Queue(Table, frozen=True, kw_only=True):
     account: Annotated[Account | None, _AN_ACCOUNT] = None
 
     def __post_init__(self) -> None:
-        """Check what the types cannot say."""
+        """Check the rules that types cannot express."""
         for name, value in self.attributes.items():
             if not isinstance(value, str | int | dict):
                 raise ValueError(  # noqa: TRY004 - what msgspec makes a ValidationError of
@@ -187,7 +187,7 @@ class Queue(Table, frozen=True, kw_only=True):
                 )
 
     def as_told(self) -> dict[str, str]:
-        """The attributes as the API has them: texts, of which some are JSON."""
+        """Return the attributes as the API has them: texts, some of them JSON."""
         return {
             name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
             for name, value in self.attributes.items()
@@ -195,7 +195,7 @@ class Queue(Table, frozen=True, kw_only=True):
 
 
 class Config(Table, frozen=True, kw_only=True):
-    """All of it."""
+    """The whole configuration."""
 
     server: Server = field(default_factory=Server)
     limits: Limits = field(default_factory=Limits)
@@ -203,7 +203,7 @@ class Config(Table, frozen=True, kw_only=True):
     queues: tuple[Queue, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that nothing is there twice, and that each queue can be reached."""
+        """Check that no key or queue is listed twice, and that each queue is reachable."""
         queues = [(each.name, self.scope_of(each)) for each in self.queues]
         for table, names in (("keys", [(key.id, None) for key in self.keys]), ("queues", queues)):
             twice = [name for (name, _), count in Counter(names).items() if count > 1]
@@ -220,7 +220,7 @@ class Config(Table, frozen=True, kw_only=True):
                     )
 
     def scope_of(self, queue: Queue) -> Scope:
-        """Return the region and the account of a queue that is to be made."""
+        """Return the region and the account of a configured queue."""
         return Scope(queue.region or self.server.region, queue.account or self.server.account)
 
 
@@ -228,7 +228,7 @@ class Loaded(Config, frozen=True, kw_only=True):
     """A configuration that was read from a file.
 
     Attributes:
-        said: the settings of ``[server]`` that it names, be it with their usual values.
+        said: the settings of ``[server]`` present in the file, even with their default values.
     """
 
     said: frozenset[str] = frozenset()
@@ -244,14 +244,14 @@ _TABLES: Final[dict[str, type[Table]]] = {
 
 
 def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read a configuration; files that it names are looked for where it is.
+    """Read a configuration; relative file names in it are resolved against its folder.
 
     Args:
         path: of the TOML file.
-        environ: where ``secret_env`` is looked up.
+        environ: the environment that ``secret_env`` is looked up in.
 
     Raises:
-        InputError: if it cannot be read, is no TOML, has a name that is unknown or a value that does not fit.
+        InputError: if the file cannot be read, is not TOML, has an unknown name or a value that does not fit.
     """
     path = Path(path)
     text = _text(path)
@@ -276,7 +276,7 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
 
 
 def with_options(config: Config, options: Mapping[str, Any]) -> Config:
-    """A configuration with some settings of ``[server]`` replaced; those that are None stay.
+    """Return a configuration with settings of ``[server]`` replaced; options that are None are ignored.
 
     Raises:
         InputError: if a value does not fit.
@@ -289,12 +289,12 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
         name = path.rstrip("`")
         msg = misfit(Server, name, given.get(name)) if name else what
         raise InputError(msg) from None
-    except ValueError as error:  # of what does not go together, such as a region and queues elsewhere
+    except ValueError as error:  # contradictory settings, such as a region and queues of another one
         raise InputError(str(error)) from None
 
 
 def check_exposure(config: Config) -> None:
-    """See that only who is on this machine can come where nobody must say who they are.
+    """Check that an endpoint without keys listens on a loopback address only.
 
     Raises:
         InputError: if there are no keys and the address is not a loopback one.
@@ -310,7 +310,7 @@ def check_exposure(config: Config) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or the name localhost, is this machine's own and no other can reach it."""
+    """Return whether a host is localhost or a loopback address, so that no other machine can reach it."""
     try:
         return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,13 +1,14 @@
-"""The connections of an HTTP server: whose turn it is, and who makes room when there is too much.
+"""The connections of an HTTP server: request order, and load shedding.
 
-A connection has one request with the handler at a time; what the client sends meanwhile waits in order (RFC 9112,
-section 9.3.2). What cannot be understood or is too much is refused: the client is told so once all that came before is
-answered, and the connection is closed.
+A connection has one request with the handler at a time; later requests of the client wait in order (RFC 9112,
+section 9.3.2). A request that is malformed or too large is refused: the client gets the refusal after the responses to
+all earlier requests, and the connection is closed.
 
-Nobody waits for room. What is kept of requests that are not with the handler yet is bounded by a :class:`Budget`; a
-request that makes room is told 503. When there are as many connections as may be, the one that has been idle for the
-longest makes way for a new one, else the one whose request has been unfinished for the longest. If all are with the
-handler, a few more are listened to, for requests that are always answered (:attr:`Room.is_vital`).
+Connections do not wait for capacity. A :class:`Budget` bounds the bytes of requests that are not with the handler yet;
+a request that is dropped to make room is answered 503. When the maximum of connections is open, the one that has been
+idle for the longest is closed for a new one, else the one whose request has been unfinished for the longest. If all are
+with the handler, a few reserved connections are still read, for requests that are always answered
+(:attr:`Room.is_vital`).
 """
 
 import asyncio
@@ -28,7 +29,7 @@ _KEEP: Final = b"\r\nConnection: keep-alive"
 
 
 class Exchange:
-    """A request that waits for its answer: the ``Reply`` that a handler is given.
+    """A request that waits for its response: the ``Reply`` that a handler is given.
 
     Attributes:
         on_gone: called if the client closes the connection before it is answered.
@@ -42,29 +43,29 @@ class Exchange:
         self.on_gone: Callable[[], None] | None = None
 
     def __call__(self, response: Response) -> None:
-        """Answer the request, unless it is answered or nobody waits for it any more."""
+        """Answer the request, unless it has been answered or the client has gone."""
         self._connection.answer(self, response)
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody waits for the answer: it was given, or the client has closed the connection."""
+        """Whether the response is no longer awaited: it was given, or the client has closed the connection."""
         return not self._connection.awaits(self)
 
 
 class Room:
-    """What all connections of a server share: the limits, who is there, who makes way and who makes room.
+    """The state that all connections of a server share: the limits, the open connections and the byte budget.
 
     Args:
-        handler: what answers the requests.
-        limits: what clients can take.
-        admit: what refuses requests by their heads.
+        handler: the request handler.
+        limits: the bounds on clients.
+        admit: the check that refuses requests by their heads.
         is_vital: whether a request is answered when there are too many connections.
-        failures: what is told of failures, and of clients for which there is no room.
+        failures: the log of failures, and of clients that are turned away.
 
     Attributes:
-        requests: how many whole requests have come.
-        refused: how many were refused here, by status; 503 counts those for which there was no room.
-        made_way: how many idle connections were closed for new ones.
+        requests: the number of complete requests.
+        refused: the number of refusals by this server, by status; 503 counts those for lack of capacity.
+        made_way: the number of idle connections closed for new ones.
     """
 
     def __init__(
@@ -86,32 +87,32 @@ class Room:
         self.made_way = 0
         self.connections: set[Connection] = set()
         self.budget: Budget[Connection] = Budget(limits.pending_bytes, limits.connections)
-        self.idle: dict[Connection, None] = {}  # the one that has been so for the longest first, as in the next two
+        self.idle: dict[Connection, None] = {}  # in the order of entry, the longest first, as in the next two
         self.receiving: dict[Connection, None] = {}
-        self.reserved: dict[Connection, None] = {}  # beyond what may be; not among those above
+        self.reserved: dict[Connection, None] = {}  # beyond the maximum; in neither of the two above
         self.is_stopping = False
-        self.buffer = memoryview(bytearray(bounds.HTTP_READ_BYTES))  # for all: what is read is parsed before the next
-        self.now = 0.0  # the loop's time as of the last tick: near enough for time-outs
+        self.buffer = memoryview(bytearray(bounds.HTTP_READ_BYTES))  # shared: each read is parsed before the next
+        self.now = 0.0  # the loop's time at the last tick: precise enough for time-outs
         self.date = b""
         self.emptied = asyncio.Event()
 
     @property
     def open_connections(self) -> int:
-        """How many connections there are, with those that are about to be closed."""
+        """The number of connections, including those about to be closed."""
         return len(self.connections)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes are kept of requests that are not with the handler."""
+        """The number of bytes kept of requests that are not with the handler."""
         return self.budget.used
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many connections as may be."""
+        """Whether the maximum of connections is open."""
         return len(self.connections) - len(self.reserved) >= self.limits.connections
 
     def make_way(self) -> bool:
-        """Close a connection for a new one; whether there was one that waits for nothing of ours."""
+        """Close an idle or receiving connection for a new one; return False if there is none."""
         for connections in (self.idle, self.receiving):
             for connection in connections:
                 connection.give_way()
@@ -121,7 +122,7 @@ class Room:
         return False
 
     def reserve(self, connection: "Connection") -> None:
-        """Listen to one that is too much; of too many of those the oldest is cut, but for who is served."""
+        """Keep reading a surplus connection; beyond the maximum of those, cut the oldest that is not being served."""
         self.reserved[connection] = None
         if len(self.reserved) > bounds.HTTP_RESERVED:
             oldest = next((each for each in self.reserved if each.current is None), connection)
@@ -129,20 +130,20 @@ class Room:
             oldest.cut()
 
     def make_room(self) -> None:
-        """Let go of requests until what is kept of them fits the budget."""
+        """Drop requests until the bytes kept fit the budget."""
         while (connection := self.budget.to_make_room()) is not None:
             connection.drop()
             self.failures.note("bytes", "unfinished requests fill the memory they may take; the oldest is dropped")
 
     def lost(self, connection: "Connection") -> None:
-        """Forget a connection that is closed."""
+        """Forget a closed connection."""
         self.connections.discard(connection)
         if self.is_stopping and not self.connections:
             self.emptied.set()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client. The methods of a protocol are called by its transport, the others by the room and by exchanges."""
+    """A client's connection. The transport calls the protocol methods; the room and exchanges call the others."""
 
     _transport: asyncio.Transport
     _reader: Reader
@@ -150,17 +151,17 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Room) -> None:
         self._server = server
         self.current: Exchange | None = None  # the request that is with the handler
-        self._is_serving = False  # requests are being given to it
+        self._is_serving = False  # `_serve` is running
         self._is_reading = True
-        self._is_unread = False  # the client leaves so much unread that no more is written
-        self._is_lingering = False  # all is said; what comes is thrown away until the client closes
-        self._is_reserved = False  # there are too many
-        self._since = server.now  # when it came into its state: idle, receiving, unread, lingering or closing
-        self._held = 0  # bytes, as the budget knows it
-        self._among: dict[Connection, None] | None = None  # those that are idle, or those that receive
+        self._is_unread = False  # the write buffer is full: no more is written
+        self._is_lingering = False  # the last response is written; input is discarded until the client closes
+        self._is_reserved = False  # beyond the maximum of connections
+        self._since = server.now  # when it entered its state: idle, receiving, unread, lingering or closing
+        self._held = 0  # bytes, as last reported to the budget
+        self._among: dict[Connection, None] | None = None  # the room's `idle` or `receiving`
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Find a place for it."""
+        """Register the connection, or turn it away."""
         server = self._server
         self._transport = cast("asyncio.Transport", transport)
         host, port, *_ = transport.get_extra_info("peername") or ("gone", 0)
@@ -175,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             self._stand()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - whatever the cause
-        """Give back all that it had."""
+        """Release all that the connection held."""
         exchange, self.current = self.current, None
         if exchange is not None and exchange.on_gone is not None:
             exchange.on_gone()
@@ -188,11 +189,11 @@ class Connection(asyncio.BufferedProtocol):
         server.lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the bound is ours
-        """Where what comes is to be put."""
+        """Return the buffer for incoming bytes."""
         return self._server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read what has come."""
+        """Parse the received bytes."""
         reader = self._reader
         if not reader.has_begun:
             self._since = self._server.now
@@ -201,22 +202,22 @@ class Connection(asyncio.BufferedProtocol):
         self._stand()
 
     def eof_received(self) -> None:
-        """Let the transport close: a client that died looks like this, and must not be given another's messages."""
+        """Let the transport close: a client that died looks like this, and must not be given further messages."""
 
     def pause_writing(self) -> None:
-        """The client leaves too much unread."""
+        """Stop serving: the client leaves too much unread."""
         self._is_unread = True
         self._since = self._server.now
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Resume serving: the client has read."""
         self._is_unread = False
         self._since = self._server.now
         self._serve()
         self._stand()
 
     def _serve(self) -> None:
-        """Give the requests that wait to the handler, one at a time, and read on if there is room for more."""
+        """Give waiting requests to the handler, one at a time, and resume or pause reading."""
         server, reader, transport = self._server, self._reader, self._transport
         requests = reader.requests
         self._is_serving = True
@@ -248,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
                 transport.pause_reading()
 
     def _look_at(self, head: Request) -> None:
-        """Refuse a request before its body comes, or let the body come."""
+        """Refuse a request by its head, or let its body be sent."""
         server = self._server
         if self._is_reserved and not self._may_stay(head):
             self._refuse(503)
@@ -265,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(_CONTINUE)
 
     def _may_stay(self, request: Request) -> bool:
-        """Whether a connection that was too much is not any more, or is answered all the same."""
+        """Return whether a surplus connection is surplus no more, or its request is answered anyway."""
         server = self._server
         if server.is_vital(request):
             return True
@@ -276,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _stand(self) -> None:
-        """Say how many bytes it keeps, and whether it is idle, receives a request, or is with the handler."""
+        """Report the bytes held to the budget, and register the connection as idle, receiving or neither."""
         server, held = self._server, self._reader.held
         if held != self._held:
             before, self._held = self._held, held
@@ -299,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
             to[self] = None
 
     def drop(self) -> None:
-        """Let go of the requests that are not with the handler: the client is told 503 after what is."""
+        """Drop the requests that are not with the handler; the client gets 503 after the response to one that is."""
         self._reader.drop(503)
         self._server.budget.change(self, self._held, 0)
         self._held = 0
@@ -307,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(503)
 
     def give_way(self) -> None:
-        """Close for another connection: an idle client tries again by itself, another one is told to."""
+        """Close for another connection: an idle client retries by itself, a sending one is answered 503."""
         server, transport = self._server, self._transport
         if self._among is server.receiving:
             self.drop()
@@ -321,11 +322,11 @@ class Connection(asyncio.BufferedProtocol):
         self._move(None)
 
     def awaits(self, exchange: Exchange) -> bool:
-        """Whether the client waits for this answer."""
+        """Return whether the client waits for this response."""
         return exchange is self.current and not self._transport.is_closing()
 
     def answer(self, exchange: Exchange, response: Response) -> None:
-        """Send an answer, if it is still waited for, and go on with the next request."""
+        """Send a response, if it is still awaited, and serve the next request."""
         if exchange is not self.current:
             return
         self.current = None
@@ -348,13 +349,13 @@ class Connection(asyncio.BufferedProtocol):
             self._stand()
 
     def _refuse(self, status: int) -> None:
-        """Tell the client that it is refused here."""
+        """Send a refusal of this server, once."""
         if not self._is_lingering and not self._transport.is_closing():
             self._server.refused[status] += 1
             self._say_last(refusal(status))
 
     def _say_last(self, response: Response) -> None:
-        """Refuse, and listen for a while: closed at once, the client could lose the answer."""
+        """Send the last response, then read for a while: closing at once could lose the response."""
         server, transport = self._server, self._transport
         self._is_lingering = True
         self._reader.refuse(response.status)
@@ -364,13 +365,13 @@ class Connection(asyncio.BufferedProtocol):
             transport.write_eof()
 
     def check(self) -> None:
-        """End the state that the connection is in if it has lasted too long."""
+        """End the connection's state if it has lasted too long."""
         limits, transport = self._server.limits, self._transport
         end: Callable[[], None] = transport.abort
         if self._is_unread or transport.is_closing():
             most_s = limits.unread_s
         elif self.current is not None:
-            return  # it is we who let the client wait
+            return  # the client waits for the handler
         elif self._is_lingering or self._is_reserved:
             most_s = limits.linger_s
         elif self._reader.has_begun:
@@ -383,15 +384,15 @@ class Connection(asyncio.BufferedProtocol):
             self._stand()
 
     def retire(self) -> None:
-        """Close the connection if nothing is to be answered."""
+        """Close the connection if no request is to be answered."""
         if self._is_lingering or not (self.current or self._reader.requests or self._reader.has_begun):
             self._transport.close()
 
     def cut(self) -> None:
-        """Close the connection, whatever is to be answered."""
+        """Close the connection at once, answered or not."""
         self._transport.abort()
 
 
 def _name(request: Request) -> str:
-    # Without the query: it may hold a message, or a signature.
+    # Without the query, which may hold a message or a signature.
     return f"{request.method} {request.target.partition(b'?')[0][:200]!r}"

@@ -1,11 +1,11 @@
-"""What every action works with: the database, who asks, how queues are named to clients, and how it is asked for.
+"""The context of every action: the database, the caller, and the naming of queues.
 
-It lives below the actions so that they share it and know nothing of each other, of HTTP or of the two protocols.
+It lies below the actions, which share it and are independent of HTTP and of the two protocols.
 
-An action is a function of a context and its parameters. It runs in the event loop, looks at what is known of the queue
-there, and gives a command, which the writer does with many others in one transaction. What is known in the loop may be
-a moment old if another process shares the file. So what an action refuses is looked at again in a transaction
-(:func:`again`) before the client is told; only who is refused pays for that.
+An action is a function of a context and its parameters. It runs in the event loop, reads the queue information known
+there, and returns a command, which the writer runs with many others in one transaction. The information in the loop may
+be slightly stale if another process shares the file. So a refusal is checked again in a transaction (:func:`again`)
+before the client is told; only refused requests pay for that.
 """
 
 from collections.abc import Callable
@@ -25,18 +25,18 @@ from inturn.store.commands import Ask, Command
 T = TypeVar("T")
 
 FIFO: Final = ".fifo"
-"""How the name of a FIFO queue ends."""
+"""The suffix of a FIFO queue's name."""
 _NOBODY: Final = Caller()
 
 
 class Place(Protocol):
-    """How queues are named to clients.
+    """The naming of queues to clients.
 
     Attributes:
-        home: the region and the account of queues that were not made for others.
-        joined: whether all regions are one, so that a queue is the same whichever region is asked for it.
-        base_url: what a queue's URL begins with, up to the account: ``http://localhost:9324``. It is looked up each
-            time, since it may depend on a port that is known only when it is listened on.
+        home: the server's own region and account.
+        joined: whether all regions share their queues.
+        base_url: the start of a queue's URL, up to the account: ``http://localhost:9324``. It is read each time, since
+            its port may be known only after the server listens.
     """
 
     home: Home
@@ -46,18 +46,15 @@ class Place(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What an action works with.
-
-    A queue is known within by its name in the store; see :mod:`inturn.server.naming`.
+    """The context of an action; it knows a queue by its stored name, see :mod:`inturn.server.naming`.
 
     Attributes:
-        db: the queues.
-        place: how queues are named.
-        caller: who asks, and from where.
-        attempts: which receives can be asked for again.
-            Only who is in a transaction looks at it or changes it, and a restart forgets it.
-        trace: what the request's X-Amzn-Trace-Id says; "" if it has none.
-        on_move: called in the event loop with the name of a queue that a move task begins to move from.
+        db: the database with the queues.
+        place: the naming of queues.
+        caller: the caller, with region and account.
+        attempts: the repeatable receives. Only the event loop changes them, and a restart forgets them.
+        trace: the request's X-Amzn-Trace-Id; "" if it has none.
+        on_move: called in the event loop with the source queue of a new move task.
     """
 
     db: Database
@@ -70,7 +67,7 @@ class Context:
     _named: dict[tuple[Caller, str], str] = field(default_factory=dict, repr=False)  # by caller and URL; all share it
 
     def to(self, caller: Caller) -> "Context":
-        """Return the same for another caller; called in the event loop."""
+        """Return the context of another caller; called in the event loop."""
         known = self._known.get(caller)
         if known is None:
             if len(self._known) >= limits.CALLERS:
@@ -80,7 +77,7 @@ class Context:
 
     @property
     def home(self) -> Scope:
-        """The region and the account of queues that were not made for others."""
+        """The server's own region and account."""
         return self.place.home.scope
 
     @property
@@ -90,18 +87,18 @@ class Context:
         return Scope(self._region(caller.region or home.region), caller.account or home.account)
 
     def queue(self, url: str) -> QueueInfo:
-        """What is known of the queue that a URL names; a name alone does too, as with the service.
+        """Return the queue that a URL names; a bare name is accepted too, as in SQS.
 
         Raises:
-            SqsError: if there is none.
+            SqsError: if it does not exist.
         """
         return self.named(self.name(url))
 
     def named(self, name: str) -> QueueInfo:
-        """What is known of a queue.
+        """Return the queue with this name in the store.
 
         Raises:
-            SqsError: if there is none.
+            SqsError: if it does not exist.
         """
         info = self.db.store.queues.get(name)
         if info is None:
@@ -109,10 +106,10 @@ class Context:
         return info
 
     def name(self, url: str) -> str:
-        """The name in the store of the queue that a URL names; a name alone is one of the caller's queues.
+        """Return the stored name of the queue that a URL names; a bare name means a queue of the caller's scope.
 
         Raises:
-            SqsError: if it names none, or one of another region than the request is signed for.
+            SqsError: if the URL names no queue, or one of another region than the request is signed for.
         """
         found = self._named.get((self.caller, url))
         if found is None:
@@ -132,14 +129,14 @@ class Context:
         return self._stored(region or self.home.region, account, name)
 
     def own(self, name: str, account: str | None = None) -> str:
-        """The name in the store of a queue in the caller's region.
+        """Return the stored name of a queue in the caller's region.
 
         Args:
-            name: what it is called there.
-            account: whose it is; None: the caller's.
+            name: the bare name.
+            account: the queue's account; None: the caller's.
 
         Raises:
-            SqsError: if there can be none.
+            SqsError: if no queue can have this name.
         """
         region, own = self.scope
         return self._stored(region, own if account is None else account, name)
@@ -151,27 +148,27 @@ class Context:
         return stored
 
     def _region(self, region: str) -> str:
-        """The region that is meant by a name: the home's, if all are one."""
+        """Return the effective region: the home's, if regions are joined."""
         return self.place.home.scope.region if self.place.joined else region
 
     def _reaches(self, region: str) -> bool:
-        """Whether the caller can ask for queues of a region: that for which the request is signed, if it is."""
+        """Return whether the caller can reach a region: the one that the request is signed for; any if unsigned."""
         return self.place.joined or self.caller.region in (region, None)
 
     def bare(self, name: str) -> str:
-        """What a queue is called within its region and account."""
+        """Return the name of a queue within its region and account."""
         return naming.scope_of(self.home, name)[1]
 
     def url(self, name: str) -> str:
-        """The URL of a queue."""
+        """Return the URL of a queue."""
         return naming.url(self.place.base_url, self.home, name)
 
     def arn(self, name: str) -> str:
-        """The ARN of a queue."""
+        """Return the ARN of a queue."""
         return naming.arn(self.home, name)
 
     def of_arn(self, arn: str) -> str | None:
-        """The name in the store of the queue that an ARN names; None: there can be none in the caller's region."""
+        """Return the stored name of the queue that an ARN names; None if the caller's region can have no such queue."""
         parsed = naming.parsed(arn)
         if parsed is None:
             return None
@@ -181,39 +178,39 @@ class Context:
         return naming.stored_name(self.place.home, scope, name)
 
     def now_ms(self) -> int:
-        """The time, in milliseconds since 1970."""
+        """Return the time in milliseconds since 1970."""
         return self.db.writer.clock()
 
 
 Action: TypeAlias = Callable[[Context, Any], Command[Any]]
-"""What is done for a request. If its answer is a command, that is to be done next, and its answer is the action's."""
+"""An SQS action. If its command's answer is a command, that one runs next and gives the answer."""
 
 
 def is_arn(text: str) -> bool:
-    """Whether a text has the form of an ARN: arn:partition:service:region:account:resource."""
+    """Return whether a text has the form of an ARN: arn:partition:service:region:account:resource."""
     parts = text.split(":", 5)
     return parts[0] == "arn" and len(parts) == 6 and all((parts[1], parts[2], parts[5]))
 
 
 def is_fifo(queue: QueueInfo) -> bool:
-    """Whether SQS takes a queue for a FIFO queue: by its name."""
+    """Return whether a queue is a FIFO queue for SQS, by its name."""
     return queue.name.endswith(FIFO)
 
 
 def kept(settings: QueueSettings, name: str, default: T) -> T:
-    """What is kept with a queue for this endpoint."""
+    """Return a value that the endpoint keeps in a queue's ``extra`` settings."""
     value: T = settings.extra.get(name, default)
     return value
 
 
 def asking(function: Callable[[Store, int], T], answer: Callable[[T], Any] = lambda value: value) -> Command[Any]:
-    """A command that may refuse with an :class:`SqsError`, if it does so before it changes anything.
+    """Return a command that may refuse with an :class:`SqsError`, as long as it has changed nothing.
 
-    Its refusal travels as a value: were it raised, all other commands of the transaction would be done once more.
+    The refusal is passed as a value: if it were raised, all other commands of the transaction would run again.
 
     Args:
-        function: what is done, given the store and the time.
-        answer: what that means to the client; called in the event loop.
+        function: the work, given the store and the time.
+        answer: turns its result into the answer; called in the event loop.
     """
 
     def ask(store: Store, now_ms: int) -> T | SqsError:
@@ -233,15 +230,15 @@ def asking(function: Callable[[Store, int], T], answer: Callable[[T], Any] = lam
 
 
 def again(action: Action, context: Context, params: Any) -> Command[Any]:
-    """The same action once more, within a transaction, in which everything is known that any process has done."""
+    """Return a command that runs an action again in a transaction, where the changes of all processes are visible."""
     return asking(lambda _store, _now_ms: action(context, params))
 
 
 def queue_in(store: Store, name: str) -> QueueInfo:
-    """A queue, within a transaction.
+    """Return a queue, within a transaction.
 
     Raises:
-        SqsError: if there is none.
+        SqsError: if it does not exist.
     """
     info = store.queues.get(name)
     if info is None:

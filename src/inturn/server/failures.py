@@ -1,7 +1,7 @@
-"""Tell the log of failures: one line for each kind and minute, which says how many were left out.
+"""Rate-limited logging of failures: one line for each kind and minute, with the number of lines left out.
 
-A flood of failing requests is not to be a flood of lines. What a store cannot do for now (a full disk, a lost file, a
-database that is away) is a sentence. Only what nobody expected, a bug, has a traceback.
+This keeps a flood of failing requests from flooding the log. A temporary failure of the store (a full disk, a lost
+file, an unreachable database) is logged as a sentence. Only an unexpected error, a bug, is logged with a traceback.
 """
 
 import logging
@@ -16,7 +16,7 @@ _LOG: Final = logging.getLogger("inturn.server")
 
 
 class _Line(NamedTuple):
-    """What is told of a failure."""
+    """A log line."""
 
     level: int
     message: str
@@ -25,7 +25,7 @@ class _Line(NamedTuple):
 
 
 class _Kind:
-    """The failures of one kind: when the next may be told, how many were left out since, and the last of those."""
+    """A kind of failure: when the next line is due, and the number and the last of the lines left out since."""
 
     __slots__ = ("last", "left_out", "until")
 
@@ -36,10 +36,10 @@ class _Kind:
 
 
 class Failures:
-    """Log the failures of one endpoint.
+    """The failure log of one endpoint.
 
     Args:
-        clock: the time in seconds; another one for tests.
+        clock: the time in seconds; replaceable in tests.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +47,7 @@ class Failures:
         self._kinds: dict[Hashable, _Kind] = {}
 
     def failed(self, what: str, error: BaseException) -> None:
-        """Tell what failed: in a sentence if it is known why, else with a traceback."""
+        """Log a failure: as a sentence for a known cause, else with a traceback."""
         if isinstance(error, InturnError | OSError):
             self.note(
                 (type(error), str(error)[: limits.SHOWN_LENGTH]),
@@ -58,18 +58,18 @@ class Failures:
             self._add((type(error), _place(error)), _Line(logging.ERROR, what, error, {}))
 
     def note(self, kind: Hashable, message: str, *, level: int = logging.WARNING, **about: Any) -> None:
-        """Tell of a failure of this kind.
+        """Log a failure of this kind.
 
         Args:
-            kind: what is told once a minute.
-            message: what is said of it.
+            kind: the key of the rate limit, one line a minute.
+            message: the text of the line.
             level: of the line.
-            about: what the line says besides.
+            about: further fields of the line.
         """
         self._add(kind, _Line(level, message, None, about))
 
     def look(self, *, is_last: bool = False) -> None:
-        """Tell of those that were left out and whose minute is over; called now and then, and at the end."""
+        """Log the kinds with lines left out whose minute is over; called regularly, and at the end for all."""
         now = self._clock()
         for name, kind in [(name, kind) for name, kind in self._kinds.items() if is_last or kind.until <= now]:
             if kind.last is None:
@@ -83,7 +83,7 @@ class Failures:
         now = self._clock()
         kind = self._kinds.get(name)
         if kind is None and len(self._kinds) >= limits.FAILURE_KINDS:
-            name = ""  # so many kinds at once are one
+            name = ""  # too many kinds at once share one
             kind = self._kinds.get(name)
         if kind is None:
             kind = self._kinds[name] = _Kind(now)
@@ -102,7 +102,7 @@ def _tell(line: _Line, left_out: int) -> None:
 
 
 def _place(error: BaseException) -> tuple[str, int]:
-    """Where in the source an error was raised."""
+    """Return the file and line where an error was raised."""
     trace = error.__traceback__
     if trace is None:
         return "", 0

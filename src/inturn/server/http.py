@@ -1,6 +1,6 @@
-"""A thin HTTP/1.1 server for small requests and answers: it listens, tells the time and stops.
+"""A small HTTP/1.1 server for small requests and responses: listening, time and shutdown.
 
-It is our own because an ASGI server costs three times as much per request. It knows nothing of what is asked for.
+inturn has its own because an ASGI server costs three times as much per request. It does not interpret requests.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ __all__ = ["Exchange", "Handler", "Limits", "Reply", "Request", "Response", "Ser
 
 
 class Server(Room):
-    """Serves one handler on one address, in the running event loop: uvloop's or asyncio's own.
+    """An HTTP server with one handler on one address, in the running event loop: uvloop's or asyncio's own.
 
     Args:
-        handler: what answers the requests.
+        handler: the request handler.
         host: the address to listen on.
         port: the port to listen on; 0 takes a free one.
-        tls: serve HTTPS with this context.
-        limits: what clients can take; by default what ``inturn.core.limits`` says.
-        admit: what refuses requests by their heads.
+        tls: the context for HTTPS; None: plain HTTP.
+        limits: the bounds on clients; None: those of ``inturn.core.limits``.
+        admit: the check that refuses requests by their heads.
         is_vital: whether a request is answered when there are too many connections.
-        failures: what is told of failures, and of clients for which there is no room.
+        failures: the log of failures, and of clients that are turned away.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Server(Room):
 
     @property
     def port(self) -> int:
-        """The port that is listened on, once started."""
+        """The port that the server listens on, once started."""
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
-        """Listen.
+        """Listen on the address.
 
         Raises:
             OSError: if the address cannot be listened on.
@@ -76,10 +76,10 @@ class Server(Room):
             raise
 
     async def stop(self, grace_s: float) -> None:
-        """Listen no more, close what is idle, let the requests be answered that have come or begun to come, then cut.
+        """Stop listening, close idle connections, let requests that have begun be answered, then cut the rest.
 
         Args:
-            grace_s: how many seconds there are for the answers.
+            grace_s: the time for the responses, in seconds.
         """
         self.is_stopping = True
         self._listener.close()
@@ -96,7 +96,7 @@ class Server(Room):
         self._timer.cancel()
 
     def _tick(self) -> None:
-        """Tell the time and end what has taken too long: one timer for all, as one for each request costs too much."""
+        """Update the time and end what has timed out: one timer for all, since one for each request costs too much."""
         loop = asyncio.get_running_loop()
         self.now = loop.time()
         self.date = f"\r\nDate: {formatdate(usegmt=True)}".encode()

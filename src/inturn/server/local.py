@@ -1,7 +1,7 @@
-"""Who may come to an endpoint without keys: whoever is on this machine, but no web page that somebody looks at there.
+"""The request checks of an endpoint without keys: local programs are accepted, web pages open in a browser are not.
 
-A page's requests are told by the headers that browsers add, and by a host that is not this machine's: a page may have
-its own name lead here (DNS rebinding).
+A page's requests are recognised by the headers that browsers add, and by a host that is not this machine's: a page's
+own host name may resolve to this machine (DNS rebinding).
 """
 
 import logging
@@ -27,21 +27,21 @@ READING: Final = frozenset(
         "ListQueues",
     )
 )
-"""The actions that change nothing; a receive is none of them, as it hides messages."""
+"""The actions that change nothing; a receive is not among them, since it hides messages."""
 
 _SETTING: Final = frozenset(("AddPermission", "CreateQueue", "SetQueueAttributes"))
 """The actions that may set a policy."""
 
 _IN_A_PAGE: Final = (b"text/html", b"text/css", b"image/")
-"""What browsers say to accept for what a page shows, and clients of SQS never."""
+"""The start of ``Accept`` values that browsers send for a page's content, and SQS clients never do."""
 
 
 class Local:
-    """What an endpoint without keys asks of each request.
+    """The checks of each API request, for endpoints without keys.
 
     Args:
-        base_url: by whose host it may be called too.
-        region: which requests must be signed for, if they are; None: for any.
+        base_url: the URL whose host is accepted too.
+        region: the region that signed requests must be signed for; None: any.
     """
 
     def __init__(self, base_url: str | None = None, region: str | None = None) -> None:
@@ -52,7 +52,7 @@ class Local:
         self._caller = lru_cache(limits.CLAIMS)(self._called)
 
     def admit(self, head: Request) -> None:
-        """See that no web page made a request; its head tells that.
+        """Check by its head that no web page made a request.
 
         Raises:
             SqsError: if one did.
@@ -66,7 +66,7 @@ class Local:
             )
 
     def enter(self, request: Request) -> None:
-        """See the same: nobody must say who they are.
+        """Check the same again; requests need no signature.
 
         Raises:
             SqsError: if a web page made the request.
@@ -74,15 +74,15 @@ class Local:
         self.admit(request)
 
     def permit(self, _who: None, request: Request, call: Call) -> Caller:
-        """See that no page changes anything by a request that browsers make without asking first.
+        """Check that no page changes anything by a request that browsers send without a preflight.
 
-        A page may show the address of a request as an image, or send a form. What has an ``Authorization`` header goes
-        on: a page cannot add that. A signature in the query is no such sign, as nobody can check it here. For which
-        region a request is signed is believed.
+        A page may load a request's address as an image, or send a form. A request with an ``Authorization`` header
+        passes, since a page cannot add that header. A signature in the query proves nothing, as it cannot be verified
+        without keys. The region that a request is signed for is believed.
 
         Raises:
-            SqsError: if a page may have made a request that changes something, or it is signed for what is no region,
-                or not the one it must be.
+            SqsError: if a page may have made a request that changes something, or if its region is malformed or not the
+                required one.
         """
         headers = request.headers
         if call.action not in READING and b"authorization" not in headers:
@@ -102,14 +102,14 @@ class Local:
         return _NOBODY if said is None else self._caller(said)
 
     def tell_of_policies(self) -> None:
-        """Log, once, that policies are kept and do not apply."""
+        """Log, once, that policies are stored but not applied."""
         if not self._has_told:
             self._has_told = True
             _LOG.warning("policies of queues do not apply: without access keys everybody is the owner")
 
     @staticmethod
     def first(command: Command[Any]) -> Command[Any]:
-        """Nothing is to be done before what is asked for."""
+        """Return the command unchanged."""
         return command
 
     def _called(self, said: bytes) -> Caller:
@@ -120,14 +120,14 @@ class Local:
 
     def _is_own(self, host: bytes) -> bool:
         try:
-            name = urlsplit(f"//{host.decode('latin-1')}").hostname or "localhost"  # HTTP/1.0 needs none
+            name = urlsplit(f"//{host.decode('latin-1')}").hostname or "localhost"  # HTTP/1.0 needs no Host
         except ValueError:
             return False
         return is_loopback(name) or name.endswith(".localhost") or name == self._own
 
 
 def _is_from(referer: bytes | None, host: bytes) -> bool:
-    """Whether a request comes from no page, or from one of this host and port."""
+    """Return whether a request comes from no page, or from one of this host and port."""
     if not referer:
         return True
     try:

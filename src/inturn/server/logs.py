@@ -1,7 +1,7 @@
-"""How the endpoint logs: one line for each event, for people or as JSON, and nothing in it that could be a secret.
+"""The endpoint's logging: one line for each event, as text or JSON, without secrets.
 
-What comes from a client is escaped, since a line feed or an escape sequence in it would otherwise write log lines of
-its own. Bodies, secrets and the values of variables are never logged: tracebacks have lines of source only.
+Client input is escaped, since a line feed or an escape sequence in it could otherwise forge log lines. Bodies, secrets
+and the values of variables are never logged: tracebacks show source lines only.
 """
 
 import logging
@@ -13,11 +13,11 @@ from structlog.types import EventDict, Processor
 
 
 def configure(*, json_lines: bool, stream: TextIO | None = None) -> None:
-    """Send what is logged, by this package and by those below it, to a stream; instead of where it went before.
+    """Send the logs of this package and of its dependencies to a stream, replacing the root logger's handlers.
 
     Args:
-        json_lines: whether each event is a line of JSON; else it is for people.
-        stream: where to; None: standard error.
+        json_lines: whether each event is a line of JSON; else it is formatted for people.
+        stream: the target; None: standard error.
     """
     stream = stream or sys.stderr
     last: list[Processor]
@@ -44,7 +44,7 @@ def configure(*, json_lines: bool, stream: TextIO | None = None) -> None:
 
 
 def escaped(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """What cannot be printed is written as Python writes it, but for the line ends of a traceback."""
+    """Replace values that are not printable by their Python escapes, except for the line ends of a traceback."""
     for name, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             lines = value.split("\n") if name == "exception" else [value]

@@ -1,8 +1,8 @@
-"""What the endpoint counts, how its queues stand, and whether it is well: for Prometheus and for who watches over it.
+"""Prometheus metrics and health of the endpoint and its queues.
 
-What is counted on the way is plain numbers, which become metrics only when somebody asks: a counter of
-``prometheus_client`` takes a lock and a microsecond each time. How the queues stand is asked of the store then, once a
-second at most, however many ask.
+The endpoint counts in plain numbers, which become metrics only when a page is requested: a counter of
+``prometheus_client`` takes a lock and a microsecond each time. The queues' figures are read from the store at that
+time, at most once a second, however many clients ask.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""What :meth:`Metrics.page` is, https://prometheus.io/docs/instrumenting/exposition_formats/."""
+"""The content type of :meth:`Metrics.page`, https://prometheus.io/docs/instrumenting/exposition_formats/."""
 
-_ACK: Final = Act.ACK  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+_ACK: Final = Act.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
 _DONE: Final = Verdict.DONE
 _SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, limits.COMMANDS_AT_ONCE)
 
 
 class Latency(Protocol):
-    """How long requests took.
+    """A latency histogram.
 
     Attributes:
-        counts: how many fell into each class; the last is beyond all bounds.
-        sum_s: of all of them, in seconds.
+        counts: the count of each bucket; the last lies beyond all bounds.
+        sum_s: the sum, in seconds.
     """
 
     counts: list[int]
@@ -45,11 +45,11 @@ class Latency(Protocol):
 
 
 class Asked(Protocol):
-    """What was asked of the endpoint, as it counts that itself.
+    """The endpoint's own request counts.
 
     Attributes:
-        requests: how many, by action and code; "" for an action that there is not, and for success.
-        latencies: how long they took, by action.
+        requests: counts by action and code; "" for an unknown action, and for success.
+        latencies: histograms by action.
     """
 
     @property
@@ -60,15 +60,15 @@ class Asked(Protocol):
 
 
 class Figures(NamedTuple):
-    """How a queue stands.
+    """The figures of a queue.
 
     Attributes:
         queue: its name.
-        messages: not deleted, all of them.
-        in_flight: those of them that a receiver has.
-        delayed: those of them that are hidden for a time and nobody has.
-        oldest_s: how long ago the oldest of them was sent, in seconds; 0 if there is none.
-        blocked: how many groups have messages of which none can be received now.
+        messages: the number of messages that are not deleted.
+        in_flight: the number of those that a receiver has leased.
+        delayed: the number of those that are hidden for a time and not leased.
+        oldest_s: the age of the oldest message since its send, in seconds; 0 if the queue is empty.
+        blocked: the number of groups with messages of which none can be received now.
     """
 
     queue: str
@@ -80,24 +80,24 @@ class Figures(NamedTuple):
 
 
 class Front(Protocol):
-    """What the HTTP server counts."""
+    """The counts of the HTTP server."""
 
     requests: int
     refused: Counter[int]
 
     @property
     def open_connections(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         ...
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes are kept of requests that are unfinished, or wait behind another."""
+        """The number of bytes kept of requests that are unfinished or wait behind another."""
         ...
 
 
 class _Traffic:
-    """What went through one queue."""
+    """The counts of messages that went through one queue."""
 
     __slots__ = ("deleted", "duplicates", "received", "sent")
 
@@ -109,13 +109,13 @@ class Metrics:
     """The counters, and the pages that show them.
 
     Args:
-        db: the queues.
-        asked: what is asked of the endpoint.
-        bounds_s: the upper ends of the classes of latencies, in seconds.
-        failures: what is told why the store cannot be written.
+        db: the database with the queues.
+        asked: the endpoint's request counts.
+        bounds_s: the upper bounds of the latency buckets, in seconds.
+        failures: the log of store failures.
 
     Attributes:
-        front: the HTTP server, once there is one.
+        front: the HTTP server, once it runs.
     """
 
     def __init__(self, db: Database, asked: Asked, bounds_s: Sequence[float], failures: Failures | None = None) -> None:
@@ -131,11 +131,11 @@ class Metrics:
         self._health = _Kept(self._probe, limits.FIGURES_S)
 
     def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
-        """Count what one transaction of the writer did; called by whoever leads it.
+        """Count the results of one transaction of the writer; called by the thread or task that leads it.
 
         Args:
-            commands: that it was made of; receives that found nothing and wait on are among them, and are not counted.
-            outcomes: what they came to.
+            commands: the transaction's commands. Receives that found nothing and keep waiting are not counted.
+            outcomes: their outcomes.
         """
         size = 0
         for command, (answers, error) in zip(commands, outcomes, strict=True):
@@ -164,10 +164,10 @@ class Metrics:
     # --- showing ---
 
     async def page(self) -> bytes:
-        """All metrics in Prometheus' text format, :data:`CONTENT_TYPE`.
+        """Return all metrics in Prometheus' text format, :data:`CONTENT_TYPE`.
 
         Raises:
-            StoreError: if the store cannot be asked.
+            StoreError: if the store cannot be read.
         """
         figures: list[Figures] = await self._figures()
         there = {each.queue for each in figures}
@@ -176,10 +176,10 @@ class Metrics:
         registry = CollectorRegistry()
         registry.register(_Families(list(self._families(figures))))
         ProcessCollector(registry=registry)
-        return await asyncio.to_thread(generate_latest, registry)  # which takes long where there are many queues
+        return await asyncio.to_thread(generate_latest, registry)  # takes long with many queues
 
     async def health(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the store can be written, and a document that says so: for whoever asks, so it says no more."""
+        """Return whether the store can be written, and a status document; it is public, so it holds no details."""
         try:
             messages, queues = await self._health()
         except (InturnError, TimeoutError) as error:
@@ -218,7 +218,7 @@ class Metrics:
         for action, latency in self._asked.latencies.items():
             seconds.add_metric([action or "unknown"], buckets(self._bounds_s, latency.counts), latency.sum_s)
         yield seconds
-        if self._commands:  # else nobody has watched
+        if self._commands:  # else `watch` was never called
             sizes = HistogramMetricFamily("inturn_commit_batch_size", "How many commands shared a commit.", labels=[])
             sizes.add_metric([], buckets(_SIZES, self._batches), self._commands)
             yield sizes
@@ -237,18 +237,18 @@ class Metrics:
 
 
 def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """How many values were at most so large, as Prometheus has it.
+    """Return the cumulative counts of a histogram by upper bound, as Prometheus has them.
 
     Args:
-        bounds: the upper ends of classes.
-        counts: how many fell into each class; the last is beyond all bounds.
+        bounds: the upper bounds of the buckets.
+        counts: the count of each bucket; the last lies beyond all bounds.
     """
     names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
     return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
 
 
 def figures_of(store: Any, now_ms: int) -> list[Figures]:
-    """How all queues stand; what it costs grows with what is in flight or delayed, not with what lies in them."""
+    """Return the figures of all queues; the cost grows with the messages in flight or delayed, not with all of them."""
     return [
         Figures(
             name, messages, in_flight, delayed, 0.0 if sent_ms is None else max(0, now_ms - sent_ms) / 1000, blocked
@@ -258,13 +258,13 @@ def figures_of(store: Any, now_ms: int) -> list[Figures]:
 
 
 def _written(store: Any, now_ms: int) -> tuple[int, int]:
-    """Write something; how many messages and queues there are."""
+    """Write to the store; return the numbers of messages and queues."""
     messages: int = store.servers.written(now_ms)
     return messages, len(store.queues)
 
 
 class _Kept:
-    """What was asked, for as long as the answer is good; who asks meanwhile waits for the same answer."""
+    """A cached result with a time to live; concurrent callers wait for the same request."""
 
     def __init__(self, ask: Callable[[], Any], kept_s: float) -> None:
         self._ask = ask
@@ -283,13 +283,13 @@ class _Kept:
 
 
 class _Families(Collector):
-    """Metrics that are there already."""
+    """A collector of ready metrics."""
 
     def __init__(self, families: list[Any]) -> None:
         self._families = families
 
     def collect(self) -> Iterator[Any]:
-        """What there is."""
+        """Return the metrics."""
         return iter(self._families)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in the words of a TOML file rather than those of msgspec."""
+"""Error messages for configuration files, in terms of TOML instead of msgspec."""
 
 import re
 from collections import Counter
@@ -13,10 +13,10 @@ def told(text: str, tables: Mapping[str, Any], data: dict[str, Any], source: str
     """Return what is wrong with a configuration, and where.
 
     Args:
-        text: what msgspec says.
-        tables: the type of each table by its name; "" is that of the whole.
-        data: what was read.
-        source: from which text.
+        text: msgspec's error text.
+        tables: the type of each table by its name; "" is the whole configuration.
+        data: the parsed data.
+        source: the text of the file.
     """
     what, _, path = text.partition(" - at `$")
     steps = re.findall(r"[^.\[\]`]+", path)
@@ -46,12 +46,12 @@ def _unknown(name: str, table: Any) -> str:
 
 
 def misfit(table: Any, name: str, value: Any) -> str:
-    """Return what is expected in the place of a value.
+    """Return the text for a value that does not fit.
 
     Args:
         table: the type of the table.
         name: of the setting.
-        value: what it has.
+        value: of the setting.
     """
     info = msgspec.inspect.type_info(table)
     fields = {each.name: each.type for each in info.fields} if isinstance(info, msgspec.inspect.StructType) else {}
@@ -69,7 +69,7 @@ def _value(data: Any, table: str, number: int | None, name: str) -> Any:
 
 
 def _line(source: str, table: str, number: int, name: str | None) -> int | None:
-    """The line of a name in a table, or of the table; None if it is not written in the usual way."""
+    """Return the line of a name in a table, or of the table; None if it is not written in the usual way."""
     current, seen = "", Counter[str]()
     for line, text in enumerate(source.splitlines(), 1):
         header = re.match(r"\s*(\[\[?)\s*([\w-]+)", text)

@@ -1,6 +1,6 @@
-"""Tells whoever runs the server where a queue is that a client did not find: in another region, or another account.
+"""Log entries for queues that a client asked for in the wrong region or account.
 
-The client is told only that it does not exist, as the service says it.
+The client is told only that the queue does not exist, as the service does.
 """
 
 from inturn.server.context import Context
@@ -9,11 +9,11 @@ from inturn.server.naming import scope_of
 
 
 class Missing:
-    """Tells the log of missing queues whose names exist elsewhere.
+    """The log of missing queues whose names exist in another scope.
 
     Args:
-        context: how queues are named.
-        failures: what is told.
+        context: the naming of queues.
+        failures: the log.
     """
 
     def __init__(self, context: Context, failures: Failures) -> None:
@@ -21,14 +21,14 @@ class Missing:
         self._failures = failures
 
     def note(self, queue: str) -> None:
-        """A queue was not found; called in the event loop.
+        """Log a queue that was not found, if its name exists elsewhere; called in the event loop.
 
         Args:
-            queue: what its name in the store would be.
+            queue: its name in the store, had it existed.
         """
         home = self._context.home
         asked, name = scope_of(home, queue)
-        found = [scope_of(home, each) for each in list(self._context.db.store.queues)]  # another thread may add some
+        found = [scope_of(home, each) for each in list(self._context.db.store.queues)]  # another thread may add queues
         there = sorted(str(scope) for scope, each in found if each == name)
         if there:
             told = f"{name} was asked for in {asked}; it exists in {', '.join(there)}"

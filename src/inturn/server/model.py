@@ -1,7 +1,7 @@
-"""What is asked and answered: the 23 actions of the SQS API as types, and the one table of them.
+"""The requests and answers of the SQS API: its 23 actions as types, and the one table of them.
 
-Source: the public API model of SQS, version 2012-11-05 (botocore's ``sqs/service-2.json``). A type is named as its
-action is, its attributes as Python has it; both protocols read and write the API's own names, which `api_name` gives.
+Source: the public API model of SQS, version 2012-11-05 (botocore's ``sqs/service-2.json``). A type has the name of its
+action and Python names for its attributes; both protocols use the API's names, which `api_name` gives.
 A field without a default is one that the API requires: a request without it is refused with ``MissingParameter``.
 An answer's field is left out where it is None, and a list or map where it is empty, unless the API requires it. The
 service leaves out a batch's two lists too, though the model says that they are required.
@@ -16,25 +16,25 @@ _CAPITALS: Final = {"md5": "MD5", "aws": "AWS"}
 
 
 def api_name(name: str) -> str:
-    """The API's name of an attribute: ``md5_of_message_body`` is MD5OfMessageBody."""
+    """Return the API's name of an attribute: ``md5_of_message_body`` is MD5OfMessageBody."""
     return "".join(_CAPITALS.get(word, word.capitalize()) for word in name.split("_"))
 
 
 class Shape(msgspec.Struct, omit_defaults=True, gc=False, rename=api_name):
-    """What every type here has in common."""
+    """The base of all types of the API."""
 
 
 class Empty(Shape):
-    """The answer of an action that has nothing to say."""
+    """An answer without content."""
 
 
-# What requests and answers hold
+# Parts of requests and answers
 
 
 class MessageAttributeValue(Shape):
-    """One attribute of a message, and of the system's attributes of one: a string, a number in text, or bytes.
+    """A message attribute, or a message system attribute: a string, a number as text, or bytes.
 
-    The type may be missing here, since the service then names the attribute: see the actions.
+    The type may be missing here, since the service's error for that names the attribute: see the actions.
     """
 
     data_type: str = ""
@@ -45,7 +45,7 @@ class MessageAttributeValue(Shape):
 
 
 class BatchResultErrorEntry(Shape):
-    """An entry of a batch that failed; the code is the Query protocol's in both protocols."""
+    """A failed entry of a batch; the code is the Query protocol's in both protocols."""
 
     id: str
     sender_fault: bool
@@ -54,7 +54,7 @@ class BatchResultErrorEntry(Shape):
 
 
 class Message(Shape):
-    """A message as it is received."""
+    """A received message."""
 
     message_id: str
     receipt_handle: str
@@ -69,7 +69,7 @@ class Message(Shape):
 
 
 class CreateQueue(Shape):
-    """Make a queue, or find it if it is there with the same attributes."""
+    """Create a queue, or return an existing one with the same attributes."""
 
     queue_name: str
     attributes: dict[str, str] = {}
@@ -77,13 +77,13 @@ class CreateQueue(Shape):
 
 
 class CreateQueueAnswer(Shape):
-    """Where it is."""
+    """The queue's URL."""
 
     queue_url: str
 
 
 class DeleteQueue(Shape):
-    """Delete a queue and what is in it."""
+    """Delete a queue with its messages."""
 
     queue_url: str
 
@@ -96,13 +96,13 @@ class GetQueueUrl(Shape):
 
 
 class GetQueueUrlAnswer(Shape):
-    """Where it is."""
+    """The queue's URL."""
 
     queue_url: str
 
 
 class ListQueues(Shape):
-    """Find the queues whose names begin so."""
+    """List the queues whose names have a prefix."""
 
     queue_name_prefix: str | None = None
     next_token: str | None = None
@@ -110,14 +110,14 @@ class ListQueues(Shape):
 
 
 class ListQueuesAnswer(Shape):
-    """Where they are, and how to go on."""
+    """The queues' URLs, and the token of the next page."""
 
     queue_urls: list[str] = []
     next_token: str | None = None
 
 
 class ListDeadLetterSourceQueues(Shape):
-    """Find the queues whose dead letters come to this one."""
+    """List the queues that have this dead-letter queue."""
 
     queue_url: str
     next_token: str | None = None
@@ -125,21 +125,21 @@ class ListDeadLetterSourceQueues(Shape):
 
 
 class ListDeadLetterSourceQueuesAnswer(Shape):
-    """Where they are, and how to go on. The list's name begins small in the API, and it is there when it is empty."""
+    """The queues' URLs, and the token of the next page. The list is ``queueUrls`` in the API, and kept when empty."""
 
     queue_urls: list[str] = field(name="queueUrls")
     next_token: str | None = None
 
 
 class GetQueueAttributes(Shape):
-    """Ask for a queue's settings and numbers."""
+    """Read a queue's settings and message counts."""
 
     queue_url: str
     attribute_names: tuple[str, ...] = ()
 
 
 class GetQueueAttributesAnswer(Shape):
-    """Each as text."""
+    """The attributes, each as text."""
 
     attributes: dict[str, str] = {}
 
@@ -152,7 +152,7 @@ class SetQueueAttributes(Shape):
 
 
 class PurgeQueue(Shape):
-    """Delete all that is in a queue."""
+    """Delete all messages of a queue."""
 
     queue_url: str
 
@@ -161,33 +161,33 @@ class PurgeQueue(Shape):
 
 
 class TagQueue(Shape):
-    """Give a queue tags, or change their values."""
+    """Add tags to a queue, or change their values."""
 
     queue_url: str
     tags: dict[str, str]
 
 
 class UntagQueue(Shape):
-    """Take tags from a queue."""
+    """Remove tags from a queue."""
 
     queue_url: str
     tag_keys: tuple[str, ...]
 
 
 class ListQueueTags(Shape):
-    """Ask for a queue's tags."""
+    """List a queue's tags."""
 
     queue_url: str
 
 
 class ListQueueTagsAnswer(Shape):
-    """All of them."""
+    """The tags."""
 
     tags: dict[str, str] = {}
 
 
 class AddPermission(Shape):
-    """Let accounts do something with a queue."""
+    """Allow accounts to perform actions on a queue."""
 
     queue_url: str
     label: str
@@ -196,7 +196,7 @@ class AddPermission(Shape):
 
 
 class RemovePermission(Shape):
-    """Take back what was let under this label."""
+    """Remove the permission with this label."""
 
     queue_url: str
     label: str
@@ -206,7 +206,7 @@ class RemovePermission(Shape):
 
 
 class SendMessage(Shape):
-    """Put a message into a queue."""
+    """Send a message to a queue."""
 
     queue_url: str
     message_body: str
@@ -218,7 +218,7 @@ class SendMessage(Shape):
 
 
 class SendMessageAnswer(Shape):
-    """What it is known by, and what arrived."""
+    """The message's id, and the digests of what arrived."""
 
     message_id: str
     md5_of_message_body: str
@@ -228,7 +228,7 @@ class SendMessageAnswer(Shape):
 
 
 class SendMessageBatchRequestEntry(Shape):
-    """One message of a batch."""
+    """A message of a batch."""
 
     id: str
     message_body: str
@@ -240,14 +240,14 @@ class SendMessageBatchRequestEntry(Shape):
 
 
 class SendMessageBatch(Shape):
-    """Put messages into a queue. No entries is an error of its own, not a missing parameter; so in every batch."""
+    """Send messages to a queue. Entries are not required here: an empty batch, of any kind, has its own error."""
 
     queue_url: str
     entries: tuple[SendMessageBatchRequestEntry, ...] = ()
 
 
 class SendMessageBatchResultEntry(Shape):
-    """One that was taken."""
+    """A message that was accepted."""
 
     id: str
     message_id: str
@@ -258,7 +258,7 @@ class SendMessageBatchResultEntry(Shape):
 
 
 class SendMessageBatchAnswer(Shape):
-    """What became of each."""
+    """The result of each entry."""
 
     successful: list[SendMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
@@ -268,7 +268,7 @@ class SendMessageBatchAnswer(Shape):
 
 
 class ReceiveMessage(Shape):
-    """Take messages from a queue for a while. ``attribute_names`` is the older name of the system attributes'."""
+    """Receive messages of a queue. ``attribute_names`` is the older name of ``message_system_attribute_names``."""
 
     queue_url: str
     attribute_names: tuple[str, ...] = ()
@@ -281,47 +281,47 @@ class ReceiveMessage(Shape):
 
 
 class ReceiveMessageAnswer(Shape):
-    """The messages, or nothing."""
+    """The messages, if any."""
 
     messages: list[Message] = []
 
 
 class DeleteMessage(Shape):
-    """Be done with a message."""
+    """Delete a received message."""
 
     queue_url: str
     receipt_handle: str
 
 
 class DeleteMessageBatchRequestEntry(Shape):
-    """One of a batch to be done with."""
+    """A receipt handle of a batch."""
 
     id: str
     receipt_handle: str
 
 
 class DeleteMessageBatch(Shape):
-    """Be done with messages."""
+    """Delete received messages."""
 
     queue_url: str
     entries: tuple[DeleteMessageBatchRequestEntry, ...] = ()
 
 
 class DeleteMessageBatchResultEntry(Shape):
-    """One that is done with."""
+    """A message that was deleted."""
 
     id: str
 
 
 class DeleteMessageBatchAnswer(Shape):
-    """What became of each."""
+    """The result of each entry."""
 
     successful: list[DeleteMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
 
 
 class ChangeMessageVisibility(Shape):
-    """Keep a message for longer or shorter, in seconds from now."""
+    """Set the visibility timeout of a received message, in seconds from now."""
 
     queue_url: str
     receipt_handle: str
@@ -329,7 +329,7 @@ class ChangeMessageVisibility(Shape):
 
 
 class ChangeMessageVisibilityBatchRequestEntry(Shape):
-    """One of a batch to be kept for longer or shorter."""
+    """A receipt handle of a batch, with its new visibility timeout."""
 
     id: str
     receipt_handle: str
@@ -337,20 +337,20 @@ class ChangeMessageVisibilityBatchRequestEntry(Shape):
 
 
 class ChangeMessageVisibilityBatch(Shape):
-    """Keep messages for longer or shorter, in seconds from now."""
+    """Set the visibility timeouts of received messages, in seconds from now."""
 
     queue_url: str
     entries: tuple[ChangeMessageVisibilityBatchRequestEntry, ...] = ()
 
 
 class ChangeMessageVisibilityBatchResultEntry(Shape):
-    """One that is kept so."""
+    """A message whose visibility timeout was changed."""
 
     id: str
 
 
 class ChangeMessageVisibilityBatchAnswer(Shape):
-    """What became of each."""
+    """The result of each entry."""
 
     successful: list[ChangeMessageVisibilityBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
@@ -360,7 +360,7 @@ class ChangeMessageVisibilityBatchAnswer(Shape):
 
 
 class StartMessageMoveTask(Shape):
-    """Move dead letters to another queue, or to where each came from."""
+    """Move dead letters to another queue, or back to their source queues."""
 
     source_arn: str
     destination_arn: str | None = None
@@ -368,20 +368,20 @@ class StartMessageMoveTask(Shape):
 
 
 class StartMessageMoveTaskAnswer(Shape):
-    """What the task is known by."""
+    """The task's handle."""
 
     task_handle: str
 
 
 class ListMessageMoveTasks(Shape):
-    """Ask for the latest tasks of a queue."""
+    """List the latest move tasks of a queue."""
 
     source_arn: str
     max_results: int | None = None
 
 
 class ListMessageMoveTasksResultEntry(Shape):
-    """One task; its handle only while it runs, its start in milliseconds of the epoch."""
+    """A move task; it has a handle only while it runs, and its start is in milliseconds since 1970."""
 
     status: str
     source_arn: str
@@ -401,19 +401,19 @@ class ListMessageMoveTasksAnswer(Shape):
 
 
 class CancelMessageMoveTask(Shape):
-    """Stop a task; what it has moved stays where it is."""
+    """Cancel a move task; the messages already moved stay where they are."""
 
     task_handle: str
 
 
 class CancelMessageMoveTaskAnswer(Shape):
-    """How many it has moved."""
+    """The number of messages already moved."""
 
     approximate_number_of_messages_moved: int
 
 
 class Action(NamedTuple):
-    """What an action is asked with and how it answers."""
+    """An action's name with the types of its parameters and its answer."""
 
     name: str
     params: type[Shape]

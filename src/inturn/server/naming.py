@@ -1,10 +1,12 @@
-"""Which queue a name, a URL or an ARN means: names are unique within a region of an account.
+"""The naming of queues by stored name, URL and ARN: a name is unique within a region of an account.
 
-A store knows names only. A queue of the server's own region and account, its home, bears its bare name in the store, as
-queues do that are made in Python. Any other bears its ARN there, ``arn:aws:sqs:eu-west-1:111122223333:payments``. So
-each has one name, by which Python, the command line, logs and metrics know it too, and no store has to be changed.
+A store knows names only. A queue of the server's own region and account, its home, has its bare name in the store, as
+do queues created from Python. Any other has its ARN as its stored name,
+``arn:aws:sqs:eu-west-1:111122223333:payments``. So each queue has one name, which Python, the command line, logs and
+metrics use too, and existing stores need no change.
 
-A URL says the account, and the region if that is not the home's: ``http://host/queue/eu-west-1/111122223333/payments``.
+A URL holds the account, and the region if it is not the home's:
+``http://host/queue/eu-west-1/111122223333/payments``.
 """
 
 import re
@@ -19,19 +21,19 @@ ACCOUNT: Final = "[0-9]{12}"
 
 _ARNS: Final = "arn:aws:sqs:"
 _ARN: Final = re.compile(f"{_ARNS}({REGION}):({ACCOUNT}):(.+)", re.DOTALL)
-_QUEUE: Final = "queue"  # what stands before the region in a URL; other paths before an account are a proxy's
+_QUEUE: Final = "queue"  # precedes the region in a URL; any other path before an account is a proxy's
 _REGION: Final = re.compile(REGION)
 _ACCOUNT: Final = re.compile(ACCOUNT)
 
 
 class Scope(NamedTuple):
-    """A region of an account, in which the names of queues are unique."""
+    """A region and an account, within which queue names are unique."""
 
     region: str
     account: str
 
     def __str__(self) -> str:
-        """As people are told of it."""
+        """Return the scope for messages to people."""
         return f"{self.region} of {self.account}"
 
 
@@ -39,8 +41,8 @@ class Home(NamedTuple):
     """A server's own region and account.
 
     Attributes:
-        scope: the two.
-        by_arn: which of its queues bear their ARN in the store all the same; see :func:`named_by_arn`.
+        scope: the region and the account.
+        by_arn: the home's queues that have their ARN as stored name all the same; see :func:`named_by_arn`.
     """
 
     scope: Scope
@@ -48,12 +50,12 @@ class Home(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who asks, and from where.
+    """The sender of a request.
 
     Attributes:
-        sender: the id of an access key; "" if nobody must say.
-        region: for which the request is signed; None: it does not say.
-        account: of the key; None: the server's.
+        sender: the id of its access key; "" on an endpoint without keys.
+        region: the region that the request is signed for; None if it is unsigned.
+        account: the key's account; None: the server's.
     """
 
     sender: str = ""
@@ -62,12 +64,12 @@ class Caller(NamedTuple):
 
 
 class Address(NamedTuple):
-    """What a queue's URL says.
+    """The parts of a queue's URL.
 
     Attributes:
-        region: None: nothing of it.
-        account: None: nothing of it; then it says nothing of the region either.
-        name: of the queue; "" if it names none.
+        region: None if the URL has none.
+        account: None if the URL has none; then it has no region either.
+        name: of the queue; "" if the URL names none.
     """
 
     region: str | None
@@ -76,17 +78,17 @@ class Address(NamedTuple):
 
 
 def is_region(text: str) -> bool:
-    """Say whether a text can be a region."""
+    """Return whether a text can be a region."""
     return _REGION.fullmatch(text) is not None
 
 
 def is_account(text: str) -> bool:
-    """Say whether a text can be the number of an account."""
+    """Return whether a text can be an account number."""
     return _ACCOUNT.fullmatch(text) is not None
 
 
 def address(url: str) -> Address:
-    """Return what a queue's URL says; a name alone does too, as with the service."""
+    """Parse a queue's URL; a bare name is accepted too, as in SQS."""
     before, _, name = url.rpartition("/")
     parts = before.rsplit("/", 3)
     account = parts[-1] if is_account(parts[-1]) else None
@@ -98,7 +100,7 @@ def url(base: str, home: Scope, stored: str) -> str:
     """Return the URL of a queue.
 
     Args:
-        base: what the URLs of all queues begin with.
+        base: the start of all queue URLs.
         home: the server's own region and account.
         stored: the queue's name in the store.
     """
@@ -108,42 +110,42 @@ def url(base: str, home: Scope, stored: str) -> str:
 
 
 def arn(home: Scope, stored: str) -> str:
-    """Return the ARN of the queue that has this name in the store."""
+    """Return the ARN of the queue with this name in the store."""
     return stored if _ARN.fullmatch(stored) else f"{prefix(home)}{stored}"
 
 
 def prefix(scope: Scope) -> str:
-    """Return what the ARNs of all queues of a scope begin with."""
+    """Return the prefix of the ARNs of a scope's queues."""
     return f"{_ARNS}{scope.region}:{scope.account}:"
 
 
 def parsed(text: str) -> tuple[Scope, str] | None:
-    """Return the scope and the name that an ARN of a queue says; None if it is none."""
+    """Return the scope and the name in a queue's ARN; None if the text is no such ARN."""
     found = _ARN.fullmatch(text)
     return None if found is None else (Scope(found[1], found[2]), found[3])
 
 
 def stored_name(home: Home, scope: Scope, name: str) -> str | None:
-    """Return the name in the store of a queue; None if there can be no such queue, since its name is an ARN."""
+    """Return the name of a queue in the store; None if no queue can have the name, because it is an ARN."""
     if name.startswith(_ARNS):
         return None
     return name if scope == home.scope and name not in home.by_arn else f"{prefix(scope)}{name}"
 
 
 def scope_of(home: Scope, stored: str) -> tuple[Scope, str]:
-    """Return the scope and the bare name of the queue that has this name in the store."""
+    """Return the scope and the bare name of the queue with this name in the store."""
     return parsed(stored) or (home, stored)
 
 
 def named_by_arn(home: Scope, queues: Collection[str]) -> frozenset[str]:
-    """Return which queues of the home bear their ARN in the store: they were made while the home was another.
+    """Return the home's queues that have their ARN as stored name: they were created while the home was another.
 
     Args:
         home: the server's own region and account.
-        queues: the names in the store.
+        queues: all names in the store.
 
     Raises:
-        InputError: if one of them has the name of a queue that bears its bare name.
+        InputError: if another queue has the bare name of one of them.
     """
     start = prefix(home)
     found = {each.removeprefix(start) for each in queues if each.startswith(start)}

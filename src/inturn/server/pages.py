@@ -1,4 +1,4 @@
-"""The pages beside the API: is it well, what does it count, and what is it, for who looks at it with a browser."""
+"""The pages beside the API: health, readiness, metrics, and a start page for browsers."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -34,11 +34,11 @@ can be written, and <a href="metrics">/metrics</a> is for Prometheus.</p>
 
 
 class Pages:
-    """What is shown of an endpoint.
+    """The pages of an endpoint.
 
     Args:
-        config: who may see what.
-        metrics: what is counted.
+        config: the configuration, with the access to the metrics.
+        metrics: the metrics.
 
     Attributes:
         is_stopping: whether the endpoint takes no more requests.
@@ -55,7 +55,7 @@ class Pages:
         self._is_for_all = config.server.metrics == "all"
 
     def find(self, request: Request) -> Page | None:
-        """The page that a request asks for; None: it is for the API."""
+        """Return the page that a request asks for; None if it is for the API."""
         if request.method not in {"GET", "HEAD"}:
             return None
         path, _, query = request.target.partition(b"?")
@@ -66,11 +66,11 @@ class Pages:
 
     @staticmethod
     def is_vital(request: Request) -> bool:
-        """Whether a request is answered when there are too many connections."""
+        """Return whether a request is answered when there are too many connections."""
         return request.method in {"GET", "HEAD"} and request.target.partition(b"?")[0] in _VITAL
 
     async def show(self, page: Page, request: Request) -> Response:
-        """A page, for who may see it."""
+        """Return a page, or 403 if an endpoint without keys must not show it to the client."""
         if self._is_guarded:
             try:
                 self._local.admit(request)

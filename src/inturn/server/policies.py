@@ -1,7 +1,7 @@
-"""What the policies of queues say of a request: what it needs to be allowed, and whether it is.
+"""Authorisation by queue policies: the permissions that a request needs, and the policies' decision.
 
-A key does what its configuration lets it do. A queue's policy takes away from that what it denies. A key of another
-account than the queue's needs that the policy allows it, too.
+A key may do what its configuration permits. A queue's policy can deny parts of that. A key of another account than the
+queue's also needs an allowing statement of the policy.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from inturn.server.wire import Call
 from inturn.store.base import Store
 
 POLICY: Final = "policy"
-"""Under which name a queue's policy is kept with it."""
+"""The name of a queue's policy among its ``extra`` settings."""
 
 _DENIED: Final = " with an explicit deny in a resource-based policy"
 _NEITHER: Final = " because no resource-based policy allows the sqs:{} action"
@@ -31,18 +31,18 @@ _OWNER: Final = " because only the queue's owner may do that"
 
 
 class Need(NamedTuple):
-    """An action that a request needs to be allowed, and with which queue; None: with none."""
+    """An action that a request needs permission for, and its queue; None: no queue."""
 
     action: str
     queue: str | None
 
 
 class Policies:
-    """Asks the policies of queues.
+    """The evaluation of queue policies.
 
     Args:
-        context: how queues are named.
-        server: how the endpoint is reached.
+        context: the naming of queues.
+        server: the server settings: TLS and base URL.
         clock: the time in seconds since 1970.
     """
 
@@ -54,29 +54,29 @@ class Policies:
         self._clock = clock
 
     def concern(self, key: Key, queue: str) -> bool:
-        """Whether a queue's policy can matter to a key, so that it must be asked; quick, since it mostly cannot."""
+        """Return whether a queue's policy can matter to a key; a quick check, since it rarely does."""
         info = self._context.db.store.queues.get(queue)
-        if info is None or POLICY in info.settings.extra:  # what another server has made is not known yet
+        if info is None or POLICY in info.settings.extra:  # another server may have created the queue
             return True
         return key.account != owner_of(self._context, queue)
 
     def ask(
         self, key: Key, request: Request, call: Call, needs: Sequence[Need], note: Callable[[SqsError], None]
     ) -> Callable[[Store], None] | None:
-        """Ask the policies that are known; give what is to be asked in a transaction, if they are not sure.
+        """Evaluate the known policies; return the check to repeat in a transaction, if they are not conclusive.
 
-        What is known in the event loop may be a moment old if other servers share the database. So what it refuses is
-        asked once more where all is known, and so is what a queue says that is not known yet.
+        The policies known in the event loop may be slightly stale if other servers share the database. So a refusal is
+        checked again in a transaction, and so is a queue that is not known yet.
 
         Args:
-            key: that signed the request.
-            request: as it came.
-            call: what it asks for.
-            needs: what its key has been found to be configured for.
-            note: told of a refusal.
+            key: the key that signed the request.
+            request: the HTTP request.
+            call: the parsed request.
+            needs: the permissions that the key's configuration has granted.
+            note: called with a refusal.
 
         Returns:
-            A function that raises :class:`SqsError` if a policy does not let the request pass; None: they all do.
+            A function that raises :class:`SqsError` if a policy refuses the request; None: all let it pass.
         """
         queues = self._context.db.store.queues
 
@@ -94,23 +94,23 @@ class Policies:
         return None if all(need.queue is None or need.queue in queues for need in needs) else again
 
     def is_secure(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a request came by TLS: to this server, or by the proxy that the base URL names."""
+        """Return whether a request came by TLS: to this server, or to the proxy that the base URL names."""
         return self._has_tls or (self._front is not None and headers.get(b"host", b"").lower() == self._front)
 
     def check(
         self, key: Key, request: Request, call: Call, needs: Iterable[Need], queues: Mapping[str, QueueInfo]
     ) -> None:
-        """Ask the policies of all queues that a request is about.
+        """Evaluate the policies of all queues that a request concerns.
 
         Args:
-            key: that signed it.
-            request: as it came.
-            call: what it asks for.
-            needs: what its key has been found to be configured for.
-            queues: that there are.
+            key: the key that signed the request.
+            request: the HTTP request.
+            call: the parsed request.
+            needs: the permissions that the key's configuration has granted.
+            queues: the existing queues.
 
         Raises:
-            SqsError: if one of them does not let it.
+            SqsError: if a policy refuses the request.
         """
         facts = facts_of(
             account=key.account,
@@ -123,7 +123,7 @@ class Policies:
             if queue is None or (key.admin and action in ADMIN_ACTIONS):
                 continue
             info, is_owner = queues.get(queue), key.account == owner_of(self._context, queue)
-            if info is None and is_owner:  # the action says that it is not there; a stranger is not told
+            if info is None and is_owner:  # the action reports a missing queue; other accounts are not told
                 continue
             policy = None if info is None else kept(info.settings, POLICY, None)
             names = tuple(f"sqs:{each.lower()}" for each in {action, permission(action)})
@@ -134,12 +134,12 @@ class Policies:
 
 
 def owner_of(context: Context, queue: str) -> str:
-    """Return the account that a queue belongs to, by its name in the store."""
+    """Return the account that owns a queue, given by its name in the store."""
     return scope_of(context.home, queue)[0].account
 
 
 def _why_not(policy: str | None, asked: Asked, action: str, *, is_owner: bool) -> str | None:
-    """Say why a policy does not let a request pass; None: it does."""
+    """Return why a policy refuses a request; None if it does not."""
     decision = Decision.NEITHER if policy is None else stored(policy).decide(asked)
     if decision is Decision.DENIED:
         return _DENIED
@@ -151,7 +151,7 @@ def _why_not(policy: str | None, asked: Asked, action: str, *, is_owner: bool) -
 
 
 def _implied(context: Context, call: Call, queues: Mapping[str, QueueInfo]) -> Iterator[Need]:
-    """What a request does beside what it names: a move receives, deletes, and sends to where messages came from."""
+    """Yield the needs that a move task adds: receive and delete at its source, send to its messages' origins."""
     if call.action != "StartMessageMoveTask":
         return
     params: Any = call.params
@@ -159,7 +159,7 @@ def _implied(context: Context, call: Call, queues: Mapping[str, QueueInfo]) -> I
     yield Need("ReceiveMessage", source)
     yield Need("DeleteMessage", source)
     if params.destination_arn is None:
-        for name, info in list(queues.items()):  # the writer may change them meanwhile
+        for name, info in list(queues.items()):  # the writer may change the queues meanwhile
             if info.settings.dead_letter == source and name != source:
                 yield Need("SendMessage", name)
 

@@ -1,7 +1,8 @@
-"""HTTP/1.1 requests out of the bytes of one connection: httptools parses, this file keeps the rules and the bounds.
+"""An HTTP/1.1 request parser for one connection: httptools parses, this module applies the rules and the limits.
 
-It does no I/O, so that every rule is tested by bytes alone. What is read depends on the bytes, not on how they were cut
-on their way. A request is refused for what RFC 9112 forbids where two servers could read it differently (smuggling).
+It does no I/O, so that every rule is tested with bytes alone. The result depends on the bytes, not on how they were
+split in transit. A request is refused for what RFC 9112 forbids where two servers could read it differently
+(smuggling).
 """
 
 from collections import deque
@@ -14,13 +15,13 @@ from inturn.core import limits as bounds
 
 
 class Request(NamedTuple):
-    """A request as it came.
+    """An HTTP request.
 
     Attributes:
-        method: in upper case; any that llhttp knows but CONNECT.
+        method: in upper case; any that llhttp knows except CONNECT.
         target: path and query as sent.
-        headers: by name in lower case, values without space around them; repeated ones are joined by a comma.
-        body: decoded if it came in chunks.
+        headers: by name in lower case, values without surrounding space; repeated ones are joined by a comma.
+        body: decoded if it was sent in chunks.
         peer: address and port of the client.
     """
 
@@ -33,7 +34,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients can take of the server, in bytes, numbers and seconds; ``inturn.core.limits`` says what each is."""
+    """The bounds on clients, in bytes, numbers and seconds; ``inturn.core.limits`` describes each."""
 
     header_bytes: int = bounds.HTTP_HEADER_BYTES
     headers: int = bounds.HTTP_HEADERS
@@ -48,25 +49,25 @@ class Limits:
 
 
 class _Refusal(Exception):
-    """Raised where the parser calls, to stop it: the request is refused with this status."""
+    """Raised in a parser callback to stop the parser: the request is refused with this status."""
 
     def __init__(self, status: int) -> None:
         self.status = status
 
 
 class Reader:
-    """Reads the requests of one connection. The ``on_`` methods are called by its parser.
+    """The request reader of one connection. Its parser calls the ``on_`` methods.
 
     Args:
-        limits: what the client can take.
-        peer: what its requests have as ``peer``.
+        limits: the bounds on the client.
+        peer: the ``peer`` of its requests.
 
     Attributes:
-        requests: those that have come in whole and wait; :meth:`take` takes the first out.
-        refused: the status with which what comes after them is refused, or 0. Nothing more is read then.
+        requests: the complete requests that wait; :meth:`take` removes the first.
+        refused: the status that refuses what follows them, or 0. Nothing more is read then.
         is_last: whether the last of them closes the connection. Nothing more is read then.
-        has_begun: whether the next one has begun to come.
-        expects: whether the client waits to be told to go on before it sends the body (RFC 9110, section 10.1.1).
+        has_begun: whether the next request has begun to arrive.
+        expects: whether the client waits for ``100 Continue`` before it sends the body (RFC 9110, section 10.1.1).
     """
 
     def __init__(self, limits: Limits, peer: str) -> None:
@@ -75,26 +76,26 @@ class Reader:
         self.is_last = False
         self._limits = limits
         self._peer = peer
-        self._sizes: deque[int] = deque()  # in bytes, of the requests that still wait when it is asked what is held
+        self._sizes: deque[int] = deque()  # in bytes, of waiting requests; filled when `held` is read
         self._waiting = 0  # their sum
         self._parser = HttpRequestParser(self)
         self._read = 0  # bytes of the last read
-        self._fed = 0  # bytes since the request, or its last piece of body, began; at most one read too many
+        self._fed = 0  # bytes since the request, or its last piece of body, began; up to one read too many
         self._begin()
 
     def _begin(self) -> None:
         self.has_begun = self.expects = False
-        self._is_head = True  # as long as headers may come
-        self._is_new = False  # the headers have come and nobody has looked at them
+        self._is_head = True  # while headers may come
+        self._is_new = False  # the headers are complete and `head` was not called
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._repeated = 0  # headers that had the name of an earlier one
-        self._blocks: list[bytes] = []  # of the body, so that a long one is not copied whenever it grows
+        self._blocks: list[bytes] = []  # of the body, so that a long one is not copied each time it grows
         self._blocked = 0  # bytes in them
-        self._body: bytes | bytearray = b""  # what came after them
+        self._body: bytes | bytearray = b""  # the rest after the blocks
 
     def feed(self, data: memoryview | bytes) -> None:
-        """Read on; ``data`` is at most ``HTTP_READ_BYTES`` long."""
+        """Parse more bytes; ``data`` is at most ``HTTP_READ_BYTES`` long."""
         if self.is_last or self.refused:
             return
         self._read = len(data)
@@ -114,13 +115,13 @@ class Reader:
                     self.refused = 400
             break
         if self._fed > self._limits.header_bytes + bounds.HTTP_READ_BYTES and not self.refused:
-            self.refused = 431  # headers or trailers without end
+            self.refused = 431  # endless headers or trailers
         if self.refused:
             self.refuse(self.refused)
 
     @property
     def held(self) -> int:
-        """How many bytes are kept here of requests that nobody has taken; at most one read too many."""
+        """The number of bytes kept of requests that were not taken; up to one read too many."""
         if len(self._sizes) < len(self.requests):
             for target, headers, body in [each[1:4] for each in self.requests][len(self._sizes) :]:
                 self._sizes.append(_size(target, headers) + len(body))
@@ -135,39 +136,40 @@ class Reader:
         return self._blocked + len(self._body)
 
     def take(self) -> Request:
-        """Take out the request that has waited for the longest."""
+        """Remove and return the oldest waiting request."""
         if self._sizes:
             self._waiting -= self._sizes.popleft()
         return self.requests.popleft()
 
     def head(self) -> Request | None:
-        """The head of the request whose body is still to come, without the body; once for each, then None."""
+        """Return the head of the request whose body is still to come; once for each, then None."""
         if not self._is_new:
             return None
         self._is_new = False
         return Request(self._parser.get_method().decode(), self._target, self._headers, b"", self._peer)
 
     def refuse(self, status: int) -> None:
-        """Read no more, and let go of what has come of an unfinished request: nobody will have it."""
+        """Stop reading, and drop what has arrived of an unfinished request."""
         self.refused = status
         self._body = self._target = b""
         self._headers, self._blocks, self._blocked = {}, [], 0
 
     def drop(self, status: int) -> None:
-        """Refuse the requests that wait, too."""
+        """Stop reading, and drop the waiting requests too."""
         self.refuse(status)
         self.requests.clear()
         self._sizes.clear()
         self._waiting = 0
 
     def close(self) -> None:
-        """Read no more. It and its parser hold each other, and with them what came of a body, until this is called."""
+        """Stop reading. Until this call, reader and parser reference each other and keep an unfinished body alive."""
         del self._parser
 
     def _without_upgrade(self) -> bytes:
-        """Go back to where a request began, and give its head again without the protocol that it asked for.
+        """Restart the current request, and return its head without the upgrade that it asked for.
 
-        We speak no other (RFC 9110, section 7.8), and to llhttp it begins where the headers end, body or no body.
+        This server upgrades to no protocol (RFC 9110, section 7.8), and llhttp starts the new protocol where the
+        headers end, body or no body.
         """
         first = b"%b %b HTTP/%b" % (self._parser.get_method(), self._target, self._parser.get_http_version().encode())
         lines = [b"%b: %b" % header for header in self._headers.items() if header[0] != b"upgrade"]
@@ -176,12 +178,12 @@ class Reader:
         return b"\r\n".join((first, *lines, b"\r\n"))
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the target."""
+        """Append a piece of the target."""
         self.has_begun = True
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer."""
+        """Add a header; trailers are ignored."""
         if not self._is_head:
             return  # RFC 9112, section 7.1.2
         name = name.lower()
@@ -195,7 +197,7 @@ class Reader:
             self._repeated += 1
 
     def on_headers_complete(self) -> None:
-        """All headers have come: what can be known of the request before its body."""
+        """Check the complete headers, as far as possible before the body."""
         self._is_head = False
         self._is_new = True
         headers, limits = self._headers, self._limits
@@ -216,7 +218,7 @@ class Reader:
             self.expects = headers[b"expect"].lower() == b"100-continue" and self._parser.get_http_version() == "1.1"
 
     def on_body(self, piece: bytes) -> None:
-        """A piece of the body."""
+        """Append a piece of the body."""
         if not self._body:
             self._body = piece
             self.expects = False
@@ -233,10 +235,10 @@ class Reader:
             self._body = b""
 
     def on_message_complete(self) -> None:
-        """A request has come in whole."""
+        """Add the complete request to those that wait."""
         parser, headers = self._parser, self._headers
         if b"upgrade" in headers and parser.should_upgrade():
-            return  # its body is still to come
+            return  # llhttp ended it at the headers: its body is still to come
         method = parser.get_method().decode()
         if method == "CONNECT":
             raise _Refusal(405)

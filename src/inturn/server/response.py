@@ -1,4 +1,4 @@
-"""Answers as HTTP/1.1 has them: bytes, without I/O; and what is called for an answer."""
+"""HTTP/1.1 responses as bytes, without I/O, and the types of the callbacks that give them."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -10,13 +10,13 @@ from inturn.server.request import Request
 
 
 class Response(NamedTuple):
-    """An answer. Date, Content-Length, Content-Type and Connection are added to its headers, so they are not there.
+    """An HTTP response. The server adds the headers Date, Content-Length, Content-Type and Connection.
 
     Attributes:
         status: one that has a body: not 1xx, 204 or 304.
-        body: left out where it answers a HEAD.
+        body: left out in the response to a HEAD.
         content_type: the value of Content-Type.
-        headers: further names and values. One with a line end is not sent: the client is told 500.
+        headers: further names and values. If one contains a line end, the client gets 500 instead.
     """
 
     status: int
@@ -26,40 +26,40 @@ class Response(NamedTuple):
 
 
 class Reply(Protocol):
-    """Called once with the answer, in the event loop's thread, at once or later. What comes too late does nothing."""
+    """The callback for a response, called once, in the event loop's thread, now or later. A late call does nothing."""
 
     on_gone: Callable[[], None] | None
 
     def __call__(self, response: Response) -> None:
-        """Answer."""
+        """Send the response."""
         ...
 
 
 Handler = Callable[[Request, Reply], None]
-"""Called in the event loop's thread with each request. If it raises, the client is told 500 and no more."""
+"""Called in the event loop's thread with each request. If it raises, the client gets 500 without details."""
 
 Admit = Callable[[Request], Response | None]
-"""Called with the head of a request whose body is still to come: the answer, if it is refused whatever the body is."""
+"""Called with the head of a request before its body arrives: returns the response that refuses it, or None."""
 
 
 def refusal(status: int) -> Response:
-    """The answer to what is no request, or is too much."""
-    # From 500 on it is empty: botocore takes only that for the word of something in front of SQS, and tries again.
+    """Return the response to a request that is malformed or too much."""
+    # From 500 on the body is empty: only then botocore assumes a proxy's error and retries.
     body = b"" if status >= 500 else f"{status} {responses[status]}\n".encode()
     again = ((b"Retry-After", b"%d" % limits.HTTP_RETRY_AFTER_S),) if status == 503 else ()
     return Response(status, body, "text/plain", again)
 
 
 def encode(response: Response, server_headers: bytes, method: str = "") -> bytes:
-    """An answer as it is sent.
+    """Return a response as bytes.
 
     Args:
-        response: the answer.
-        server_headers: what the server adds, each header with a line end before it.
+        response: the response.
+        server_headers: the server's own headers, each preceded by a line end.
         method: of the request.
 
     Raises:
-        ValueError: if a header has a line end within it.
+        ValueError: if a header contains a line end.
     """
     status, body, content_type, headers = response
     lines = b"".join([b"\r\n%b: %b" % header for header in headers])

@@ -1,10 +1,10 @@
-"""Starting and stopping the endpoint: here its parts are put together.
+"""Start and stop of the endpoint, which is assembled here.
 
     config = load("inturn.toml")
     async with Endpoint(db, config) as endpoint:
         print(endpoint.url)
 
-:func:`serve` does that until a signal comes, :func:`run` in an event loop of its own.
+:func:`serve` does that until a signal arrives, :func:`run` in an event loop of its own.
 """
 
 import asyncio
@@ -51,13 +51,13 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Place:
-    """How the endpoint's queues are named to clients; the port is known once it listens."""
+    """The naming of the endpoint's queues to clients; the port is known once it listens."""
 
     def __init__(self, config: Config) -> None:
         self.be_at(config)
 
     def be_at(self, config: Config) -> None:
-        """It is as configured so."""
+        """Apply a configuration."""
         server = config.server
         self.home = Home(Scope(server.region, server.account))
         self.joined = server.regions == "joined"
@@ -65,7 +65,7 @@ class Place:
 
     @staticmethod
     def at(config: Config, port: int) -> str:
-        """The URL of an endpoint that listens on this port."""
+        """Return the URL of an endpoint that listens on this port."""
         host = config.server.host.strip("[]")
         if host in {"0.0.0.0", "::"}:  # noqa: S104 - every address, of which this one is sure to be the server's
             host = "localhost"
@@ -77,11 +77,11 @@ class Endpoint:
     """An SQS endpoint over a database, for ``async with``.
 
     Args:
-        db: the queues; it stays open.
-        config: all the rest.
+        db: the database with the queues; it stays open.
+        config: the configuration.
 
     Attributes:
-        metrics: what is counted.
+        metrics: the endpoint's metrics.
     """
 
     def __init__(self, db: Database, config: Config) -> None:
@@ -101,30 +101,30 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """What clients take as the endpoint's URL."""
+        """The endpoint URL for clients."""
         return self._place.base_url
 
     @property
     def port(self) -> int:
-        """On which port it listens."""
+        """The port that the endpoint listens on."""
         return self._server.port
 
     async def __aenter__(self) -> Self:
-        """It has started."""
+        """Start the endpoint."""
         await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """It stops."""
+        """Stop the endpoint."""
         await self.stop()
 
     async def start(self) -> None:
-        """Make the queues that are configured and listen.
+        """Create the configured queues and listen.
 
         Raises:
-            InputError: if a queue is there otherwise than configured, or the address or the certificate is of no use.
+            InputError: if a queue differs from its configuration, or if the address or the certificate is not usable.
             StoreError: if the database cannot be used.
         """
         self._config = await self._shared.start()
@@ -174,10 +174,10 @@ class Endpoint:
             self._app.gate.tell_of_policies()
 
     def _find_home(self) -> None:
-        """See which queues are those of the server's own region and account, and that all can be reached.
+        """Find the queues of the server's own region and account, and warn of queues that are out of reach.
 
         Raises:
-            InputError: if two are called the same.
+            InputError: if two have the same name.
         """
         queues, home = list(self._db.store.queues), self._context.home
         self._place.home = Home(home, named_by_arn(home, queues))
@@ -204,7 +204,7 @@ class Endpoint:
         return Local(config.server.base_url, config.server.region if config.server.check_region else None)
 
     async def _look(self) -> None:
-        """See now and then what other servers have been told."""
+        """Apply regularly what other servers have changed."""
         while True:
             await asyncio.sleep(limits.SHARED_S)
             self._failures.look()
@@ -212,9 +212,9 @@ class Endpoint:
                 keys = await self._shared.changed()
                 if self._db.store.servers.shared is not None:
                     await self._app.look()
-                elif isinstance(self._app.gate, Access):  # another server of the file may have set a policy
+                elif isinstance(self._app.gate, Access):  # reads the policies that another server of the file has set
                     await self._db.writer.arun(Ask("", lambda _store, _now_ms: None))
-            except StoreError:  # the database is away; what is asked of it meanwhile is answered so
+            except StoreError:  # the database is unavailable; requests meanwhile are answered with an error
                 continue
             except InturnError as error:
                 self._failures.failed("what other servers were told cannot be read", error)
@@ -223,17 +223,17 @@ class Endpoint:
                 continue
             _LOG.info("access keys were changed", extra={"keys": len(keys)})
             if isinstance(self._app.gate, Access):
-                self._app.gate.use(keys)  # and if that is none, nobody may do anything
+                self._app.gate.use(keys)  # without keys, every request is refused
             elif keys:
                 self._config = replace(self._config, keys=tuple(keys))
                 self._app.gate = self._gate()
                 self._pages = Pages(self._config, self.metrics)
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Take no more requests, answer those that have come.
+        """Stop accepting requests, and answer those that have arrived.
 
         Args:
-            grace_s: for how many seconds at most; None: as configured.
+            grace_s: the time for the answers, in seconds; None: as configured.
         """
         self._pages.is_stopping = True
         self._looking.cancel()
@@ -266,10 +266,10 @@ class Endpoint:
 
 
 async def serve(db: Database, config: Config) -> None:
-    """Serve until SIGTERM or SIGINT comes; then finish what is in flight. A second signal cuts that short.
+    """Serve until SIGTERM or SIGINT; then finish the requests in progress. A second signal cuts that short.
 
     Raises:
-        InturnError: if it cannot start; see :meth:`Endpoint.start`.
+        InturnError: if the endpoint cannot start; see :meth:`Endpoint.start`.
     """
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
@@ -298,12 +298,12 @@ async def _serve(endpoint: Endpoint, signals: "asyncio.Queue[signal.Signals]", g
 
 
 def run(db: Database, config: Config) -> None:
-    """The same in an event loop of its own: uvloop's, where that is installed.
+    """Serve in a new event loop: uvloop's, if it is installed.
 
     Raises:
-        InturnError: if it cannot start.
+        InturnError: if the endpoint cannot start.
     """
-    gc.freeze()  # what is there now stays: it need not be looked through again and again
+    gc.freeze()  # objects of the start stay alive: the collector need not scan them
     gc.set_threshold(limits.GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=_loop()) as runner:
         runner.run(serve(db, config))
@@ -333,7 +333,7 @@ def _not_listening(host: str, port: int, error: OSError) -> str:
         return f"port {port} of {host} is in use: stop what listens there, or give another --port"
     reason = error.strerror or error
     if error.errno is not None and error.errno > 0:
-        reason = os.strerror(error.errno)  # in asyncio's own words is the address once more
+        reason = os.strerror(error.errno)  # asyncio's own text repeats the address
     return f"{host}:{port} cannot be listened on ({reason}): give another --host or --port"
 
 

@@ -1,8 +1,8 @@
-"""Access keys and settings that all servers of one database have in common.
+"""Access keys and settings shared by all servers of one database.
 
-What a configuration says is kept in the database when its server starts, and what it does not say is taken from there.
-So one server is told, and the others know: new keys and removed ones within ``limits.SHARED_S``, settings at their next
-start. Servers of a file have only what each was told itself.
+When a server starts, its configured values are saved in the database, and it takes the values that it does not set from
+there. So one server is configured, and the others follow: added and removed keys within ``limits.SHARED_S``, settings
+at their next start. Servers of a file have only their own configuration.
 """
 
 import logging
@@ -21,27 +21,27 @@ from inturn.store.commands import Ask
 _LOG: Final = logging.getLogger(__name__)
 
 SETTINGS: Final = ("account", "base_url", "check_region", "region", "regions", "replays")
-"""Those of ``[server]`` that clients see, whichever server they come to."""
+"""The settings of ``[server]`` that clients see, whichever server they use."""
 _KEY: Final = "key/"
 _SETTING: Final = "server/"
 
 
 class _Kept(Struct):
-    """A key as it is kept: JSON, which a newer version may have put more into."""
+    """A key's JSON form in the database; newer versions may have added fields."""
 
     secret: str
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
     account: str | None = None
-    admin: bool | msgspec.UnsetType = msgspec.UNSET  # left out if not, as in what earlier versions keep
+    admin: bool | msgspec.UnsetType = msgspec.UNSET  # left out if false, as in the form of earlier versions
 
 
 class Shared:
-    """What one server knows of what is common.
+    """A server's view of the shared keys and settings.
 
     Args:
         db: the database.
-        config: what the server was told.
+        config: the server's configuration.
     """
 
     def __init__(self, db: Database, config: Config) -> None:
@@ -50,11 +50,11 @@ class Shared:
         self._version = -1
 
     async def start(self) -> Config:
-        """Keep what was told, and take the rest.
+        """Save the configured values, and return the configuration completed from the database.
 
         Raises:
             StoreError: if the database cannot be used.
-            InputError: if something that is kept fits no setting.
+            InputError: if a saved value fits no setting.
         """
         if self._db.store.servers.shared is None:
             return self._config
@@ -69,7 +69,7 @@ class Shared:
         return with_options(config, {name: msgspec.json.decode(kept[name]) for name in SETTINGS if name in kept})
 
     async def changed(self) -> Sequence[AccessKey] | None:
-        """All keys, if one was added, changed or removed since the last look.
+        """Return all keys if one was added, changed or removed since the last call; else None.
 
         Raises:
             StoreError: if the database cannot be used.
@@ -102,7 +102,7 @@ class Shared:
 
 
 def _facts_of(config: Config) -> dict[str, str]:
-    """What a configuration says of what is common."""
+    """Return the shared keys and settings of a configuration."""
     facts = {f"{_KEY}{key.id}": text_of(key) for key in config.keys}
     said = _said(config)
     for name in SETTINGS:
@@ -112,7 +112,7 @@ def _facts_of(config: Config) -> dict[str, str]:
 
 
 def _said(config: Config) -> frozenset[str]:
-    """Which settings of ``[server]`` a configuration names; one that was not read: those that are not as usual."""
+    """Return the settings of ``[server]`` that a configuration sets; if not read from a file, those not default."""
     if isinstance(config, Loaded):
         return config.said
     usual = Server()
@@ -120,16 +120,16 @@ def _said(config: Config) -> frozenset[str]:
 
 
 def text_of(key: AccessKey) -> str:
-    """A key as it is kept."""
+    """Return a key's JSON form in the database."""
     kept = _Kept(key.secret or "", key.queues, key.actions, key.account, key.admin or msgspec.UNSET)
     return msgspec.json.encode(kept).decode()
 
 
 def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
-    """The keys among what is kept.
+    """Return the keys among the saved values.
 
     Raises:
-        InputError: if one of them is none.
+        InputError: if one of them is malformed.
     """
     found = []
     for name, value in sorted(facts.items()):
@@ -146,30 +146,30 @@ def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
                         admin=kept.admin is True,
                     )
                 )
-            except (ValueError, msgspec.MsgspecError):  # whose words might have the secret
+            except (ValueError, msgspec.MsgspecError):  # the error's text might contain the secret
                 msg = f"what is kept as {name!r} in inturn_fact is no access key; 'inturn keys remove' takes it away"
                 raise InputError(msg) from None
     return tuple(found)
 
 
-# --- keys by hand ---
+# --- keys managed from the command line ---
 
 
 def keys(db: Database) -> tuple[AccessKey, ...]:
-    """All keys of a database.
+    """Return all keys of a database.
 
     Raises:
-        InputError: if it is a file, which keeps none.
+        InputError: if the database is a file, which has no shared keys.
     """
     _check(db)
     return db.writer.run(Ask("", lambda store, _now_ms: keys_in(_shared(store).facts())))
 
 
 def save_key(db: Database, key: AccessKey) -> bool:
-    """Add a key, or change one of its id; whether there was one.
+    """Add a key, or replace the one with its id; return whether there was one.
 
     Raises:
-        InputError: if it is a file, which keeps none.
+        InputError: if the database is a file, which has no shared keys.
     """
     _check(db)
 
@@ -182,10 +182,10 @@ def save_key(db: Database, key: AccessKey) -> bool:
 
 
 def remove_key(db: Database, name: str) -> bool:
-    """Remove a key; whether there was one.
+    """Remove a key; return whether there was one.
 
     Raises:
-        InputError: if it is a file, which keeps none.
+        InputError: if the database is a file, which has no shared keys.
     """
     _check(db)
 

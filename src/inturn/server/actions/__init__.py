@@ -1,4 +1,4 @@
-"""What each action does: one file for each group of them, and the one table of all."""
+"""The SQS actions: one module for each group of them, and the one table of all."""
 
 from typing import Final
 
@@ -49,4 +49,4 @@ DONE_BY: Final[dict[str, Action]] = {
     "TagQueue": tag_queue,
     "UntagQueue": untag_queue,
 }
-"""What does each action, by its name."""
+"""The function of each action, by the action's name."""

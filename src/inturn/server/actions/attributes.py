@@ -22,7 +22,7 @@ _USUAL_WINDOW: Final = "300"
 
 
 def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Command[GetQueueAttributesAnswer]:
-    """A queue's settings and numbers, those that are asked for; no names, no attributes."""
+    """Return the requested settings and message counts of a queue; without names, none."""
     name = context.name(params.queue_url)
     asked = params.attribute_names
 
@@ -33,7 +33,7 @@ def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Comman
                 raise errors.invalid_attribute_name(each)
         has = _told(context, queue)
         if "All" in asked and has.get(settings.WINDOW) == _USUAL_WINDOW and settings.WINDOW not in asked:
-            del has[settings.WINDOW]  # a client that knows the service only is not told of it unless it matters
+            del has[settings.WINDOW]  # not an SQS attribute: shown under "All" only if it is not the default
         if "All" in asked or not _DEPTHS.keys().isdisjoint(asked):
             depth = store.depth(queue, now_ms)
             has.update({each: str(count(depth)) for each, count in _DEPTHS.items()})
@@ -53,7 +53,7 @@ def _told(context: Context, queue: QueueInfo) -> dict[str, str]:
 
 
 def set_queue_attributes(context: Context, params: SetQueueAttributes) -> Command[Empty]:
-    """Change a queue's settings; those that are not named stay."""
+    """Change a queue's settings; others stay."""
     name = context.name(params.queue_url)
 
     def change(store: Store, now_ms: int) -> Empty:
@@ -67,6 +67,6 @@ def set_queue_attributes(context: Context, params: SetQueueAttributes) -> Comman
 
 
 def save(store: Store, queue: QueueInfo, now_ms: int) -> None:
-    """Keep a queue's changed settings, and when that was."""
+    """Save a queue's changed settings with the time of the change."""
     queue.settings = replace(queue.settings, extra={**queue.settings.extra, "modified_ms": now_ms})
     store.save(queue.name, queue)

@@ -1,8 +1,8 @@
 """Move tasks: StartMessageMoveTask, ListMessageMoveTasks and CancelMessageMoveTask.
 
-A task is kept with the queue that it moves from, so a restart goes on with it. It moves what was in the queue when it
-began, the oldest first, each message to where it came from or all to one queue; what a receiver has at that moment
-stays. :class:`Mover` does the work, in small transactions, so that nobody else waits for it.
+A task is stored with its source queue, so it survives a restart. It moves the messages that were in the queue when it
+began, the oldest first, each back to its source queue or all to one queue. A message that is in flight when the task
+reaches it stays. :class:`Mover` does the work in small transactions, so that other callers are not delayed.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _NO_SOURCE: Final = "CouldNotDetermineMessageSource"
 
 
 def start_message_move_task(context: Context, params: StartMessageMoveTask) -> Command[StartMessageMoveTaskAnswer]:
-    """Begin to move dead letters to another queue, or to where each came from."""
+    """Start a move of dead letters to another queue, or back to their source queues."""
     rate = params.max_number_of_messages_per_second
     if rate is not None and not 1 <= rate <= limits.MOVES_PER_S:
         reason = f"Must be between 1 and {limits.MOVES_PER_S}, if provided."
@@ -92,7 +92,7 @@ def start_message_move_task(context: Context, params: StartMessageMoveTask) -> C
 
 
 def list_message_move_tasks(context: Context, params: ListMessageMoveTasks) -> Command[ListMessageMoveTasksAnswer]:
-    """The latest tasks of a queue, the last one first."""
+    """Return the latest move tasks of a queue, the last one first."""
     most = params.max_results
 
     def look(store: Store, _now_ms: int) -> ListMessageMoveTasksAnswer:
@@ -121,7 +121,7 @@ def _told(context: Context, source_arn: str, task: Mapping[str, Any]) -> ListMes
 
 
 def cancel_message_move_task(context: Context, params: CancelMessageMoveTask) -> Command[CancelMessageMoveTaskAnswer]:
-    """Stop a task; what it has moved stays where it is."""
+    """Cancel a move task; the messages already moved stay where they are."""
     task_id, source_arn = _said(params.task_handle)
 
     def cancel(store: Store, _now_ms: int) -> CancelMessageMoveTaskAnswer:
@@ -153,7 +153,7 @@ def _handle(task_id: str, source_arn: str) -> str:
 
 
 def _said(handle: str) -> tuple[str, str]:
-    """The task and the queue's ARN that a handle names."""
+    """Return the task id and the source queue's ARN of a task handle."""
     try:
         said = json.loads(base64.b64decode(handle, validate=True))
         return str(said["taskId"]), str(said["sourceArn"])
@@ -174,12 +174,12 @@ def _save(store: Store, queue: QueueInfo, tasks: Sequence[Mapping[str, Any]]) ->
 
 
 def _is_done_by_another(task: Mapping[str, Any], mover: str, now_ms: int) -> bool:
-    """Whether another server moves a task's messages, as it said not long ago."""
+    """Return whether another server runs a task: its claim is not over yet."""
     return bool(mover) and task.get("by", mover) != mover and now_ms < task["by_until_ms"]
 
 
 def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
-    """Move the next messages of a queue's task; after how many seconds it goes on, None if it does not here."""
+    """Move the next messages of a queue's task; return the seconds until the next step, None if there is none."""
     queue = store.queues.get(name)
     tasks = _tasks(queue) if queue is not None else []
     if queue is None or not tasks or tasks[0]["status"] != RUNNING:
@@ -196,7 +196,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
     ]
     changes: list[Change] = []
     for entry in entries:
-        if task["to"] is None and entry.came_from == name:  # a dead letter of the queue's own is where it came from
+        if task["to"] is None and entry.came_from == name:  # already in its source queue
             continue
         to, failure = _target(store, name, task["to"], entry)
         if failure is not None:
@@ -213,7 +213,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
 
 
 def _target(store: Store, name: str, to: str | None, entry: Entry) -> tuple[str | None, str | None]:
-    """Where a message goes, or why it cannot."""
+    """Return the queue that a message goes to, or the failure reason."""
     target = to or entry.came_from
     if target is None:
         return None, _NO_SOURCE
@@ -221,15 +221,16 @@ def _target(store: Store, name: str, to: str | None, entry: Entry) -> tuple[str 
 
 
 class Mover:
-    """Does the move tasks, one task of the event loop for each queue that messages are moved from.
+    """Runs the move tasks, one asyncio task for each source queue.
 
-    Of several servers over one database one does a task; it says so with every step, and when it has not for
-    ``limits.MOVER_S`` the next that looks goes on. Every step reads where the task is, so nothing is moved twice.
+    Of several servers over one database, one runs a task. It renews its claim with every step; when the claim is older
+    than ``limits.MOVER_S``, the next server that looks takes over. Every step reads the task's position, so nothing is
+    moved twice.
 
     Args:
-        writer: who runs the steps.
-        failures: what is told of a task that cannot go on.
-        is_alone: whether there are no other servers that could go on; those of a file are no concern of each other.
+        writer: the writer that runs the steps.
+        failures: the log of tasks that cannot continue.
+        is_alone: whether no other server could take over; servers of one file count as alone.
     """
 
     def __init__(self, writer: Writer, failures: Failures, *, is_alone: bool) -> None:
@@ -237,10 +238,10 @@ class Mover:
         self._failures = failures
         self._id = "" if is_alone else uuid.uuid4().hex
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._begun: set[str] = set()  # since the last step
+        self._begun: set[str] = set()  # queues begun since their last step
 
     async def resume(self) -> None:
-        """Go on with the tasks that nobody does, since their server has stopped."""
+        """Resume the tasks that no server runs, because theirs has stopped."""
 
         def left(store: Store, now_ms: int) -> list[str]:
             return [
@@ -256,13 +257,13 @@ class Mover:
             self.begin(name)
 
     def begin(self, name: str) -> None:
-        """See to a queue's task; called in the event loop."""
+        """Run a queue's task; called in the event loop."""
         self._begun.add(name)
         if name not in self._running:
             self._running[name] = asyncio.get_running_loop().create_task(self._run(name))
 
     async def stop(self) -> None:
-        """Stop between two steps; a later start goes on."""
+        """Stop between two steps; a later start resumes the tasks."""
         tasks = [*self._running.values()]
         for task in tasks:
             task.cancel()

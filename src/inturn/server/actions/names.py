@@ -1,8 +1,9 @@
-"""How messages and receipts are named to clients: message ids, sequence numbers, receipt handles.
+"""The names of messages and receipts for clients: message ids, sequence numbers, receipt handles.
 
-A message id is made of the sequence number of the message's first send and of the database's lineage alone. So it needs
-no place of its own, a duplicate is answered with the first message's, and a message that is moved keeps it, though its
-first queue may be gone by then. No two messages of a database have the same id, and two databases have none in common.
+A message id is computed from the sequence number of the message's first send and the database's lineage alone. So it
+needs no storage, a duplicate is answered with the first message's id, and a moved message keeps its id, though its
+first queue may be gone by then. No two messages of a database have the same id. Two databases have practically none in
+common; see :meth:`Names.message_id`.
 """
 
 import struct
@@ -17,8 +18,8 @@ from inturn.core.envelope import QueueInfo
 from inturn.server import errors
 from inturn.server.context import Context
 
-_LOW: Final = (1 << 32) - 1  # the bits that a UUID has in its first part
-_HIGH: Final = (1 << 90) - 1  # and in the others, beside its version and its variant
+_LOW: Final = (1 << 32) - 1  # the bits of a UUID's first part
+_HIGH: Final = (1 << 90) - 1  # the bits of its other parts, without version and variant
 _ODD_LOW: Final = 0x94D0_49BB
 _ODD_HIGH: Final = 0x1CE4_E5B9_BF58_476D_2C59_F1BB
 _ALIKE_BITS: Final = 10
@@ -32,12 +33,12 @@ _FROM_URL: Final = bytes.maketrans(b"-_+/", b"+/  ")
 
 
 class Receipt(Struct, gc=False):
-    """What a receipt handle says.
+    """The content of a receipt handle.
 
     Attributes:
-        sequence_number: which message.
-        token: under which lease.
-        received_ms: when it was received.
+        sequence_number: of the message.
+        token: of the lease.
+        received_ms: the time of the receive.
     """
 
     sequence_number: int
@@ -63,11 +64,11 @@ class Names:
     def message_id(self, number: int) -> str:
         """Return the id of the message that was first sent with this sequence number, as a UUID.
 
-        A number times an odd one modulo a power of two can be told from the product, and so can one from its
-        exclusive-or with its own upper half, or with a mask; so no two numbers come to the same. The mask is random for
-        each database: two databases with 2^40 messages each have an id in common with a probability of 2^-42. The
-        first part is made of the low bits; the others are made of the high ones, once for all that have the same. It
-        says version 4, as the service's ids do, since clients' libraries look at that.
+        Multiplication by an odd number modulo a power of two is invertible, and so is exclusive-or with the own upper
+        half or with a mask; so no two numbers give the same id. The mask is random for each database: two databases
+        with 2^40 messages each have an id in common with a probability of 2^-42. The first part holds the low bits. The
+        others hold the high ones and are computed once for all numbers that share them. The version is 4, as in the
+        service's ids, since client libraries check that.
         """
         return f"{number * _ODD_LOW & _LOW ^ self._low:08x}{self._rest(number >> _ALIKE_BITS)}"
 
@@ -80,18 +81,18 @@ class Names:
     def handle(self, number: int, token: int, received_ms: int) -> str:
         """Return the receipt handle of a lease.
 
-        The checksum tells a damaged handle, and with the mark, 48 bits in all, one of another database, in which the
-        same numbers name another message. It keeps nobody from making one.
+        The checksum detects a damaged handle. With the mark, 48 bits in all, it detects a handle of another database,
+        where the same numbers name another message. It does not prevent forgery.
         """
         packed = _PACKED.pack(self._mark, number, token, received_ms)
         packed += crc32(packed, self._start).to_bytes(4, "big")
         return b2a_base64(packed, newline=False).translate(_TO_URL).decode()
 
     def receipt(self, queue: QueueInfo, text: str) -> Receipt:
-        """Return what a receipt handle of a queue says.
+        """Return the content of a queue's receipt handle.
 
         Raises:
-            SqsError: if it is none, or one of another queue or database.
+            SqsError: if the handle is malformed, or of another queue or database.
         """
         try:
             packed = a2b_base64(text.encode().translate(_FROM_URL)) if len(text) == _LENGTH else b""
@@ -108,7 +109,7 @@ _of_lineage: Final = lru_cache(64)(Names)
 
 
 def names_of(context: Context) -> Names:
-    """Return the names that the context's database gives."""
+    """Return the naming of the context's database."""
     return _of_lineage(context.db.store.lineage)
 
 
@@ -117,5 +118,5 @@ def _derived(lineage: bytes, purpose: bytes, size: int) -> bytes:
 
 
 def sequence_number(number: int) -> str:
-    """Return a sequence number as SQS shows it: twenty digits, so that texts and numbers have one order."""
+    """Return a sequence number in SQS form: twenty digits, so that texts and numbers sort alike."""
     return str(10**19 + number)

@@ -1,6 +1,6 @@
 """AddPermission and RemovePermission: statements of a queue's policy, by their label.
 
-What the policy then means is for :mod:`inturn.server.policies` to say.
+:mod:`inturn.server.policies` evaluates the policy.
 """
 
 import json
@@ -36,7 +36,7 @@ _GRANTED: Final = frozenset(
 
 
 def add_permission(context: Context, params: AddPermission) -> Command[Empty]:
-    """Add a statement that lets accounts do actions."""
+    """Add a policy statement that allows actions to accounts."""
     name = context.name(params.queue_url)
 
     def add(store: Store, now_ms: int) -> Empty:
@@ -100,7 +100,7 @@ def _policy(context: Context, queue: QueueInfo) -> dict[str, Any]:
 
 
 def _save(context: Context, store: Store, queue: QueueInfo, policy: dict[str, Any], now_ms: int) -> None:
-    """A policy without statements is none."""
+    """Save a queue's policy; one without statements is removed."""
     text = json.dumps(policy, separators=(",", ":")) if policy["Statement"] else ""
     if len(text) > limits.POLICY_BYTES:
         raise errors.over_limit(f"The policy would have {len(text)} bytes; at most {limits.POLICY_BYTES} are allowed.")
@@ -110,7 +110,7 @@ def _save(context: Context, store: Store, queue: QueueInfo, policy: dict[str, An
 
 
 def remove_permission(context: Context, params: RemovePermission) -> Command[Empty]:
-    """Take a statement away."""
+    """Remove a policy statement."""
     name = context.name(params.queue_url)
 
     def remove(store: Store, now_ms: int) -> Empty:

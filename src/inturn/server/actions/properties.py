@@ -1,8 +1,8 @@
-"""How a message's attributes are kept with it, and what a receiver is told of them.
+"""Message attributes: their stored form, and the attributes in a receiver's answer.
 
-They are kept in the message's JSON object of attributes, which inturn's own API has too: a String as a JSON string
-under its name, any other type as an object with the API's names. What is not the sender's own is under names that begin
-with ``AWS.``, which no attribute of a client can have.
+They are stored in the message's JSON object of attributes, which inturn's own API uses too: a String as a JSON string
+under its name, any other type as an object with the API's names. Attributes of the endpoint have names that begin with
+``AWS.``, which no attribute of a client can have.
 """
 
 from collections.abc import Mapping
@@ -36,11 +36,11 @@ _SYSTEM: Final = frozenset(
         "SequenceNumber",
     )
 )
-_NOT_OF_MESSAGES: Final = "SqsManagedSseEnabled"  # documented among them, and never answered
+_NOT_OF_MESSAGES: Final = "SqsManagedSseEnabled"  # documented as a message system attribute, and never answered
 
 
 def kept_text(attributes: Mapping[str, MessageAttributeValue], ours: Mapping[str, str]) -> str | None:
-    """What is kept with a message: its attributes and those of ours that are known; None: nothing."""
+    """Return the stored form of a message's attributes and the endpoint's own; None if there are none."""
     kept: dict[str, Any] = {
         name: value.string_value if value.data_type == "String" else value for name, value in attributes.items()
     }
@@ -49,17 +49,17 @@ def kept_text(attributes: Mapping[str, MessageAttributeValue], ours: Mapping[str
 
 
 def kept_with(text: str | None) -> dict[str, Any]:
-    """What was kept with a message."""
+    """Return the attributes from their stored form."""
     return {} if text is None else _decode(text)
 
 
 class Wanted(NamedTuple):
-    """What a receiver wants to know of messages.
+    """The attributes that a receiver requests.
 
     Attributes:
-        system: which system attributes.
-        names: which of the sender's attributes, by name.
-        prefixes: and which by the beginning of the name.
+        system: names of system attributes.
+        names: names of the sender's attributes.
+        prefixes: prefixes of names of the sender's attributes.
     """
 
     system: frozenset[str]
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
     prefixes: tuple[str, ...]
 
     def chosen(self, kept: Mapping[str, Any]) -> dict[str, MessageAttributeValue]:
-        """Those of the sender's attributes that are wanted."""
+        """Return the requested ones of the sender's attributes."""
         return {
             name: _attribute(value)
             for name, value in kept.items()
@@ -76,12 +76,12 @@ class Wanted(NamedTuple):
 
 
 def wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
-    """What a receiver's lists of names ask for.
+    """Parse a receiver's lists of names.
 
     Raises:
-        SqsError: if there is no such system attribute.
+        SqsError: if a system attribute does not exist.
     """
-    if len(system) + len(names) > 20:  # nobody who asks for so much asks often; and what is remembered is bounded
+    if len(system) + len(names) > 20:  # long lists are rare, and would make the cache large
         return _wanted.__wrapped__(system, names)
     return _wanted(system, names)
 
@@ -99,7 +99,7 @@ def _wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
 
 
 def _attribute(value: Any) -> MessageAttributeValue:
-    """An attribute as SQS has it, whoever sent it: inturn's own API sends any JSON."""
+    """Return an attribute in SQS form, whoever sent it: inturn's own API sends any JSON."""
     if isinstance(value, str):
         return MessageAttributeValue("String", value)
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,7 +1,6 @@
-"""Queues themselves: CreateQueue, DeleteQueue, GetQueueUrl, ListQueues, ListDeadLetterSourceQueues, PurgeQueue.
+"""Queue actions: CreateQueue, DeleteQueue, GetQueueUrl, ListQueues, ListDeadLetterSourceQueues, PurgeQueue.
 
-A delete is done when it is answered. Still nobody can make a queue for a minute after one of its name was deleted: the
-service does not allow it, and a client that relies on being told must be told.
+A delete is complete when it is answered.
 """
 
 import base64
@@ -43,7 +42,7 @@ _WITH_SUFFIX: Final = (
 
 
 def create_queue(context: Context, params: CreateQueue) -> Command[CreateQueueAnswer]:
-    """Make a queue; one that is there with what the request names is found, with anything else is not touched."""
+    """Create a queue; return an existing one if it has the requested attributes, else refuse."""
     fifo = params.attributes.get("FifoQueue", "").lower() == "true"
     _check_name(params.queue_name, fifo=fifo)
     name = context.own(params.queue_name)
@@ -76,9 +75,9 @@ def _check_name(name: str, *, fifo: bool) -> None:
 
 
 def delete_queue(context: Context, params: DeleteQueue) -> Command[Empty]:
-    """Delete a queue and what is in it.
+    """Delete a queue with its messages.
 
-    The service then lets a minute pass before there may be another of the name; here it is gone at once, so there may.
+    The service then refuses the name for a minute; here the queue is gone at once, so its name can be used again.
     """
     name = context.name(params.queue_url)
 
@@ -91,7 +90,7 @@ def delete_queue(context: Context, params: DeleteQueue) -> Command[Empty]:
 
 
 def purge_queue(context: Context, params: PurgeQueue) -> Command[Empty]:
-    """Delete all that is in a queue, and forget its deduplication ids."""
+    """Delete all messages of a queue, and forget its deduplication ids."""
     name = context.name(params.queue_url)
 
     def purge(store: Store, now_ms: int) -> Empty:
@@ -121,7 +120,7 @@ def get_queue_url(context: Context, params: GetQueueUrl) -> Command[GetQueueUrlA
 
 
 def list_queues(context: Context, params: ListQueues) -> Command[ListQueuesAnswer]:
-    """Find the queues of the caller's region and account whose names begin so, in the order of their names."""
+    """List the queues of the caller's region and account with a name prefix, in the order of their names."""
     scope, prefix = context.scope, params.queue_name_prefix or ""
 
     def is_one(queue: QueueInfo) -> bool:
@@ -138,7 +137,7 @@ def list_queues(context: Context, params: ListQueues) -> Command[ListQueuesAnswe
 def list_dead_letter_source_queues(
     context: Context, params: ListDeadLetterSourceQueues
 ) -> Command[ListDeadLetterSourceQueuesAnswer]:
-    """Find the queues whose dead letters come to this one."""
+    """List the queues that have this dead-letter queue."""
     target = context.name(params.queue_url)
 
     def look(store: Store, _now_ms: int) -> ListDeadLetterSourceQueuesAnswer:
@@ -152,7 +151,7 @@ def list_dead_letter_source_queues(
 def _page(
     store: Store, params: ListQueues | ListDeadLetterSourceQueues, is_one: Callable[[QueueInfo], bool]
 ) -> tuple[Sequence[str], str | None]:
-    """The next names, and the token with which the list goes on; the service gives one only if MaxResults was given."""
+    """Return the next names and the token of the next page; SQS gives a token only if MaxResults was given."""
     most = params.max_results
     if most is not None and not 1 <= most <= limits.LIST_RESULTS:
         reason = f"MaxResults must be an integer between 1 and {limits.LIST_RESULTS}."
@@ -165,7 +164,7 @@ def _page(
 
 
 def _after(token: str) -> str:
-    """The name after which a list goes on."""
+    """Return the name after which a list continues."""
     try:
         return base64.urlsafe_b64decode(token).decode()
     except ValueError:

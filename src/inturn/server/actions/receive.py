@@ -1,4 +1,4 @@
-"""ReceiveMessage, and asking for the same messages once more."""
+"""ReceiveMessage, and its repetition by attempt id."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ _NOTHING: Final = ReceiveMessageAnswer()
 
 
 def receive_message(context: Context, params: ReceiveMessage) -> Command[ReceiveMessageAnswer]:
-    """Take messages from a queue for a while."""
+    """Receive messages of a queue, each with a lease."""
     queue = context.queue(params.queue_url)
     limit, wait_s, visibility_s = params.max_number_of_messages, params.wait_time_seconds, params.visibility_timeout
     if limit is None:
@@ -77,7 +77,7 @@ def _answer(
     return ReceiveMessageAnswer([_message(context, queue, wanted, each, received_ms) for each in deliveries])
 
 
-# --- the same once more ---
+# --- repeated receives ---
 
 
 def _received_by_attempt(
@@ -85,7 +85,7 @@ def _received_by_attempt(
 ) -> ReceiveMessageAnswer:
     if not deliveries:
         return _NOTHING
-    now_ms = context.now_ms()  # one time for both, since it is in the receipt handles
+    now_ms = context.now_ms()  # the same time for both, since it is in the receipt handles
     context.attempts.remember(queue.number, attempt_id, deliveries, now_ms)
     return _answer(context, queue, wanted, deliveries, now_ms)
 
@@ -93,7 +93,7 @@ def _received_by_attempt(
 def _once_more(
     context: Context, queue: QueueInfo, wanted: Wanted, attempt: Attempt, otherwise: Receive[Any]
 ) -> Command[Any]:
-    """The messages of an earlier receive with their visibility set anew; if one of them is gone, a new receive."""
+    """Return the messages of an earlier receive with a new visibility timeout; if one is gone, receive anew."""
     leases = attempt.leases
 
     def look(store: Store, now_ms: int) -> list[Delivery] | None:
@@ -134,13 +134,13 @@ def _told_again(
     )
 
 
-# --- the same where several servers share a database: what was given is in it, for whichever is asked again ---
+# --- repeated receives where servers share a database: it holds the leases, so any server can repeat them ---
 
 
 def _remembered(
     context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, deliveries: Sequence[Delivery]
 ) -> Any:
-    """Something has come: it is told when it is known what it was."""
+    """Return a command that saves the leases of a receive before it is answered."""
     if not deliveries:
         return _NOTHING
     received_ms = context.now_ms()
@@ -176,7 +176,7 @@ def _once_more_anywhere(
     return asking(look, answer)
 
 
-# --- what a message looks like ---
+# --- messages ---
 
 
 def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Delivery, received_ms: int) -> Message:
@@ -201,7 +201,7 @@ def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Deliv
 def _system(
     context: Context, queue: QueueInfo, asked: frozenset[str], delivery: Delivery, message: Message
 ) -> dict[str, str]:
-    """The system attributes that are asked for, as far as the message has them."""
+    """Return the requested system attributes that the message has."""
     entry, fifo = delivery.entry, is_fifo(queue)
     told: dict[str, str | None] = {
         "SentTimestamp": str(entry.sent_ms),
@@ -216,7 +216,7 @@ def _system(
     told["AWSTraceHeader"] = kept_here.get(properties.TRACE)
     if entry.group is None:
         told["MessageGroupId"] = kept_here.get(properties.GROUP)
-    if entry.note is not None and entry.came_from is not None:  # a dead letter; what is moved back has no note
+    if entry.note is not None and entry.came_from is not None:  # a dead letter; a message moved back has no note
         told["DeadLetterQueueSourceArn"] = context.arn(entry.came_from)
         if fifo:
             told["MessageDeduplicationId"] = message.message_id
@@ -226,7 +226,7 @@ def _system(
 
 
 def _elsewhere(context: Context, queue: str, delivery: Delivery) -> int:
-    """How often a dead letter was received before: the service's count goes on, a queue's own begins anew."""
+    """Return a dead letter's receives in its source queue: SQS continues the count, a queue here restarts it."""
     entry = delivery.entry
     if entry.note is None or entry.came_from in (None, queue):
         return 0

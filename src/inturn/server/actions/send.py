@@ -1,6 +1,6 @@
 """SendMessage and SendMessageBatch.
 
-What a send costs here, it costs very often: a message is looked at once, and nothing is made that is not needed.
+Sends are frequent, so this module is tuned: it scans a message once and creates no object without need.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,12 +33,12 @@ _NO_ID: Final = (
     "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
 )
 _TRACE: Final = "AWSTraceHeader"
-_draft: Final[Callable[[tuple[Any, ...]], Draft]] = partial(tuple.__new__, Draft)  # half of what Draft(…) takes
-_TEXT: Final = Content.TEXT  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+_draft: Final[Callable[[tuple[Any, ...]], Draft]] = partial(tuple.__new__, Draft)  # takes half the time of Draft(…)
+_TEXT: Final = Content.TEXT  # before Python 3.12, access to an enum member takes 0.15 µs
 
 
 class _Checked(Struct, gc=False):
-    """A message that can be sent, and what its sender is told of it."""
+    """A valid message, and the digests for its sender."""
 
     draft: Draft
     size: int
@@ -48,7 +48,7 @@ class _Checked(Struct, gc=False):
 
 
 def send_message(context: Context, params: SendMessage) -> Command[SendMessageAnswer]:
-    """Put a message into a queue."""
+    """Send a message to a queue."""
     queue = context.queue(params.queue_url)
     fifo = is_fifo(queue)
     checked = _checked(context, queue, fifo, params)
@@ -72,7 +72,7 @@ def _sent(
 
 
 def send_message_batch(context: Context, params: SendMessageBatch) -> Command[SendMessageBatchAnswer]:
-    """Put messages into a queue, each for itself; but what is wrong with the batch refuses all of them."""
+    """Send messages to a queue. Each entry fails by itself; an invalid batch is refused as a whole."""
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "SendMessageBatchRequestEntry")
     fifo = is_fifo(queue)
@@ -95,7 +95,7 @@ def send_message_batch(context: Context, params: SendMessageBatch) -> Command[Se
 
 
 def _check_fifo_batch(queue: QueueInfo, entries: Sequence[SendMessageBatchRequestEntry]) -> None:
-    """The service looks at these before any entry, and refuses all if one lacks them."""
+    """Refuse the whole batch if an entry lacks its deduplication or group id; the service checks this first."""
     for entry in entries:
         if not entry.message_deduplication_id and not queue.settings.content_dedup:
             raise errors.invalid_parameter_value(_NO_ID)
@@ -136,10 +136,10 @@ def _checked(
     fifo: bool,  # noqa: FBT001 - looked up once for all messages of a batch
     message: SendMessage | SendMessageBatchRequestEntry,
 ) -> _Checked:
-    """A message that can be sent.
+    """Check a message and return it with its digests.
 
     Raises:
-        SqsError: if it cannot.
+        SqsError: if it cannot be sent.
     """
     body = message.message_body
     if not body:
@@ -183,7 +183,7 @@ def _check_fifo(queue: QueueInfo, message: SendMessage | SendMessageBatchRequest
         validate.check_token(dedup_id, "MessageDeduplicationId")
     if group is not None:
         validate.check_token(group, "MessageGroupId")
-    if message.delay_seconds:  # 0 is the queue's own delay
+    if message.delay_seconds:  # 0 means the queue's own delay
         raise validate.not_for_this_type(message.delay_seconds, "DelaySeconds")
     if group is None:
         raise errors.missing_parameter("MessageGroupId")
@@ -192,7 +192,7 @@ def _check_fifo(queue: QueueInfo, message: SendMessage | SendMessageBatchRequest
 
 
 def _check_standard(message: SendMessage | SendMessageBatchRequestEntry) -> int | None:
-    """The message's own delay, in milliseconds."""
+    """Check a message for a standard queue, and return its own delay in milliseconds."""
     group, dedup_id = message.message_group_id, message.message_deduplication_id
     if dedup_id is not None:
         validate.check_token(dedup_id, "MessageDeduplicationId")
@@ -210,7 +210,7 @@ def _check_standard(message: SendMessage | SendMessageBatchRequestEntry) -> int 
 
 
 def _trace(system: Mapping[str, MessageAttributeValue]) -> dict[str, str]:
-    """What is kept of the system attributes; the service takes one only."""
+    """Return the stored form of the system attributes; the service accepts only one."""
     for name, value in system.items():
         if name != _TRACE:
             raise errors.invalid_parameter_value(f"Message system attribute name '{name}' is invalid.")

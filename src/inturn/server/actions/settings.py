@@ -1,10 +1,10 @@
-"""A queue's attributes as SQS has them, to and from what inturn keeps of a queue.
+"""A queue's attributes in SQS form, translated to and from inturn's settings.
 
-`wanted` checks what a request says and brings each value into one form, `current` gives what a queue has in the same
-form, so that the two can be compared; `applied` makes settings of it. Source: the API's documentation of CreateQueue
-and SetQueueAttributes; where that says nothing, what the service does: the DeduplicationScope that a queue was made
-with is the one that works, a later one is only told. Beyond it there is DeduplicationWindowSeconds: how long a FIFO
-queue knows a deduplication id; a number of seconds, or ``forever``.
+`wanted` checks a request's attributes and normalises their values; `current` returns a queue's attributes in the same
+form, so that the two can be compared; `applied` turns them into settings. Source: the API's documentation of
+CreateQueue and SetQueueAttributes, and where that says nothing, the service's behaviour: the DeduplicationScope at
+creation stays in effect, a later one is only stored. inturn adds DeduplicationWindowSeconds: the time for which a FIFO
+queue remembers a deduplication id, in seconds, or ``forever``.
 """
 
 import json
@@ -27,7 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 WINDOW: Final = "DeduplicationWindowSeconds"
 FOREVER: Final = "forever"
 RETRY: Final = "RetryDelaySeconds"
-"""How long a message whose lease expires stays hidden after its first attempt; an attribute of inturn's own."""
+"""The delay of a message whose lease expires, after its first attempt, in seconds; an attribute of inturn's own."""
 _MESSAGE_SIZE: Final = 1_024
 _DATA_KEY_S: Final = (60, 86_400)
 _USUAL_DATA_KEY_S: Final = "300"
@@ -57,12 +57,12 @@ _DEFAULTS: Final = {
     "MessageRetentionPeriod": "345600",
     "VisibilityTimeout": "30",
 }
-"""What a queue that is made over SQS has unless the request says otherwise."""
+"""The defaults of a queue that is created over SQS."""
 
 _REDRIVE_ALLOW: Final = {"redrivePermission", "sourceQueueArns"}
 _REDRIVE: Final = ("deadLetterTargetArn", "maxReceiveCount")
 
-# What is kept in `extra` rather than in settings of inturn's own, and under which name.
+# Attributes kept in `extra` rather than in settings of inturn's own, with their names there.
 _EXTRA: Final = {
     "DeduplicationScope": "deduplication_scope",
     "FifoThroughputLimit": "fifo_throughput_limit",
@@ -77,10 +77,10 @@ _EXTRA: Final = {
 
 
 def wanted(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
-    """What a request wants a queue to have, each value in its one form; "" for what it is to have no more.
+    """Return a request's attributes with normalised values; "" removes an attribute.
 
     Raises:
-        SqsError: for an attribute or a value that cannot be.
+        SqsError: for an unknown attribute or an invalid value.
     """
     return {name: _one_form(name, value, fifo=fifo) for name, value in attributes.items()}
 
@@ -183,11 +183,11 @@ def _compact(document: Mapping[str, Any]) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-# --- what a queue has ---
+# --- a queue's attributes ---
 
 
 def current(context: Context, queue: QueueInfo) -> dict[str, str]:
-    """The attributes of a queue that can be set, as far as it has them."""
+    """Return the settable attributes that a queue has."""
     settings = queue.settings
     has: dict[str, str] = {
         "DelaySeconds": _seconds(settings.delay_s),
@@ -197,7 +197,7 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
     }
     if settings.retention_s is not None:
         has["MessageRetentionPeriod"] = _seconds(settings.retention_s)
-    if settings.retry_delay_s:  # a client that knows the service only is not told of it unless it matters
+    if settings.retry_delay_s:  # not an SQS attribute: shown only if it is set
         has[RETRY] = _seconds(settings.retry_delay_s)
     if settings.dead_letter is not None:
         policy = {"deadLetterTargetArn": context.arn(settings.dead_letter), "maxReceiveCount": settings.max_receives}
@@ -216,21 +216,21 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
         has.setdefault("KmsDataKeyReusePeriodSeconds", _USUAL_DATA_KEY_S)
     elif has.get("KmsDataKeyReusePeriodSeconds") == _USUAL_DATA_KEY_S:
         del has["KmsDataKeyReusePeriodSeconds"]  # as the service does
-    has.setdefault("SqsManagedSseEnabled", "false")  # which is true: nothing is encrypted here
+    has.setdefault("SqsManagedSseEnabled", "false")  # nothing is encrypted here
     return has
 
 
 def _scope(settings: QueueSettings) -> str:
-    """The scope that a queue was made with."""
+    """Return the deduplication scope that a queue was created with."""
     return "messageGroup" if settings.dedup_scope == "group" else "queue"
 
 
 def _seconds(value: float) -> str:
-    """Whole seconds; inturn's own API has parts of them too."""
+    """Round up to whole seconds; inturn's own API allows fractions."""
     return str(math.ceil(value))
 
 
-# --- what it is to have ---
+# --- new settings ---
 
 
 def applied(
@@ -241,18 +241,18 @@ def applied(
     changes: Mapping[str, str],
     said: Mapping[str, str],
 ) -> QueueSettings:
-    """Settings with what is wanted in them.
+    """Return settings with the changes applied.
 
     Args:
-        context: how queues are named.
-        store: in which the dead-letter queue must be.
+        context: the naming of queues.
+        store: the store, where the dead-letter queue must exist.
         name: of the queue.
-        settings: what it has; None: it is new.
+        settings: the queue's settings; None for a new queue.
         changes: from :func:`wanted`.
-        said: the same as the request has it, which is what a client is told of.
+        said: the request's own attribute values, for error texts.
 
     Raises:
-        SqsError: if the dead-letter queue is not there or may not be used, or two attributes exclude each other.
+        SqsError: if the dead-letter queue does not exist or may not be used, or two attributes exclude each other.
     """
     fields: dict[str, Any] = {}
     if settings is None:
@@ -291,7 +291,7 @@ _FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 
 
 def _with_one_encryption(extra: Mapping[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
-    """What is kept, without the kind of encryption that another takes the place of."""
+    """Return the kept attributes without the encryption setting that a change replaces."""
     left = dict(extra)
     if changes.get("KmsMasterKeyId"):
         if changes.get("SqsManagedSseEnabled") == "true":
@@ -307,7 +307,7 @@ def _with_one_encryption(extra: Mapping[str, Any], changes: Mapping[str, str]) -
 
 
 def _warn_of_encryption(name: str, extra: Mapping[str, Any], changes: Mapping[str, str]) -> None:
-    """Log what a queue is newly told to encrypt with."""
+    """Log a warning for each newly set encryption attribute."""
     for attribute in ("KmsMasterKeyId", "SqsManagedSseEnabled"):
         value = changes.get(attribute)
         if value not in (None, "", "false", extra.get(_EXTRA[attribute])):
@@ -315,7 +315,7 @@ def _warn_of_encryption(name: str, extra: Mapping[str, Any], changes: Mapping[st
 
 
 def _target(context: Context, store: Store, name: str, value: str, said: str) -> tuple[str | None, int | None]:
-    """The dead-letter queue that a policy names, and after how many receives."""
+    """Return the dead-letter queue that a policy names, and its receive limit."""
     if not value:
         return None, None
     policy = json.loads(value)

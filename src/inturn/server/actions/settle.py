@@ -1,8 +1,8 @@
-"""What is done with messages that were received: DeleteMessage, ChangeMessageVisibility, and their batches.
+"""Actions on received messages: DeleteMessage, ChangeMessageVisibility, and their batches.
 
-A standard queue takes a receipt handle whose visibility timeout has passed: what is asked for is then done once more
-without the lease. A message that another receiver has by then is not deleted; its visibility changes. A FIFO queue
-refuses such a handle.
+A standard queue accepts a receipt handle whose visibility timeout has passed: the action is then repeated without the
+lease. A message that another receiver has leased by then is not deleted; its visibility changes. A FIFO queue refuses
+such a handle.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,16 +33,16 @@ from inturn.server.model import (
 from inturn.store.commands import Command, Settle
 
 _EMPTY: Final = Empty()
-_ACK: Final = Act.ACK  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+_ACK: Final = Act.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
 _EXPIRED: Final = Verdict.EXPIRED
-_change: Final[Callable[[tuple[Any, ...]], Change]] = partial(tuple.__new__, Change)  # half of what Change(…) takes
+_change: Final[Callable[[tuple[Any, ...]], Change]] = partial(tuple.__new__, Change)  # takes half the time of Change(…)
 E = TypeVar("E")
 
 # --- deleting ---
 
 
 def delete_message(context: Context, params: DeleteMessage) -> Command[Empty]:
-    """Be done with a message."""
+    """Delete a received message."""
     queue = context.queue(params.queue_url)
     change = _deleting(names_of(context), queue, params.receipt_handle)
     return Settle(queue.name, partial(_deleted, context, queue, change, params.receipt_handle), (change,))
@@ -55,7 +55,7 @@ def _deleting(names: Names, queue: QueueInfo, handle: str) -> Change:
 
 def _deleted(context: Context, queue: QueueInfo, change: Change, handle: str, verdicts: Sequence[Verdict]) -> Any:
     context.attempts.void(change.sequence_number)
-    if verdicts[0] is not Verdict.EXPIRED:  # what is gone was deleted, and may be so again
+    if verdicts[0] is not Verdict.EXPIRED:  # a message that is gone was deleted, and deleting it again succeeds
         return _EMPTY
     if is_fifo(queue):
         raise errors.receipt_handle_expired(handle)
@@ -75,7 +75,7 @@ def _nothing_more(_verdicts: Sequence[Verdict]) -> Empty:
 
 
 def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Command[DeleteMessageBatchAnswer]:
-    """Be done with messages, each for itself."""
+    """Delete received messages; each entry fails by itself."""
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "DeleteMessageBatchRequestEntry")
     names = names_of(context)
@@ -84,7 +84,7 @@ def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Comman
 
 
 def _each(entries: Sequence[E], change_of: Callable[[E], Change]) -> list[tuple[E, Change | SqsError]]:
-    """What is to be done for each entry of a batch, or what is wrong with it."""
+    """Return the change for each entry of a batch, or its error."""
     outcomes: list[tuple[E, Change | SqsError]] = []
     for entry in entries:
         try:
@@ -123,21 +123,21 @@ def _batch_deleted(
     return Settle(queue.name, lambda _verdicts: answer, _without_leases(late))
 
 
-# --- keeping for longer or shorter ---
+# --- visibility ---
 
 
 def change_message_visibility(context: Context, params: ChangeMessageVisibility) -> Command[Empty]:
-    """Keep a message for longer or shorter, in seconds from now."""
+    """Set the visibility timeout of a received message, in seconds from now."""
     queue = context.queue(params.queue_url)
     change = _keeping(context, queue, params.receipt_handle, params.visibility_timeout)
     return Settle(queue.name, partial(_kept, context, queue, change, params.receipt_handle), (change,))
 
 
 def _keeping(context: Context, queue: QueueInfo, handle: str, visibility_s: int | None) -> Change:
-    """The change that sets a message's visibility timeout; 0 gives it back.
+    """Return the change that sets a message's visibility timeout; 0 gives the message back.
 
     Raises:
-        SqsError: if the handle or the time cannot be; beyond twelve hours from the receive it cannot.
+        SqsError: if the handle or the timeout is invalid, or the timeout ends more than twelve hours after the receive.
     """
     if visibility_s is None:
         raise errors.missing_parameter("VisibilityTimeout")
@@ -178,7 +178,7 @@ def _kept_late(handle: str, verdicts: Sequence[Verdict]) -> Empty:
 def change_message_visibility_batch(
     context: Context, params: ChangeMessageVisibilityBatch
 ) -> Command[ChangeMessageVisibilityBatchAnswer]:
-    """Keep messages for longer or shorter, each for itself."""
+    """Set the visibility timeouts of received messages; each entry fails by itself."""
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "ChangeMessageVisibilityBatchRequestEntry")
     outcomes = _each(

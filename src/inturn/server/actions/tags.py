@@ -1,4 +1,4 @@
-"""TagQueue, UntagQueue and ListQueueTags: words that somebody keeps with a queue."""
+"""TagQueue, UntagQueue and ListQueueTags."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ _VALUE_LENGTH = 256
 
 
 def tag_queue(context: Context, params: TagQueue) -> Command[Empty]:
-    """Give a queue tags; one whose key is there gets the new value."""
+    """Add tags to a queue; an existing key gets the new value."""
     name = context.name(params.queue_url)
 
     def tag(store: Store, _now_ms: int) -> Empty:
@@ -32,7 +32,7 @@ def tag_queue(context: Context, params: TagQueue) -> Command[Empty]:
 
 
 def check(name: str, tags: Mapping[str, str]) -> None:
-    """Whether a queue can have these tags.
+    """Check a queue's tags.
 
     Raises:
         SqsError: if there are too many, or one is too long.
@@ -52,7 +52,7 @@ def _save(store: Store, queue: QueueInfo, tags: Mapping[str, str]) -> None:
 
 
 def untag_queue(context: Context, params: UntagQueue) -> Command[Empty]:
-    """Take tags from a queue; a key that is not there is none too many."""
+    """Remove tags from a queue; unknown keys are ignored."""
     name = context.name(params.queue_url)
 
     def untag(store: Store, _now_ms: int) -> Empty:
@@ -67,6 +67,6 @@ def untag_queue(context: Context, params: UntagQueue) -> Command[Empty]:
 
 
 def list_queue_tags(context: Context, params: ListQueueTags) -> Command[ListQueueTagsAnswer]:
-    """All tags of a queue."""
+    """Return all tags of a queue."""
     name = context.name(params.queue_url)
     return asking(lambda store, _now_ms: ListQueueTagsAnswer(dict(kept(queue_in(store, name).settings, "tags", {}))))

@@ -1,4 +1,4 @@
-"""What parameters may be, in the service's own words: shared by the actions that take messages and batches."""
+"""Parameter checks with the service's own error texts, shared by the actions on messages and batches."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _TOKEN: Final = re.compile(rf"[!-~]{{1,{limits.TOKEN_LENGTH}}}")
 _BATCH_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ID_LENGTH}}}")
 _BATCH_IDS: Final = re.compile(rf"{_BATCH_ID.pattern}(?: {_BATCH_ID.pattern})*")
 _CONTROLS: Final = bytes(set(range(32)) - {9, 10, 13})
-_ATTRIBUTE_NAME: Final = re.compile("[A-Za-z0-9_.\u00c0-\u017f-]+")  # the service takes letters with accents too
+_ATTRIBUTE_NAME: Final = re.compile("[A-Za-z0-9_.\u00c0-\u017f-]+")  # the service accepts letters with accents too
 _RESERVED: Final = re.compile(r"(aws|amazon)\.", re.IGNORECASE)
 _NUMBER_DIGITS: Final = 38
 
@@ -26,11 +26,11 @@ class Entry(Protocol):
 
 
 def check_batch(entries: Sequence[Entry], kind: str) -> None:
-    """Whether a batch as a whole can be done.
+    """Check a batch as a whole.
 
     Args:
         entries: of the batch.
-        kind: what an entry is called in the API.
+        kind: the API's name of the entry type.
 
     Raises:
         SqsError: for the whole request.
@@ -42,7 +42,7 @@ def check_batch(entries: Sequence[Entry], kind: str) -> None:
     ids = [entry.id for entry in entries]
     together = " ".join(ids)
     if len(set(ids)) == len(ids) == together.count(" ") + 1 and _BATCH_IDS.fullmatch(together):
-        return  # as nearly always; else it is told which
+        return  # the usual case; the loop finds the faulty entry
     seen: set[str] = set()
     for entry in entries:
         if _BATCH_ID.fullmatch(entry.id) is None:
@@ -53,12 +53,12 @@ def check_batch(entries: Sequence[Entry], kind: str) -> None:
 
 
 def failed(entry: Entry, error: SqsError) -> BatchResultErrorEntry:
-    """How a batch's answer tells of an entry's error."""
+    """Return the batch answer's entry for an error."""
     return BatchResultErrorEntry(entry.id, error.sender_fault, error.query_code, error.message)
 
 
 def check_token(value: str, parameter: str) -> None:
-    """Whether a text can name a group, a message or a receive: 1 to 128 letters, digits and punctuation marks.
+    """Check that a group, deduplication or attempt id has 1 to 128 letters, digits and punctuation marks.
 
     Raises:
         SqsError: if not.
@@ -69,7 +69,7 @@ def check_token(value: str, parameter: str) -> None:
 
 
 def check_range(value: int, parameter: str, least: int, most: int, reason: str) -> None:
-    """Whether a number is within its bounds; the reason is a sentence in the service's words.
+    """Check that a number is within its bounds; the reason is a sentence in the service's words.
 
     Raises:
         SqsError: if not.
@@ -79,19 +79,19 @@ def check_range(value: int, parameter: str, least: int, most: int, reason: str) 
 
 
 def not_for_this_type(value: object, parameter: str) -> SqsError:
-    """What a queue of the other kind takes, and this one does not."""
+    """Return the error for a parameter that this type of queue does not accept."""
     reason = "The request include parameter that is not valid for this queue type."
     return errors.invalid_value(value, parameter, reason)
 
 
 def check_text(text: str, data: bytes) -> bool:
-    """Whether a text has only characters that XML can hold.
+    """Return whether a text has only characters that XML can hold.
 
     Args:
         text: the text.
         data: its UTF-8.
     """
-    if text.isprintable():  # as most are; what is not may be a line end, which XML holds too
+    if text.isprintable():  # the usual case; line ends are not printable, but valid in XML
         return True
     if len(data.translate(None, _CONTROLS)) != len(data):
         return False
@@ -99,10 +99,10 @@ def check_text(text: str, data: bytes) -> bool:
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text.
+    """Return the UTF-8 bytes of a text.
 
     Raises:
-        SqsError: if it has half a surrogate pair.
+        SqsError: if it has an unpaired surrogate.
     """
     try:
         return text.encode()
@@ -111,10 +111,10 @@ def utf8(text: str) -> bytes:
 
 
 def attributes_size(attributes: Mapping[str, MessageAttributeValue]) -> int:
-    """How many bytes a message's attributes have, if they are as they must be: names, types and values.
+    """Check a message's attributes, and return the size of their names, types and values in bytes.
 
     Raises:
-        SqsError: if they are not.
+        SqsError: if they are invalid.
     """
     if len(attributes) > limits.MESSAGE_ATTRIBUTES:
         text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [10]."
@@ -147,7 +147,7 @@ def _check_name(name: str) -> None:
 
 
 def _value(name: str, value: MessageAttributeValue) -> bytes:
-    """The bytes of an attribute's value."""
+    """Return the bytes of an attribute's value, after checking it."""
     kind = value.data_type.partition(".")[0]
     if not value.data_type:
         text = f"The message attribute '{name}' must contain non-empty message attribute type."
@@ -176,7 +176,7 @@ def _value(name: str, value: MessageAttributeValue) -> bytes:
 
 
 def _is_number(text: str) -> bool:
-    """A decimal number of up to 38 digits."""
+    """Return whether a text is a decimal number of up to 38 digits."""
     try:
         number = Decimal(text)
     except InvalidOperation:

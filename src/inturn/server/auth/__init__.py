@@ -1,4 +1,4 @@
-"""Who sent a request, and what they may do: Signature Version 4, access keys, permissions per queue, policies."""
+"""Authentication and authorisation: Signature Version 4, access keys, permissions per queue, policies."""
 
 from inturn.server.auth.keys import ADMIN_ACTIONS, Key, allowed, denied, permission
 from inturn.server.auth.policy import PolicyError

@@ -1,4 +1,4 @@
-"""The canonical request of Signature Version 4: what client and server both sign must be the same bytes.
+"""The canonical request of Signature Version 4: client and server must sign the same bytes.
 
 Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
@@ -14,18 +14,18 @@ from inturn.core import limits
 def canonical_request(
     method: str, path: bytes, query: bytes, names: Sequence[bytes], headers: Mapping[bytes, bytes], payload: bytes
 ) -> bytes | None:
-    """The canonical request.
+    """Return the canonical request.
 
     Args:
         method: as in ``POST``.
-        path: as it was sent.
-        query: as it was sent, but for the signature.
+        path: as sent.
+        query: as sent, but without the signature.
         names: of the signed headers, as the client lists them.
-        headers: all that were sent, by their names in lower case.
+        headers: all headers of the request, by their names in lower case.
         payload: the SHA-256 of the body, in hexadecimal digits.
 
     Returns:
-        None if a header that was signed is not there.
+        None if a signed header is missing.
     """
     try:
         block = b"".join([b"%b:%b\n" % (name, headers[name]) for name in names])
@@ -45,10 +45,10 @@ def canonical_request(
 
 @lru_cache(limits.PATHS)
 def canonical_path(path: bytes) -> bytes:
-    """A path without ``.``, ``..`` and empty segments, and encoded once more: all services but S3 sign it so.
+    """Return a path without ``.``, ``..`` and empty segments, encoded once more: all services but S3 sign it so.
 
     Args:
-        path: as it was sent, percent-encoded; its own escapes are therefore encoded twice.
+        path: as sent, percent-encoded; its own escapes are therefore encoded twice.
     """
     parts: list[bytes] = []
     for part in path.split(b"/"):
@@ -61,9 +61,9 @@ def canonical_path(path: bytes) -> bytes:
 
 
 def canonical_query(query: bytes) -> bytes:
-    """The parameters in order, each name and value decoded and encoded again in the one way that is meant.
+    """Return the parameters in order, each name and value decoded and re-encoded in the canonical way.
 
-    A ``+`` is a space, as a form has it, so that what was signed is what is read later.
+    A ``+`` is a space, as in a form, so that the signed value is the value parsed later.
     """
     return b"&".join(
         b"%b=%b" % pair for pair in sorted((_encoded(name), _encoded(value)) for name, value in pairs(query))
@@ -71,13 +71,13 @@ def canonical_query(query: bytes) -> bytes:
 
 
 def pairs(query: bytes) -> list[tuple[bytes, bytes]]:
-    """The parameters of a query, decoded, in the order in which they were sent."""
+    """Return the parameters of a query, decoded, in the order of the query."""
     found = [parameter.partition(b"=") for parameter in query.split(b"&") if parameter]
     return [(_decoded(name), _decoded(value)) for name, _, value in found]
 
 
 def sha256_hex(content: bytes) -> bytes:
-    """The SHA-256 of some bytes, in hexadecimal digits."""
+    """Return the SHA-256 of some bytes, in hexadecimal digits."""
     return sha256(content).hexdigest().encode()
 
 

@@ -1,4 +1,4 @@
-"""Conditions of a policy's statements: compiled once, evaluated for each request. Pure.
+"""Conditions of policy statements: compiled once, evaluated for each request, without I/O.
 
 A condition is true, false, or cannot be evaluated (None): its key or its operator is not among those below, or its
 value has a policy variable. https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_condition.html
@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from typing import Final, TypeAlias
 
 Truth: TypeAlias = bool | None
-"""None: it cannot be evaluated."""
+"""The result of a condition; None: it cannot be evaluated."""
 
 Facts: TypeAlias = Mapping[str, str | None]
 """The condition keys of a request in lower case, with their values; None: a key that is known to be absent."""
@@ -22,7 +22,7 @@ Test: TypeAlias = Callable[[Facts], Truth]
 _Matcher: TypeAlias = Callable[[str], bool]
 
 ABSENT: Final = ("aws:sourcearn", "aws:sourceaccount")
-"""Keys that are present only where a service calls for a resource of its own; none does here."""
+"""Keys that are present only where a service calls for a resource of its own, which never happens here."""
 
 
 def facts_of(*, account: str, key_id: str, address: str, is_secure: bool, now: float) -> Facts:
@@ -31,7 +31,7 @@ def facts_of(*, account: str, key_id: str, address: str, is_secure: bool, now: f
     Args:
         account: of the key that signed it.
         key_id: the key's public name.
-        address: where it comes from, as in ``127.0.0.1`` or ``::1``.
+        address: the client's address, as in ``127.0.0.1`` or ``::1``.
         is_secure: whether it came by TLS.
         now: the time, in seconds since 1970.
     """
@@ -47,7 +47,7 @@ def facts_of(*, account: str, key_id: str, address: str, is_secure: bool, now: f
 
 
 def all_of(truths: Iterable[Truth]) -> Truth:
-    """Whether all are true; false if one is, whatever else cannot be evaluated."""
+    """Return whether all are true; a single false decides, even if others cannot be evaluated."""
     known: Truth = True
     for each in truths:
         if each is False:
@@ -58,26 +58,26 @@ def all_of(truths: Iterable[Truth]) -> Truth:
 
 
 def any_of(truths: Iterable[Truth]) -> Truth:
-    """Whether one is true; true if so, whatever else cannot be evaluated."""
+    """Return whether one is true; a single true decides, even if others cannot be evaluated."""
     return opposite(all_of(map(opposite, truths)))
 
 
 def opposite(truth: Truth) -> Truth:
-    """What is true is false and the other way round; what cannot be evaluated stays so."""
+    """Return the negation; None stays None."""
     return None if truth is None else not truth
 
 
 def glob(pattern: str) -> _Matcher:
-    """Match whole texts by a pattern: ``*`` is any characters, ``?`` is one."""
+    """Return a matcher of whole texts: ``*`` matches any characters, ``?`` matches one."""
     found = re.compile(translate(pattern.replace("[", "[[]"))).match
     return lambda text: found(text) is not None
 
 
-# --- one operator with one value ---
+# --- operators ---
 
 
 def _arn(pattern: str) -> _Matcher:
-    """Match each of an ARN's six parts by itself."""
+    """Return a matcher of each of an ARN's six parts by itself."""
     if pattern == "*":
         return lambda _text: True
     parts = pattern.split(":", 5)
@@ -115,7 +115,7 @@ def _number(text: str) -> float:
 
 
 def _moment(text: str) -> float:
-    """Return a time in seconds since 1970: ISO 8601, or a number."""
+    """Return a time in seconds since 1970, from ISO 8601 or a number."""
     try:
         return float(text)
     except ValueError:
@@ -171,15 +171,15 @@ def _never_known(_facts: Facts) -> Truth:
 
 
 def compiled(name: str, key: str, values: Iterable[str]) -> Test:
-    """Compile one operator with one key.
+    """Compile a condition: one operator with one key.
 
     Args:
         name: of the operator, as in ``StringEquals`` or ``ArnLikeIfExists``.
         key: the condition key, in any case.
-        values: of which one must match; for a negated operator none may.
+        values: the values, of which one must match; for a negated operator none may.
 
     Raises:
-        ValueError: if the operator can have no such value; its argument is the value.
+        ValueError: if the operator does not accept a value; its argument is the value.
     """
     key = key.lower()
     if name == "Null":
@@ -191,7 +191,7 @@ def compiled(name: str, key: str, values: Iterable[str]) -> Test:
     if matcher is None:
         return _never_known
     matchers = _each(values, matcher)
-    without = is_negated or base != name  # what holds where the key is absent
+    without = is_negated or base != name  # the result if the key is absent
 
     def test(facts: Facts) -> Truth:
         if key not in facts:

@@ -1,4 +1,4 @@
-"""Access keys, and what each of them may do: a pure decision, apart from how a request proves whose it is."""
+"""Access keys and their permissions: a pure decision, separate from the verification of signatures."""
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -13,10 +13,10 @@ class Key:
 
     Attributes:
         id: its public name, as in ``AKIAIOSFODNN7EXAMPLE``.
-        secret: what requests are signed with; it is not shown by ``repr``.
-        queues: patterns of the names of queues that it may use: ``*``, ``?`` and ``[…]`` as in file names.
-        actions: patterns of the actions that it may do, as in ``Send*``, whatever their case.
-        account: the number of the account that it belongs to; "" where there is but one.
+        secret: the signing secret; not shown by ``repr``.
+        queues: patterns of the names of permitted queues: ``*``, ``?`` and ``[…]`` as in file names.
+        actions: patterns of permitted actions, as in ``Send*``, in any case.
+        account: the number of the key's account; "" where there is only one.
         admin: whether it may do :data:`ADMIN_ACTIONS` with every queue, whatever patterns and policies say.
     """
 
@@ -29,11 +29,11 @@ class Key:
 
 
 ADMIN_ACTIONS: Final = frozenset(("AddPermission", "GetQueueAttributes", "RemovePermission", "SetQueueAttributes"))
-"""What is needed to mend a policy that locks everybody out."""
+"""The actions that repair a policy that locks out all keys."""
 
 
 def permission(action: str) -> str:
-    """The permission that an action needs: that of a batch is that of its single form, as with IAM.
+    """Return the permission that an action needs: a batch needs that of its single form, as with IAM.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-api-permissions-reference.html
     """
@@ -41,13 +41,13 @@ def permission(action: str) -> str:
 
 
 def allowed(key: Key, action: str, queue: str | None) -> bool:
-    """Whether a key may do an action.
+    """Return whether a key may perform an action.
 
     Args:
-        key: whose request it is.
+        key: the key that signed the request.
         action: as in ``SendMessage``.
-        queue: the name of the queue; None for an action that is about none, ``ListQueues``: then only the action is
-            looked at, and each queue of the answer is asked for by its name.
+        queue: the name of the queue; None for ``ListQueues``, which concerns no single queue: then only the action is
+            checked.
     """
     names = {action.lower(), permission(action).lower()}
     if key.admin and action in ADMIN_ACTIONS:
@@ -57,14 +57,14 @@ def allowed(key: Key, action: str, queue: str | None) -> bool:
 
 
 def denied(key: Key, action: str, arn: str, account: str, why: str = "") -> SqsError:
-    """What a key is told that may not do an action.
+    """Return the error for a key that may not perform an action.
 
     Args:
-        key: whose request it was.
+        key: the key that signed the request.
         action: as in ``SendMessage``.
         arn: of the queue, or of all queues of the account.
         account: the number of the account.
-        why: why not, if it is a policy that says so.
+        why: the end of the text, if a policy is the reason.
     """
     return access_denied(
         f"User: arn:aws:iam::{account}:user/{key.id} is not authorized to perform: "

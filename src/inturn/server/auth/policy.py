@@ -1,8 +1,8 @@
-"""Policies of queues: parsed and checked once, then asked who may do what. Pure.
+"""Policies of queues: parsed and checked once, evaluated for each request, without I/O.
 
 The language is IAM's, https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_grammar.html; principals are
-access keys and their accounts. A statement that cannot be evaluated grants nothing if it allows, and applies if it
-denies.
+access keys and their accounts. If a statement cannot be evaluated, an allowing one grants nothing, and a denying one
+applies.
 """
 
 import json
@@ -32,7 +32,7 @@ OWNERS_ONLY: Final = frozenset(
         "UntagQueue",
     )
 )
-"""Actions that a policy cannot allow to other accounts, as with the service."""
+"""Actions that a policy cannot allow to other accounts, as in SQS."""
 
 _VERSIONS: Final = ("2012-10-17", "2008-10-17")
 _PARTS: Final = {"Version", "Id", "Statement"}
@@ -48,7 +48,7 @@ _ELEMENTS: Final = {
     "Condition",
 }
 _STRANGERS: Final = {"Service", "Federated", "CanonicalUser"}
-"""Kinds of principals that no access key is."""
+"""Kinds of principals that match no access key."""
 _PRINCIPAL: Final = re.compile(
     r"(?:(?P<number>\d{12})|arn:[a-z-]+:(?:iam|sts)::(?P<account>\d{12}):"
     r"(?:root|(?:user|role|federated-user)/(?P<key>[^*?]+)|assumed-role/(?P<role>[^*?/]+)/[^*?]+))"
@@ -58,11 +58,11 @@ _KNOWN_ACTIONS: Final = frozenset(action.lower() for action in ACTIONS)
 
 
 class PolicyError(ValueError):
-    """A policy is malformed; the text says where and what was expected."""
+    """A malformed policy; the text says where, and what was expected."""
 
 
 class Decision(Enum):
-    """What a policy says of a request."""
+    """A policy's decision about a request."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -71,12 +71,12 @@ class Decision(Enum):
 
 
 class Asked(NamedTuple):
-    """A request, as a policy sees it.
+    """A request in the form that policies evaluate.
 
     Attributes:
         account: of the key that signed it.
         key_id: the key's public name.
-        actions: its names in lower case, as in ``sqs:sendmessage``: a batch has that of its single form too.
+        actions: its names in lower case, as in ``sqs:sendmessage``; a batch also has that of its single form.
         resource: the queue's ARN.
         facts: its condition keys.
     """
@@ -92,17 +92,17 @@ _Match: TypeAlias = Callable[[Asked], Truth]
 
 
 class _Statement(NamedTuple):
-    """One statement; it applies where all of its tests are true."""
+    """A statement; it applies if all of its tests are true."""
 
     denies: bool
     tests: tuple[_Match, ...]
 
 
 class Policy:
-    """A policy that can be asked.
+    """A parsed policy.
 
     Args:
-        statements: of which each is looked at by itself.
+        statements: the statements, each evaluated by itself.
     """
 
     def __init__(self, statements: tuple[_Statement, ...]) -> None:
@@ -110,7 +110,7 @@ class Policy:
         self._allowing = [each.tests for each in statements if not each.denies]
 
     def decide(self, asked: Asked) -> Decision:
-        """Decide about a request: a statement that denies wins."""
+        """Decide about a request; a denying statement wins."""
         if any(all_of(test(asked) for test in tests) is not False for tests in self._denying):
             return Decision.DENIED
         if any(all_of(test(asked) for test in tests) is True for tests in self._allowing):
@@ -181,7 +181,7 @@ def _statements(document: Mapping[str, Any]) -> list[object]:
     return statements if isinstance(statements, list) else [statements]
 
 
-# --- one statement ---
+# --- statements ---
 
 
 def _statement(number: int, raw: object) -> _Statement:
@@ -209,7 +209,7 @@ def _read_statement(raw: object) -> _Statement:
 
 
 def _either(raw: Mapping[str, Any], name: str, read: Callable[[str, Any], _Match]) -> _Match:
-    """Read an element, or the one with ``Not`` before its name."""
+    """Read an element, or its form with ``Not`` before the name."""
     given = [each for each in (name, f"Not{name}") if each in raw]
     if len(given) != 1:
         raise PolicyError(f"it has {' and '.join(given) or 'neither'}; it must have one of {name} and Not{name}.")

@@ -1,4 +1,4 @@
-"""The region that a request is signed for, where nobody looks at the signature: an endpoint without keys."""
+"""The region in a request's credential, for endpoints without keys, where the signature is not verified."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,10 +13,10 @@ _IN_QUERY: Final = b"X-Amz-Credential="
 
 
 def credential(target: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the part of a request that has its credential, the same for many requests; None if it is not signed.
+    """Return the part of a request with its credential, the same for many requests; None if it is not signed.
 
     Args:
-        target: path and query as they were sent.
+        target: path and query as sent.
         headers: by their names in lower case.
     """
     authorization = headers.get(b"authorization")
@@ -38,7 +38,7 @@ def scoped_region(said: bytes) -> str | None:
         said: from :func:`credential`.
 
     Raises:
-        SqsError: if what stands in its place can be none.
+        SqsError: if the text in its place cannot be a region.
     """
     parts = unquote_to_bytes(said.partition(_NAME)[2]).rsplit(b"/", 4)
     if len(parts) < 5:

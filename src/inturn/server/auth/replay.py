@@ -1,8 +1,8 @@
-"""Refusing a request that was seen before: a bounded memory of signatures that are still valid.
+"""Replay protection: a bounded memory of the signatures that are still valid.
 
-It is off unless the configuration says otherwise. A signature is valid for a quarter of an hour whatever happens
-here, and has to be: clients sign the time in seconds, so two requests with the same content in the same second have
-the same signature, and a real client may send both.
+It is off unless configured. A signature is valid for a quarter of an hour in any case, and has to be: clients sign the
+time in seconds, so two requests with the same content in the same second have the same signature, and a legitimate
+client may send both.
 """
 
 from heapq import heappop, heappush
@@ -11,13 +11,14 @@ from inturn.core import limits
 
 
 class Replays:
-    """The signatures that were accepted and are still valid.
+    """The accepted signatures that are still valid.
 
-    When there are too many, those that end first are forgotten; from then on a request that would end by then is
-    refused, seen or not. So nothing is ever accepted twice, and what many requests cost is tolerance of slow clocks.
+    When there are too many, those that expire first are forgotten; from then on, a request that would expire by that
+    time is refused, seen or not. So nothing is ever accepted twice; the cost of many requests is less tolerance of slow
+    clocks.
 
     Args:
-        most: how many are remembered.
+        most: the maximum of remembered signatures.
     """
 
     def __init__(self, most: int = limits.REPLAYS) -> None:
@@ -28,11 +29,11 @@ class Replays:
         self._over = 0
 
     def is_new(self, signature: bytes, until: int, now: float) -> bool:
-        """Whether a signature comes for the first time; it is remembered then.
+        """Return whether a signature is new, and remember it.
 
         Args:
-            signature: which was verified before, so that only the holder of a key can fill the memory.
-            until: when its validity ends, in seconds since 1970.
+            signature: a verified one, so that only the holder of a key can fill the memory.
+            until: the end of its validity, in seconds since 1970.
             now: the time, in seconds since 1970.
         """
         while self._ends and self._ends[0] < now:

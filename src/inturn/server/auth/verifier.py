@@ -1,11 +1,11 @@
-"""Signature Version 4, verified: in the Authorization header, or in the query (a presigned URL).
+"""Verification of Signature Version 4: in the Authorization header, or in the query (a presigned URL).
 
-Pure but for what it remembers: the time is passed in, and nothing is read or written. What does not change from one
-request of a client to the next, which is nearly all, is worked out once: see :class:`_Claim`.
+The only state is a memory: the time is passed in, and there is no I/O. The part that does not change between the
+requests of a client, which is nearly all, is computed once: see :class:`_Claim`.
 
-Which access keys exist is no secret, since the answer to a request with another is the service's own
-``InvalidClientTokenId``; secrets take part only in the HMAC and in a comparison whose time tells nothing.
-Session tokens are not looked at: there are no temporary credentials here.
+The ids of access keys are no secret, since an unknown one is answered with the service's own
+``InvalidClientTokenId``; secrets are used only in the HMAC and in a constant-time comparison.
+Session tokens are ignored: there are no temporary credentials here.
 """
 
 import hmac
@@ -40,28 +40,29 @@ _DATE: Final = re.compile(rb"[0-9]{8}T[0-9]{6}Z")
 _IN_QUERY: Final = (b"X-Amz-Algorithm", b"X-Amz-Credential", _SIGNATURE, b"X-Amz-SignedHeaders", b"X-Amz-Date")
 
 _DECISIVE: Final = frozenset((b"host", _PAYLOAD, b"x-amz-date", b"x-amz-security-token", b"x-amz-target"))
-"""Headers that must be signed if they are there, since they say what is done, when and where. The content type is not
-among them: not all clients sign it, and a body that is signed means nothing as another type, as a form has its action
-in the body and JSON in ``x-amz-target``."""
+"""Headers that must be signed if present, since they determine the action, the time and the place. The content type is
+not among them: not all clients sign it, and a signed body means nothing as another type, since a form has its action in
+the body and JSON in ``x-amz-target``.
+"""
 
 
 class Signer(NamedTuple):
-    """Who has signed a request, and for which region."""
+    """The key and the region that a request is signed with."""
 
     key: Key
     region: str
 
 
 class _Claim(NamedTuple):
-    """What a request says of its signature, apart from the signature itself.
+    """The statements of a request about its signature, without the signature itself.
 
     Attributes:
-        signer: whose it says it is, and for which region.
+        signer: the stated key and region.
         scope: date, region, service, as they are signed.
         date: of the scope, YYYYMMDD.
         hmac: keyed for that key and scope; copied for each request.
-        names: of the headers that are signed.
-        unsigned: those of the decisive headers that are not.
+        names: of the signed headers.
+        unsigned: the decisive headers that are not signed.
     """
 
     signer: Signer
@@ -73,14 +74,14 @@ class _Claim(NamedTuple):
 
 
 class _Signed(NamedTuple):
-    """How one request is signed.
+    """The signature of one request.
 
     Attributes:
-        claim: by whom.
-        signature: as it was sent.
-        date: when, as it was sent.
-        valid_s: for how many seconds.
-        query: what of the query is signed.
+        claim: the claim of its signer.
+        signature: as sent.
+        date: of the signature, as sent.
+        valid_s: the length of its validity, in seconds.
+        query: the signed part of the query.
     """
 
     claim: _Claim
@@ -94,9 +95,9 @@ class Verifier:
     """Verifies requests against access keys.
 
     Args:
-        keys: that are known.
-        region: which requests must be signed for; None: for any.
-        replays: remembers what was accepted, so that it is refused when it comes again; None: only time tells.
+        keys: the known keys.
+        region: the region that requests must be signed for; None: any.
+        replays: the memory that refuses a repeated signature; None: signatures may repeat while they are valid.
     """
 
     def __init__(self, keys: Iterable[Key], *, region: str | None = None, replays: Replays | None = None) -> None:
@@ -106,17 +107,17 @@ class Verifier:
         self._claims: dict[bytes, _Claim] = {}
 
     def verify(self, method: str, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Signer:
-        """Whose a request is.
+        """Verify a request and return its signer.
 
         Args:
             method: as in ``POST``.
-            target: path and query as they were sent.
+            target: path and query as sent.
             headers: by their names in lower case.
-            body: all of it.
+            body: the whole body.
             now: the time, in seconds since 1970.
 
         Raises:
-            SqsError: if it is not signed, not with a known key, not rightly, or not within the last quarter of an hour.
+            SqsError: if the signature is missing, wrong or expired, or its key is unknown.
         """
         signed, until = self._claimed(target, headers, now)
         payload = sha256_hex(body)
@@ -128,27 +129,26 @@ class Verifier:
         return signed.claim.signer
 
     def admit(self, method: str, target: bytes, headers: Mapping[bytes, bytes], now: float) -> None:
-        """Refuse a request whose head tells already that nobody has signed it, before its body is read.
+        """Refuse a request that cannot be verified whatever its body is, before the body is read.
 
-        Where the client says what the body's hash is (``x-amz-content-sha256``), the signature itself is checked;
-        whether the body has that hash is seen when it is there. Else it is seen whether the key is known and the time
-        is right.
+        If the client sends the body's hash (``x-amz-content-sha256``), the signature itself is checked; the hash is
+        compared with the body later. Else only the key and the time are checked.
 
         Args:
             method: as in ``POST``.
-            target: path and query as they were sent.
+            target: path and query as sent.
             headers: by their names in lower case.
             now: the time, in seconds since 1970.
 
         Raises:
-            SqsError: as :meth:`verify` would, whatever the body.
+            SqsError: as :meth:`verify` would, whatever the body is.
         """
         signed, _ = self._claimed(target, headers, now)
         if _PAYLOAD in headers:
             _checked_signature(signed, method, target, headers, headers[_PAYLOAD])
 
     def _claimed(self, target: bytes, headers: Mapping[bytes, bytes], now: float) -> tuple[_Signed, int]:
-        """What a request says of its signature, and until when that is valid, in seconds since 1970."""
+        """Parse a request's signature; return it with the end of its validity, in seconds since 1970."""
         _, _, query = target.partition(b"?")
         authorization = headers.get(b"authorization")
         if authorization is not None:
@@ -164,7 +164,7 @@ class Verifier:
             raise signature_does_not_match(f"'{told}' must be a 'SignedHeader' in the AWS Authorization.")
         return signed, _checked_time(signed, now)
 
-    # --- where the signature stands ---
+    # --- the two places of a signature ---
 
     def _in_header(self, authorization: bytes, headers: Mapping[bytes, bytes], query: bytes) -> _Signed:
         head, _, signature = authorization.rpartition(b"Signature=")
@@ -172,7 +172,7 @@ class Verifier:
         if claim is None:
             parts = _parts(authorization)
             claim = self._claim(parts[b"Credential"], parts[b"SignedHeaders"])
-            if signature == parts[b"Signature"]:  # so what stands before it says all the rest
+            if signature == parts[b"Signature"]:  # the signature comes last, so the head holds the whole claim
                 self._remember(head, claim)
             signature = parts[b"Signature"]
         date = headers.get(b"x-amz-date")
@@ -189,7 +189,7 @@ class Verifier:
         if given[b"X-Amz-Algorithm"] != _ALGORITHM:
             raise incomplete_signature(f"Unsupported AWS 'algorithm': '{_shown(given[b'X-Amz-Algorithm'])}'.")
         credential, names = given[b"X-Amz-Credential"], given[b"X-Amz-SignedHeaders"]
-        place = credential + b"\n" + names  # no header has a line feed
+        place = credential + b"\n" + names  # no header contains a line feed
         claim = self._claims.get(place)
         if claim is None:
             claim = self._claim(credential, names)
@@ -198,7 +198,7 @@ class Verifier:
         valid_s = _valid_s(given.get(b"X-Amz-Expires"))
         return _Signed(claim, given[_SIGNATURE], given[b"X-Amz-Date"], valid_s, kept)
 
-    # --- who says to have signed ---
+    # --- claims ---
 
     def _remember(self, place: bytes, claim: _Claim) -> None:
         if len(place) <= limits.CLAIM_BYTES:
@@ -235,7 +235,7 @@ class Verifier:
 def _checked_signature(
     signed: _Signed, method: str, target: bytes, headers: Mapping[bytes, bytes], payload: bytes
 ) -> bytes:
-    """The signature of a request, in bytes, if its key has made it."""
+    """Check that the key has made the signature, and return it in bytes."""
     claim, path = signed.claim, target.partition(b"?")[0]
     canonical = canonical_request(method, path, signed.query, claim.names, headers, payload)
     if canonical is None:
@@ -255,7 +255,7 @@ def _signing_key(secret: str, date: bytes, region: bytes, service: bytes) -> byt
 
 
 def _parts(authorization: bytes) -> dict[bytes, bytes]:
-    """The three parts of an Authorization header, in any order."""
+    """Return the three parts of an Authorization header, which may be in any order."""
     algorithm, _, rest = authorization.partition(b" ")
     if algorithm.startswith(b"AWS4-") and algorithm != _ALGORITHM:
         raise incomplete_signature(f"Unsupported AWS 'algorithm': '{_shown(algorithm)}'.")
@@ -283,7 +283,7 @@ def _hashed(text: bytes) -> str:
 
 
 def _shown(text: bytes) -> str:
-    """Some of what a client sent, for an answer to it: in printable ASCII."""
+    """Return the start of a client's text in printable ASCII, for an error text."""
     return text[:100].decode("latin-1").encode("unicode_escape").decode()
 
 
@@ -291,7 +291,7 @@ def _shown(text: bytes) -> str:
 
 
 def _date_header(headers: Mapping[bytes, bytes], claim: _Claim, authorization: bytes) -> bytes:
-    """When a request was signed that has no ``X-Amz-Date``."""
+    """Return the signing time of a request without ``X-Amz-Date``."""
     date = headers.get(b"date")
     if date is None:
         text = "Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header."
@@ -312,7 +312,7 @@ def _date_header(headers: Mapping[bytes, bytes], claim: _Claim, authorization: b
 
 @lru_cache(limits.DATES)
 def _seconds(date: bytes) -> int:
-    """A time in ISO 8601's basic format as seconds since 1970."""
+    """Parse a time in ISO 8601's basic format; return seconds since 1970."""
     if _DATE.fullmatch(date):
         with suppress(ValueError):
             return int(datetime.strptime(date.decode(), _BASIC).replace(tzinfo=UTC).timestamp())
@@ -325,7 +325,7 @@ def _bad_date(date: bytes) -> SqsError:
 
 
 def _valid_s(expires: bytes | None) -> int:
-    """For how long a presigned request is valid, in seconds."""
+    """Return the validity of a presigned request, in seconds."""
     if expires is None:
         return limits.CLOCK_SKEW_S
     if not re.fullmatch(rb"[0-9]{1,6}", expires) or int(expires) > limits.PRESIGNED_S:
@@ -335,7 +335,7 @@ def _valid_s(expires: bytes | None) -> int:
 
 
 def _checked_time(signed: _Signed, now: float) -> int:
-    """When the signature's validity ends, in seconds since 1970, if it has begun and has not ended."""
+    """Check that the signature is valid now; return the end of its validity, in seconds since 1970."""
     date, valid_s = signed.date, signed.valid_s
     at = _seconds(date)
     if at + valid_s < now:

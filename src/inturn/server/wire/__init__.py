@@ -1,4 +1,4 @@
-"""The two protocols of SQS: from a request to what it asks for, and from an answer or an error to a response."""
+"""The two protocols of SQS: requests into calls, answers and errors into responses."""
 
 from inturn.server.errors import SqsError
 from inturn.server.http import Request, Response
@@ -10,21 +10,21 @@ __all__ = ["Call", "Protocol", "answered", "parse", "protocol_of", "refused"]
 
 
 def parse(request: Request) -> Call:
-    """What is asked for.
+    """Parse a request.
 
     Raises:
-        SqsError: there is no such action, a parameter is missing, or the request cannot be read.
+        SqsError: if the action is unknown, a parameter is missing, or the request cannot be parsed.
     """
     return json.parse(request) if protocol_of(request) is Protocol.JSON else query.parse(request)
 
 
 def answered(call: Call, answer: Shape, request_id: str) -> Response:
-    """The answer to a call."""
+    """Return the response with an action's answer."""
     if call.protocol is Protocol.JSON:
         return json.answered(answer, request_id)
     return query.answered(call, answer, request_id)
 
 
 def refused(protocol: Protocol, error: SqsError, request_id: str) -> Response:
-    """An error, in the protocol of the call or the request."""
+    """Return the response with an error, in the protocol of the call or the request."""
     return json.refused(error, request_id) if protocol is Protocol.JSON else query.refused(protocol, error, request_id)

@@ -1,4 +1,4 @@
-"""What a request asks for, whichever protocol it came in: all that the actions see of the wire."""
+"""A parsed request, independent of its protocol: all that the actions see of the wire."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -8,26 +8,26 @@ from inturn.server.model import Shape
 
 
 class Protocol(Enum):
-    """How a client speaks, and so how it is answered."""
+    """The protocol of a request and its response."""
 
     JSON = "json"
     """AWS JSON 1.0: the action in a header, a JSON body."""
 
     QUERY = "query"
-    """A form, answered in XML: what older SDKs speak."""
+    """A form, answered in XML: the protocol of older SDKs."""
 
     QUERY_JSON = "query, in JSON"
-    """A form, answered in JSON, for who accepts that: what gateways and scripts speak."""
+    """A form, answered in JSON if the client accepts that: used by gateways and scripts."""
 
 
 class Call(NamedTuple):
-    """One action asked for.
+    """A parsed request for one action.
 
     Attributes:
-        protocol: how it was asked, and is to be answered.
+        protocol: of the request and its response.
         action: its name, a key of ``ACTIONS``.
-        params: its parameters, of the type that ``ACTIONS`` names; a Query request that names its queue only in its
-            path has that path as ``queue_url``.
+        params: its parameters, of the type in ``ACTIONS``; a Query request that names its queue only in its path has
+            that path as ``queue_url``.
         path: the path of the request, as sent.
     """
 
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 
 def protocol_of(request: Request) -> Protocol:
-    """In which protocol a request is, whether or not it can be read, and so is to be answered."""
+    """Return the protocol of a request, whether or not the request can be parsed."""
     headers = request.headers
     if b"x-amz-target" in headers or headers.get(b"content-type", b"").startswith(b"application/x-amz-json"):
         return Protocol.JSON

@@ -1,8 +1,8 @@
 """AWS JSON 1.0: the action in the header ``X-Amz-Target``, parameters and answers as JSON.
 
 Source: the Smithy specification of ``awsJson1_0`` and of ``awsQueryCompatible``, by which an error carries its older
-code in a header. What current SDKs speak, and so the way that has to be fast: the parameters are read straight into
-their type, and only what does not fit is looked at again.
+code in a header. Current SDKs use this protocol, so it has to be fast: the parameters are decoded straight into their
+type, and only a body that does not fit is parsed again.
 """
 
 from typing import Final, NoReturn
@@ -26,10 +26,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def parse(request: Request) -> Call:
-    """What is asked for.
+    """Parse a request.
 
     Raises:
-        SqsError: there is no such action, a parameter is missing, or the body cannot be read.
+        SqsError: if the action is unknown, a parameter is missing, or the body cannot be parsed.
     """
     found = _READERS.get(request.headers.get(b"x-amz-target", b""))
     if found is None:
@@ -44,12 +44,12 @@ def parse(request: Request) -> Call:
 
 
 def answered(answer: Shape, request_id: str) -> Response:
-    """The answer of an action."""
+    """Return the response with an action's answer."""
     return Response(200, _encode(answer), CONTENT_TYPE, ((b"x-amzn-RequestId", request_id.encode()),))
 
 
 def refused(error: SqsError, request_id: str) -> Response:
-    """An error; half a surrogate pair, which JSON within JSON can have and UTF-8 cannot, is told as a question mark."""
+    """Return the response with an error; an unpaired surrogate, which UTF-8 cannot encode, becomes a question mark."""
     message = error.message.encode(errors="replace").decode()
     body = _encode({"__type": error.namespace + error.code, "message": message})
     headers = (
@@ -66,7 +66,7 @@ def _no_action(target: bytes | None) -> NoReturn:
 
 
 def _again(action: Action, body: bytes) -> Shape:
-    """What did not fit at first: nulls are left out, and the rest is told."""
+    """Parse a body that did not fit at first, without its nulls; raise what is still wrong."""
     try:
         tree = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:

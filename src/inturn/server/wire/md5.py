@@ -1,7 +1,7 @@
-"""MD5 digests by which clients check that what they sent is what arrived.
+"""MD5 digests, by which clients check what arrived.
 
 Source: the SQS developer's guide, "Calculating the MD5 message digest for message attributes". Digests of lists are as
-the SDKs have them, since the guide has none.
+in the SDKs, since the guide has none.
 """
 
 import hashlib
@@ -11,12 +11,12 @@ from inturn.server.model import MessageAttributeValue
 
 
 def of_body(body: bytes) -> str:
-    """The digest of a message's body, in hexadecimal."""
+    """Return the digest of a message's body, in hexadecimal."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
 def of_attributes(attributes: Mapping[str, MessageAttributeValue]) -> str | None:
-    """The digest of a message's attributes, or of its system attributes; None if there are none."""
+    """Return the digest of a message's attributes, or of its system attributes; None if there are none."""
     if not attributes:
         return None
     return of_body(b"".join(part for name in sorted(attributes) for part in _parts(name, attributes[name])))
@@ -36,5 +36,5 @@ def _parts(name: str, value: MessageAttributeValue) -> Iterator[bytes]:
 
 
 def _sized(data: bytes) -> bytes:
-    """With its length before it, in four bytes, the greatest first."""
+    """Return data with its length before it: four bytes, big-endian."""
     return len(data).to_bytes(4, "big") + data

@@ -1,7 +1,7 @@
-"""How the Query protocol calls what the API's model calls otherwise.
+"""Names in the Query protocol that differ from the API's model.
 
 Source: the ``xmlName`` and ``xmlFlattened`` traits of the model, which its JSON edition leaves out. A list or a map has
-no element of its own: each of what it holds has one, with a name of its own.
+no element of its own: each of its items has one, with a name of its own.
 """
 
 from typing import Final
@@ -28,14 +28,14 @@ _ONE: Final = {
 
 
 def members(kind: type[Struct]) -> list[tuple[str, str, inspect.Type]]:
-    """The fields of a type: of each its attribute in Python, its name in the API and what it holds."""
+    """Return the fields of a type, each with its Python name, its API name and its type."""
     told = inspect.type_info(kind)
     assert isinstance(told, inspect.StructType)  # noqa: S101 - for the type checker
     return [(field.name, field.encode_name, _present(field.type)) for field in told.fields]
 
 
 def query_name(name: str, kind: inspect.Type) -> str:
-    """What one thing in the member of this API name is called; the member itself, unless it is a list or a map."""
+    """Return the Query name of a member, given its API name; of a list or a map, the name of one item."""
     match kind:
         case inspect.ListType(item_type=inspect.StructType(cls=cls)):
             return cls.__name__
@@ -48,12 +48,12 @@ def query_name(name: str, kind: inspect.Type) -> str:
 
 
 def key_name(name: str) -> str:
-    """What a key is called in the map whose elements have this name."""
+    """Return the name of a key in a map whose elements have this name."""
     return "Key" if name == "Tag" else "Name"
 
 
 def _present(kind: inspect.Type) -> inspect.Type:
-    """What an optional member holds if it is there."""
+    """Return the type of an optional member without None."""
     if isinstance(kind, inspect.UnionType):
         return next(one for one in kind.types if not isinstance(one, inspect.NoneType))
     return kind

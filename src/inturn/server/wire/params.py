@@ -1,4 +1,4 @@
-"""From a tree of plain values to an action's parameters, and what a client is told when they do not fit."""
+"""Conversion of a tree of plain values into an action's parameters, and the errors if they do not fit."""
 
 import re
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from inturn.server.errors import SqsError
 from inturn.server.model import Action, Shape
 
 _DEPTH: Final = 6
-"""As deep as the API's parameters go: params, entries, entry, attributes, value, list."""
+"""The depth of the API's parameters: params, entries, entry, attributes, value, list."""
 
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`(?: - at `\$\.Entries\[(\d+)\]`)?")
 
 
 def params_of(action: Action, tree: object, refuse: Callable[[str], SqsError]) -> Shape:
-    """The parameters in a tree whose names are the API's; a null is as good as nothing.
+    """Return the parameters in a tree of API names; a null counts as missing.
 
     Raises:
-        SqsError: ``MissingParameter``, with the name; or what ``refuse`` makes of the reason.
+        SqsError: ``MissingParameter``, with the name; or the error that ``refuse`` makes of the reason.
     """
     try:
         return msgspec.convert(_without_nulls(tree, _DEPTH), type=action.params)

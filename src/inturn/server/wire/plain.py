@@ -1,8 +1,8 @@
 """Answers and errors of the Query protocol in JSON, for clients that accept it: gateways, scripts, a shell.
 
 The service does so where ``Accept`` names ``application/json``. Its answers have the structure of those in XML: the
-same names, a map as a list of names and values, and null for what is not there. There is no specification of that; two
-lists begin with a small letter, as in the answers that are known.
+same names, a map as a list of names and values, and null for absent values. There is no specification of that; two
+lists begin with a small letter, as in observed answers.
 """
 
 import base64
@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def answer(action: str, answer: Shape, request_id: str) -> bytes:
-    """What answers an action."""
+    """Return the document with an action's answer."""
     told: dict[str, Any] = {"ResponseMetadata": {"RequestId": request_id}}
     if not isinstance(answer, Empty):
         told[f"{action}Result"] = _tree(answer)
@@ -31,7 +31,7 @@ def answer(action: str, answer: Shape, request_id: str) -> bytes:
 
 
 def error(error: SqsError, request_id: str) -> bytes:
-    """What tells an error; half a surrogate pair is told as a question mark."""
+    """Return the document with an error; an unpaired surrogate becomes a question mark."""
     message = error.query_message.encode(errors="replace").decode()
     about = {"Type": error.fault, "Code": error.query_code, "Message": message}
     return _encode({"Error": about, "RequestId": request_id})

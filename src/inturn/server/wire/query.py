@@ -1,9 +1,9 @@
 """The Query protocol: the action and its parameters as fields of a form, in the query string or in the body.
 
 Source: the Smithy specification of ``awsQuery`` and the forms in the API's documentation, old and new. A name such as
-``MessageAttribute.2.Value.StringValue`` is a path in a tree; lists and maps are numbered from 1, with or without the
-member's own name and ``member`` or ``entry`` before the number, a single element may have no number at all, and a
-blank list is an empty one. The tree is made only of what the action knows, never deeper than `limits.FORM_DEPTH`, and
+``MessageAttribute.2.Value.StringValue`` is a path in a tree. Lists and maps are numbered from 1, with or without the
+member's own name and ``member`` or ``entry`` before the number. A single element may have no number at all, and a
+blank list is an empty one. The tree holds only names that the action knows, never deeper than `limits.FORM_DEPTH`, and
 a number is a key, not a size.
 """
 
@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 _QUEUE: Final = re.compile(rb"(?:/[^/]+)*/[0-9]{12}/[^/]+")
-_NOT_OF_QUEUES: Final = {"CreateQueue", "ListQueues"}  # which the service does not do at a queue's own URL
+_NOT_OF_QUEUES: Final = {"CreateQueue", "ListQueues"}  # the service refuses these at a queue's own URL
 
 _KEYS: Final = ("Name", "Key", "key")
 _VALUES: Final = ("Value", "value")
@@ -40,10 +40,10 @@ _Reader = Callable[[Any, str], Any]
 
 
 def parse(request: Request) -> Call:
-    """What is asked for.
+    """Parse a request.
 
     Raises:
-        SqsError: there is no such action, a parameter is missing or of another type, or the form cannot be read.
+        SqsError: if the action is unknown, a parameter is missing or of another type, or the form cannot be parsed.
     """
     path, _, query = request.target.partition(b"?")
     fields = _fields(query, request.body if request.method != "GET" else b"")
@@ -62,14 +62,14 @@ def parse(request: Request) -> Call:
 
 
 def answered(call: Call, answer: Shape, request_id: str) -> Response:
-    """The answer of an action."""
+    """Return the response with an action's answer."""
     if call.protocol is Protocol.QUERY_JSON:
         return Response(200, plain.answer(call.action, answer, request_id), plain.CONTENT_TYPE, _headers(request_id))
     return _document(200, answer_text(call.action, answer, request_id), request_id)
 
 
 def refused(protocol: Protocol, error: errors.SqsError, request_id: str) -> Response:
-    """An error; of a request that is no call, a browser's for example, the service says only that."""
+    """Return the response with an error; without an action, as for a browser, the service sends the code only."""
     if protocol is Protocol.QUERY_JSON:
         return Response(error.status, plain.error(error, request_id), plain.CONTENT_TYPE, _headers(request_id))
     if error.query_code == _NO_CALL:
@@ -86,7 +86,7 @@ def _headers(request_id: str) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _fields(*forms: bytes) -> dict[str, str]:
-    """The fields of forms; the same one may come twice, if it says the same."""
+    """Return the fields of forms; a repeated field must have the same value."""
     fields: dict[str, str] = {}
     pairs = [pair for form in forms if form for pair in form.split(b"&", limits.FORM_FIELDS) if pair]
     if len(pairs) > limits.FORM_FIELDS:
@@ -103,7 +103,7 @@ def _fields(*forms: bytes) -> dict[str, str]:
 
 
 def _unescaped(text: bytes) -> str:
-    """What a form holds. Escapes are taken by the run: a Cyrillic text costs a quarter of what urllib needs."""
+    """Decode form text. Escapes are decoded a run at a time: a Cyrillic text takes a quarter of urllib's time."""
     text = text.replace(b"+", b" ")
     if b"%" in text:
         text = _ESCAPES.sub(lambda run: bytes.fromhex(run[0].replace(b"%", b"").decode()), text)
@@ -115,7 +115,7 @@ def _short(name: str) -> str:
 
 
 def _tree(fields: dict[str, str], known: dict[str, Any]) -> dict[str, Any]:
-    """Names as paths: ``A.1.B`` is ``{"A": {"1": {"B": …}}}``. What the action does not know is left out."""
+    """Return fields as a tree: ``A.1.B`` is ``{"A": {"1": {"B": …}}}``. Names unknown to the action are left out."""
     root: dict[str, Any] = {}
     for name, value in fields.items():
         *path, leaf = name.split(".", limits.FORM_DEPTH)
@@ -134,7 +134,7 @@ def _tree(fields: dict[str, str], known: dict[str, Any]) -> dict[str, Any]:
     return root
 
 
-# What reads a node of the tree into what the JSON protocol would have sent there; ``at`` is the node's own name.
+# Readers turn a node of the tree into the JSON protocol's value; ``at`` is the node's own name.
 
 
 def _members(node: Any, readers: dict[str, tuple[str, _Reader]], at: str) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _integer(node: Any, at: str) -> int:
 
 
 def _numbered(node: Any, at: str, group: str) -> list[tuple[Any, str]]:
-    """The elements of a list or map in the order of their numbers, each with its name."""
+    """Return the elements of a list or map in the order of their numbers, each with its name."""
     if isinstance(node, dict) and list(node) == [group]:
         node, at = node[group], f"{at}.{group}"
     if not isinstance(node, dict) or not any(map(_NUMBER.fullmatch, node)):
@@ -193,7 +193,7 @@ def _map(item: _Reader) -> _Reader:
 
 
 def _part(entry: Any, at: str, names: tuple[str, ...]) -> tuple[Any, str]:
-    """The key or the value of a map's entry, and its name."""
+    """Return the key or the value of a map's entry, with its name."""
     for name in names:
         if isinstance(entry, dict) and name in entry:
             return entry[name], f"{at}.{name}"
@@ -218,7 +218,7 @@ def _reader(name: str, kind: inspect.Type) -> _Reader:
 
 
 def _readers(kind: type[Struct]) -> dict[str, tuple[str, _Reader]]:
-    """By each name that a member may have: its name in the API, and what reads it."""
+    """Return the API name and the reader of each member, by each name that the member may have."""
     return {name: (api, _reader(api, held)) for _, api, held in members(kind) for name in {api, query_name(api, held)}}
 
 

@@ -1,7 +1,7 @@
-"""Answers and errors as the Query protocol writes them.
+"""Answers and errors of the Query protocol in XML.
 
-Source: the Smithy specification of ``awsQuery``. Of every type of answer a writer is made once, from its fields. What
-XML 1.0 cannot hold is written as U+FFFD, and a carriage return as a reference, since a reader would lose it.
+Source: the Smithy specification of ``awsQuery``. Each answer type's writer is built once, from its fields. A character
+that XML 1.0 cannot hold is written as U+FFFD, and a carriage return as a reference, since a parser would lose it.
 """
 
 import base64
@@ -24,7 +24,7 @@ _Writer = Callable[[Any], str]
 
 
 def answer_text(action: str, answer: Shape, request_id: str) -> str:
-    """The document that answers an action."""
+    """Return the document with an action's answer."""
     return (
         f'{_HEAD}<{action}Response xmlns="{NAMESPACE}">{_WRITERS[action](answer)}'
         f"<ResponseMetadata><RequestId>{escaped(request_id)}</RequestId></ResponseMetadata></{action}Response>"
@@ -32,7 +32,7 @@ def answer_text(action: str, answer: Shape, request_id: str) -> str:
 
 
 def error_text(error: SqsError, request_id: str) -> str:
-    """The document that tells an error."""
+    """Return the document with an error."""
     return (
         f'{_HEAD}<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{error.fault}</Type>'
         f"<Code>{escaped(error.query_code)}</Code>{_element('Message', escaped(error.query_message))}<Detail/></Error>"
@@ -41,7 +41,7 @@ def error_text(error: SqsError, request_id: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text as it stands in a document."""
+    """Return a text with XML escapes."""
     if _NO_XML.search(text):
         text = _NO_XML.sub("\ufffd", text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -65,7 +65,7 @@ def _nothing(_: Any) -> str:
 
 
 def _writer(name: str, kind: inspect.Type) -> _Writer:
-    """What writes the elements of this name."""
+    """Return the writer of the elements with this name."""
     match kind:
         case inspect.StructType(cls=cls):
             return _struct(name, cls)
