@@ -33,7 +33,7 @@ class Action(StrEnum):
     DROP = "drop"  # reject a held message
     SKIP = "skip"  # go past a gap
     RESUME = "resume"  # let a parked group go on
-    GIVE_UP = "give-up"  # reject what a group holds, and whatever comes for it
+    GIVE_UP = "give-up"  # reject the group's held messages, and all that come later
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -441,8 +441,8 @@ WORKER_AHEAD_S: Final = 0.1
 """Time for which a worker takes messages ahead, about: no other worker can have the messages that it has taken."""
 
 WORKER_ASLEEP: Final = 256
-"""Number of a worker's groups that wait for another attempt beside those in their turns; further ones keep the place of
-one."""
+"""Number of a worker's groups that wait for another attempt beside those in their turns; further ones keep their turn
+while they wait."""
 
 WORKER_GRACE_S: Final = 30.0
 """Time for which a stopped worker waits for the turns that have begun, by default."""
