@@ -1,7 +1,7 @@
-"""Null and absent are the same: the default if there is one, else None if the type allows it, else it is invalid.
+"""Defaults for null and absent fields: the default, else None if the type allows it, else the message is invalid.
 
-A table cannot tell a field that is absent from one that is null, and a queue can; so nothing may depend on it. The rule
-holds for the fields of a record type and of the records within it. Plain dicts have no types, and stay as they are.
+A table cannot tell an absent field from a null one, but a queue can, so nothing may depend on the difference. The rule
+holds for the fields of a record type and of the records within it. Plain dicts have no types and stay as they are.
 """
 
 import dataclasses
@@ -16,20 +16,19 @@ from inturn.core.message import field_names
 from inturn.core.states import hints_of, is_none_allowed, real, required
 
 Fill = Callable[[Any, bool], Any]
-"""Fills the records within a value; the second argument says whether it makes records of dicts."""
+"""A function that fills the records within a value; the second argument says whether it makes records of dicts."""
 
 
 class Place(NamedTuple):
     """One field of a record type.
 
     Attributes:
-        name: its name.
-        key: what it is called in JSON.
-        type: its type, in a word.
-        has_default: whether it has a default.
-        takes_none: whether its type allows None.
-        fill: fills the records within its value; None if its type names none.
-        default: of a dataclass, which msgspec leaves to the class and so would not write; another object for none.
+        key: name in JSON.
+        type: type, as one word for error texts.
+        takes_none: whether the type allows None.
+        fill: fills the records within a value; None if the type names none.
+        default: default of a dataclass field, which msgspec leaves to the class and so would not write; ``_NONE`` if
+            there is none.
     """
 
     name: str
@@ -46,7 +45,7 @@ _NONE = object()
 
 @functools.cache
 def places(record: type) -> tuple[Place, ...]:
-    """The fields of a record type."""
+    """Return the fields of a record type."""
     names, owed, hints = field_names(record) or (), required(record), hints_of(record)
     keys = getattr(record, "__struct_encode_fields__", names)
     return tuple(
@@ -71,12 +70,12 @@ def _default(record: type, name: str) -> Any:
 
 
 def filled(record: type, given: Mapping[str, Any], *, make: bool = False) -> dict[str, Any]:
-    """The fields of a record by their names, from which the type can be made: its defaults fill what is not there.
+    """Return the fields of a record by name, ready for its constructor; the type's defaults fill absent fields.
 
     Args:
-        record: the type.
-        given: its fields, some perhaps null or absent.
-        make: whether records are made of the dicts within; else they stay dicts, for a decoder to convert.
+        record: record type.
+        given: fields by name; some may be null or absent.
+        make: whether to make records of the dicts within; if not, they stay dicts for a decoder to convert.
     """
     made = {}
     for name, _, _, has_default, takes_none, fill, _ in places(record):
@@ -89,7 +88,7 @@ def filled(record: type, given: Mapping[str, Any], *, make: bool = False) -> dic
 
 
 def lacking(record: type, made: Mapping[str, Any]) -> str | None:
-    """Why a record cannot be made of its fields, as :func:`filled` gave them; None if it can."""
+    """Return why a record cannot be made of the fields from :func:`filled`, or None if it can."""
     for name, _, kind, has_default, *_ in places(record):
         if not has_default and name not in made:
             return f"{name} is null, expected {kind}"
@@ -97,7 +96,7 @@ def lacking(record: type, made: Mapping[str, Any]) -> str | None:
 
 
 def is_unfilled(message: Any) -> bool:
-    """Whether a record holds None where a default would stand, or dicts where records would."""
+    """Return whether a record holds None in place of a default, or a value that may contain other records."""
     return any(
         (value is None and has_default) or (value is not None and fill is not None)
         for name, _, _, has_default, _, fill, _ in places(message.__class__)
@@ -112,13 +111,13 @@ def _word(hint: Any) -> str:
 
 
 def fill_of(hint: Any) -> Fill | None:
-    """What fills the records within the values of a type; None if it names none."""
+    """Return the function that fills the records within values of a type, or None if the type names none."""
     hint = real(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, type) and field_names(hint) is not None:
         return functools.partial(_fill_record, hint)
     inner = [fill for fill in map(fill_of, arguments) if fill is not None]
-    if len(inner) != 1:  # of several record types only a decoder knows which one is meant
+    if len(inner) != 1:  # only a decoder can choose between several record types
         return None
     if origin in (dict, abc.Mapping, abc.MutableMapping):
         return functools.partial(_fill_values, inner[0])

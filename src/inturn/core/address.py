@@ -1,4 +1,4 @@
-"""Addresses of databases as they may be told: a password in one is for nobody's log and nobody's screen."""
+"""Database addresses without their passwords, for logs and screens."""
 
 import re
 from typing import Final
@@ -6,10 +6,10 @@ from urllib.parse import unquote
 
 from inturn.core.errors import InputError
 
-# Up to the last @ that can belong to it, since a password with an @ of its own is a mistake that people make.
+# Match up to the last @ that can belong to the password: an unescaped @ within a password is a common mistake.
 _USER: Final = re.compile(r"(?<=://)([^:@/?]*):(.*)@", re.DOTALL)
 _CUT: Final = re.compile(r"(?<=://)([^:@/?[]*):(?!\d*(?:[/?,]|$)).*", re.DOTALL)
-"""What is left of one that was cut off within its password."""
+"""The start of an address that was cut off within its password."""
 _PASSWORD: Final = re.compile(r"((?:password|secret)=)([^&#\s]*)", re.IGNORECASE)
 _PARAMETERS: Final = re.compile(
     r"\s*(?:host|hostaddr|port|dbname|user|password|passfile|require_auth|channel_binding|connect_timeout|"
@@ -18,20 +18,20 @@ _PARAMETERS: Final = re.compile(
     r"scram_\w+|min_protocol_version|max_protocol_version)\s*=",
     re.IGNORECASE,
 )
-"""How a list of libpq's parameters begins."""
+"""The beginning of a list of libpq parameters."""
 _MISSPELT: Final = re.compile(r"\s*(?:jdbc:)?postgres(?:ql)?(?:\+\w+)?:", re.IGNORECASE)
 
 
 def is_address(target: str) -> bool:
-    """Whether it is a database of a PostgreSQL server that is meant, rather than a file."""
+    """Return whether a target is a PostgreSQL address rather than a file."""
     return target.startswith(("postgresql://", "postgres://"))
 
 
 def checked_target(target: str) -> str:
-    """What names a database, if it is no address that would be taken for the name of a file.
+    """Return a database target, unless it is an address that would be taken for a file name.
 
     Raises:
-        InputError: if it is one; it is not told, since a password may be anywhere in it.
+        InputError: if it is such an address; the text does not quote it, since a password may be anywhere in it.
     """
     if is_address(target):
         return target
@@ -52,7 +52,7 @@ def checked_target(target: str) -> str:
 
 
 def shown(address: str) -> str:
-    """An address without its password; a path of a file stays as it is.
+    """Return an address without its password; a file path stays as it is.
 
     >>> shown("postgresql://me:secret@db.example.org/shop")
     'postgresql://me@db.example.org/shop'
@@ -63,16 +63,16 @@ def shown(address: str) -> str:
 
 
 def without_password(text: str, address: str) -> str:
-    """What somebody else has to say about an address, with nothing of its password in it.
+    """Return a foreign text about an address, such as an error, without any part of the address's password.
 
     Args:
-        text: theirs.
-        address: which may have a password.
+        text: text that may quote the address.
+        address: address that may have a password.
     """
     if "://" not in address:
         return text
     secrets = [match[2] for pattern in (_USER, _PASSWORD) for match in pattern.finditer(address) if match[2]]
-    if any(re.search(r"[@/?#:]|%(?![0-9A-Fa-f]{2})", secret) for secret in secrets):  # so it was taken apart wrongly
+    if any(re.search(r"[@/?#:]|%(?![0-9A-Fa-f]{2})", secret) for secret in secrets):  # split at the wrong place
         return "the password has characters that mean something in an address; write them as %40 for @ and so on"
     for secret in secrets:
         for form in (secret, unquote(secret)):

@@ -1,11 +1,11 @@
-"""What leases, delays and locks are to a clock that is behind them: they began in its future.
+"""Leases, delays and locks that began in the future of a clock that is behind.
 
-Two things make it so: the clock was set back, or it is wrong and another process has written by a right one. Nobody
-can tell which. So the rule serves both: what began in a clock's future stays as it is kept, for all others, and is
-over by this clock once as much time as it was to last has passed since it was first seen. Only then is that written.
-A steady clock that is behind ends nothing early so, and for a clock that was set back nothing lasts for ever.
+There are two causes: the clock was set back, or it is wrong and another process has written by a correct one. A process
+cannot tell which, so one rule serves both. A span that began in this clock's future stays stored as it is, for all
+other processes. By this clock it is over once its full length has passed since it was first seen. Only then is its end
+written. So a steady clock that is behind ends nothing early, and with a clock that was set back nothing lasts for ever.
 
-What was seen when is noted by each process for itself, since it is by that one's clock.
+Each process notes for itself when it first saw a span, since the time is by its own clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,14 +16,14 @@ Kind: TypeAlias = Literal["hold", "lease", "lock"]
 
 
 class Span(NamedTuple):
-    """Something that lasts from a time to a time.
+    """A hold, lease or lock, from its start to its end.
 
     Attributes:
-        kind: a hold of a message, a lease of several, or the lock of a group.
-        queue: the number of the queue.
-        key: the message's number, or the group's name.
-        since_ms: when it began, by the clock of who began it.
-        until_ms: when it ends, by the same.
+        kind: hold of one message, lease of several, or lock of a group.
+        queue: number of the queue.
+        key: number of the message, or name of the group.
+        since_ms: start, by the clock of the process that began it.
+        until_ms: end, by the same clock.
     """
 
     kind: Kind
@@ -34,12 +34,12 @@ class Span(NamedTuple):
 
 
 class Over(NamedTuple):
-    """Something that is over by the clock that is behind, and when it was, by that clock.
+    """A span that is over by the clock that is behind.
 
     Attributes:
-        span: what, as it was noted; if it is another by now it is not over.
-        since_ms: when it was noted.
-        until_ms: when it was over.
+        span: span as it was noted; a span that has changed since is not over.
+        since_ms: when it was noted, by the clock that is behind.
+        until_ms: when it was over, by the same clock.
     """
 
     span: Span
@@ -48,7 +48,7 @@ class Over(NamedTuple):
 
 
 class Behind:
-    """What one process has noted."""
+    """The spans that one process has noted."""
 
     def __init__(self) -> None:
         self._now_ms = 2**63
@@ -56,14 +56,14 @@ class Behind:
         self._told: list[tuple[int, Span]] = []
 
     def look(self, now_ms: int, later: Callable[[int], Iterable[Span]]) -> list[Over]:
-        """Return what is over.
+        """Return the spans that are over.
 
         Args:
-            now_ms: the time by this process's clock.
-            later: gives what begins after a time; asked at first, and whenever the clock went back.
+            now_ms: time by this process's clock.
+            later: returns the spans that begin after a time; called at first, and whenever the clock went back.
         """
         if now_ms < self._now_ms:
-            self._ends.clear()  # how far it went back nobody knows
+            self._ends.clear()  # it is unknown how far the clock went back
             self.note(later(now_ms), now_ms)
         self._now_ms = now_ms
         over = []
@@ -74,21 +74,21 @@ class Behind:
         return over
 
     def note(self, spans: Iterable[Span], now_ms: int) -> None:
-        """Note all that begins in the future; what was noted before counts from then."""
+        """Note all spans that begin in the future; a span that was noted before keeps its end."""
         known = {span: end_ms for end_ms, span in self._ends}
         self._ends = [(known.get(span, now_ms + span.until_ms - span.since_ms), span) for span in spans]
         heapify(self._ends)
 
     def next_ms(self, queue: int) -> int | None:
-        """Return when the next thing in a queue is over, if something in it was noted."""
+        """Return when the next noted span of a queue is over, or None if none is noted."""
         return min((end_ms for end_ms, span in self._ends if span.queue == queue), default=None)
 
     def kept(self) -> None:
-        """What was told to be over is written."""
+        """Forget the spans reported as over: their ends are written."""
         self._told.clear()
 
     def lost(self) -> None:
-        """It is not: the transaction was rolled back."""
+        """Take back the spans reported as over: the transaction was rolled back."""
         for each in self._told:
             heappush(self._ends, each)
         self._told.clear()

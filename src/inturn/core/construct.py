@@ -1,7 +1,7 @@
-"""Make the message of a record type, whose own checks may refuse it: one rule for every engine.
+"""Construction of messages of a record type, whose own checks may refuse one: the same rule for every engine.
 
-What ``__post_init__``, ``__init__`` or the factory of a default raises is said of that message alone, which is
-``invalid``. That the type cannot be called with its fields at all is a mistake in the program, not in a message.
+An exception from ``__post_init__``, ``__init__`` or a default factory makes that one message ``invalid``. A type that
+cannot be called with its fields at all is a mistake in the program, not in a message.
 """
 
 from collections.abc import Callable
@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 
 class Unmade(NamedTuple):
-    """What stands in place of a message that cannot be made.
+    """The placeholder for a message that cannot be made.
 
     Attributes:
-        why: what its type says.
+        why: error text of its type.
     """
 
     why: str
 
 
 def attempted(record: type, make: Callable[[], T]) -> T | Unmade:
-    """Make a message, or say why its type refuses it.
+    """Make a message, or return why its type refuses it.
 
     Raises:
         TypeError: if the type does not take such arguments.
@@ -29,7 +29,7 @@ def attempted(record: type, make: Callable[[], T]) -> T | Unmade:
     try:
         return make()
     except TypeError as error:
-        # The call itself failed; what the type's own code raises comes from at least one call further within.
+        # No frame below that of ``make``: the call itself failed. Errors of the type's own code come from a deeper one.
         frame = error.__traceback__ and error.__traceback__.tb_next
         if frame is None or frame.tb_next is None:
             raise
@@ -39,12 +39,12 @@ def attempted(record: type, make: Callable[[], T]) -> T | Unmade:
 
 
 def refusal(record: type, error: BaseException) -> str:
-    """Say why a message is none of its type."""
+    """Return why a message does not fit its type."""
     return f"it is no {record.__name__}: {error_text(error)}"
 
 
 def error_text(error: BaseException) -> str:
-    """Return what an error says, and its type where the text alone would tell little.
+    """Return an error's text, with the error's type where the text alone says little.
 
     >>> error_text(ValueError("amount is below zero")), error_text(KeyError("owner")), error_text(ValueError())
     ('amount is below zero', "KeyError: 'owner'", 'ValueError')

@@ -1,7 +1,8 @@
-"""What people decide about a group that waits or is parked, and what then becomes of the group.
+"""Decisions of people about a waiting or parked group, and their effect on the group.
 
-A decision is made from what a person saw, and taken later, at the beginning of a step. So it names what it is about,
-and is void if events have overtaken it. It lives apart from the timeline because messages never need it.
+A person decides from an earlier view of the group; the decision is applied later, at the beginning of a step. So it
+names its subject, and is void if events have overtaken it. The module is separate from the timeline because messages
+never need it.
 """
 
 from collections.abc import Callable
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
     from inturn.core.pipeline import Pipeline
 
 Remake: TypeAlias = Callable[[Entry, dict[str, Any]], Entry]
-"""Gives an entry again with new content: its ``message`` and its ``ref``; raises InputError if it does not fit."""
+"""A function that gives an entry new content (``message`` and ``ref``); raises InputError if the content does not
+fit."""
 
 
 class Action(StrEnum):
-    """What can be decided."""
+    """The kinds of decision."""
 
     REPLACE = "replace"  # give a held message new content
     DROP = "drop"  # reject a held message
     SKIP = "skip"  # go past a gap
     RESUME = "resume"  # let a parked group go on
-    GIVE_UP = "give-up"  # reject what a group holds, and whatever comes for it
+    GIVE_UP = "give-up"  # reject the group's held messages, and all that come later
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,22 +41,21 @@ class Decision:
     """One decision, in plain JSON values: it is stored as JSON and kept for ever.
 
     Attributes:
-        id: unique; decisions are taken in the order of (at_us, id).
-        action: what is to be done.
-        group: the group's text form.
-        by: who decided.
-        at_us: when, in microseconds since 1970.
-        why: in words.
-        epoch: of the message or the gap it is about, as the decider saw it.
+        id: unique id; decisions are applied in the order of (at_us, id).
+        group: text form of the group.
+        by: name of the person who decided.
+        at_us: time of the decision, in microseconds since 1970.
+        why: reason, in words.
+        epoch: epoch of the message or gap in question, as the person saw it.
         turn: replace, drop: the held message's turn; skip: the first missing revision.
         last: skip: the last missing revision.
         message_id: replace, drop: the held message's deduplication id.
         digest: replace, drop: the hexadecimal digest of the message; resume: that of the head of a failed group.
-        old: replace, drop: the content as it was.
-        new: replace: the new content; a field that it leaves out stays as it is.
+        old: replace, drop: the old content.
+        new: replace: the new content; fields that it leaves out stay as they are.
 
     Raises:
-        InputError: if there is no such action, or a text of the new content is one that UTF-8 cannot hold.
+        InputError: if there is no such action, or if UTF-8 cannot hold a text of the new content.
     """
 
     id: str
@@ -75,7 +76,7 @@ class Decision:
         if self.action not in tuple(Action):
             msg = f"Decision(action={self.action!r}); expected {', '.join(Action)}"
             raise InputError(msg)
-        object.__setattr__(self, "action", Action(self.action))  # it may have been read from JSON, as text
+        object.__setattr__(self, "action", Action(self.action))  # a text if read from JSON
         checked_text("group", self.group)
         for name in ("by", "why"):
             object.__setattr__(self, name, note(name, getattr(self, name)))
@@ -85,9 +86,9 @@ class Decision:
 
 
 def decide(group: "Group", decision: Decision, remake: Remake) -> str | None:
-    """See :meth:`inturn.core.fold.Group.decide`."""
+    """Apply a decision to a group; see :meth:`inturn.core.fold.Group.decide`."""
     void = _decided(group, decision, remake)
-    return None if void is None else storable(void)  # it may quote an error of the message type
+    return None if void is None else storable(void)  # may quote an error of the message type
 
 
 def _decided(group: "Group", decision: Decision, remake: Remake) -> str | None:
@@ -108,7 +109,7 @@ def _decided(group: "Group", decision: Decision, remake: Remake) -> str | None:
 
 
 def placing(pipeline: "Pipeline") -> tuple[str, ...]:
-    """The fields that a replaced message keeps: group, epoch, turn and id, where they apply."""
+    """Return the fields that a replaced message keeps: group, epoch, turn and id, where they apply."""
     return tuple(dict.fromkeys(name for name in (*pipeline.key_fields, pipeline.id) if name is not None))
 
 
@@ -168,7 +169,7 @@ def _drop(group: "Group", decision: Decision) -> str | None:
     if isinstance(line, GaplessTimeline):
         line.skip(entry.turn, entry.turn)
     else:
-        line.applied(entry)  # remembered as if it had been: a copy must not come in after all
+        line.applied(entry)  # remembered as applied, so that a copy stays a duplicate
     group.journal.reject(group.name, entry, "dropped", _words("dropped", decision))
     if resumes:
         group.go_on()
@@ -199,7 +200,7 @@ def _give_up(group: "Group", decision: Decision) -> None:
 
 
 def _named(line: Timeline, decision: Decision) -> Entry | str:
-    """The held message that a decision is about; or why there is none."""
+    """Return the held message that a decision names, or why there is none."""
     there = [
         entry
         for entry in line.held.values()
@@ -216,7 +217,7 @@ def _named(line: Timeline, decision: Decision) -> Entry | str:
 
 
 def _fails(line: Timeline, entry: Entry) -> bool:
-    """Whether the group is parked because its handler raised on this message."""
+    """Return whether the group is parked because its handler raised on this message."""
     return line.parked is Status.FAILED and entry is line.head()
 
 

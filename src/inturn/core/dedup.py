@@ -1,9 +1,9 @@
-"""When a send is the same message again.
+"""Deduplication of sends.
 
-A message is known by the id that the producer gives; in a queue with ``content_dedup`` one without an id is known by
-the SHA-256 of its body, of nothing else. An id is remembered for the queue's window from the first send on, whatever
-becomes of the message meanwhile; the same id within the window is answered with the first message's sequence number.
-These are the rules of SQS's FIFO queues (its API documentation, "MessageDeduplicationId"), and a window without end.
+The producer's id identifies a message. In a queue with ``content_dedup``, a message without an id is identified by the
+SHA-256 of its body alone. An id is remembered for the queue's window from the first send on, whatever happens to the
+message meanwhile. A send with the same id within the window returns the first message's sequence number. These are the
+rules of SQS's FIFO queues (its API documentation, "MessageDeduplicationId"), plus a window without end.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ from inturn.core.envelope import Draft, QueueSettings
 
 
 class Remembered(NamedTuple):
-    """A message that a later one may be the same as.
+    """A sent message that a later send may duplicate.
 
     Attributes:
-        sequence_number: of the first.
-        until_ms: how long it is remembered; None: for ever.
+        sequence_number: sequence number of the first send.
+        until_ms: end of the deduplication window; None: for ever.
     """
 
     sequence_number: int
@@ -25,7 +25,7 @@ class Remembered(NamedTuple):
 
 
 def known_by(draft: Draft, settings: QueueSettings) -> tuple[str, str] | None:
-    """What a message is known by: its scope and its id; None if nothing could make it the same as another."""
+    """Return a message's deduplication scope and id, or None if it cannot duplicate another."""
     dedup_id = draft.dedup_id
     if dedup_id is None:
         if not settings.content_dedup:
@@ -36,11 +36,11 @@ def known_by(draft: Draft, settings: QueueSettings) -> tuple[str, str] | None:
 
 
 def is_same(remembered: Remembered | None, now_ms: int) -> bool:
-    """Whether a message that is known by the same is this one again."""
+    """Return whether a send with the same scope and id is a duplicate of the remembered message."""
     return remembered is not None and (remembered.until_ms is None or remembered.until_ms > now_ms)
 
 
 def remembered(sequence_number: int, settings: QueueSettings, now_ms: int) -> Remembered:
-    """A message that has just been sent."""
+    """Return the record of a message that was just sent."""
     window = settings.dedup_window_ms
     return Remembered(sequence_number, None if window is None else now_ms + window)

@@ -1,22 +1,22 @@
-"""Who may be received next, what a lease allows, what becomes of a message that is given back.
+"""Delivery rules: the next message to receive, the rights of a lease, and messages that are given back.
 
-The rules, as the memory store runs them and every other store is tested against:
+The memory store runs these rules; every other store is tested against it:
 
-1. A receive returns the first message of the group that is first in the line of ready groups (line.py), then as many
-   of the same group as fit, then goes on with the next such group.
-2. A message is hidden while it is leased or delayed. A hidden message is in the way of those behind it in its group,
-   not of those before it; but a lease that was not extended by itself is in the way of all of its group, since who
-   holds part of a batch may be at work on the rest.
-3. A lease ends when its time passes, when the message is acknowledged, or when it is given back. What its holder asks
-   for afterwards is refused, whether or not somebody else has the message by then: the token tells.
-4. A message that is given back is in its old place. It has used up an attempt only if it was its turn: one that came
-   in a batch behind a message that failed has not.
-5. A deferred message is out of the way: what is behind it goes on. It is given out by its number only, to one at a
-   time, and in nobody's way then either. Given back, it is deferred again. To defer uses up no attempt.
-6. A scheduled message is one that is delayed and that nobody has had yet. It can be cancelled until its time has come.
-7. Who only looks shortens nothing, whatever its clock says; see behind.py.
+1. A receive takes the first group in the line of ready groups (line.py). It returns that group's first message and as
+   many of the following ones as fit, then goes on with the next ready group.
+2. A message is hidden while it is leased or delayed. A hidden message blocks the messages behind it in its group, not
+   those before it. But a lease that was not extended for its message alone blocks the whole group, since the holder of
+   part of a batch may be at work on the rest.
+3. A lease ends when its time passes, when the message is acknowledged, or when it is given back. Later requests of its
+   holder are refused, whether or not another receiver has the message by then: the fencing token tells.
+4. A message that is given back keeps its old place. It has used up an attempt only if it was its turn: a message that
+   was received in a batch behind one that failed has not.
+5. A deferred message does not block the messages behind it. It is received by its number only, by one receiver at a
+   time, and blocks nothing then either. Given back, it is deferred again. Deferring uses up no attempt.
+6. A scheduled message is a delayed one that was never received. It can be cancelled until its time has come.
+7. A read-only look shortens nothing, whatever its clock says; see behind.py.
 
-Who has a whole group for itself is in session.py.
+The exclusive lock of a whole group is in session.py.
 """
 
 from collections.abc import Iterable
@@ -27,16 +27,16 @@ from inturn.core.envelope import Why
 
 
 class Hold(NamedTuple):
-    """What is known of a message that was received or delayed.
+    """The delivery state of a message that was received or delayed.
 
     Attributes:
-        until_ms: hidden until then; None: not hidden.
-        token: the lease that hides it; None: no lease, a delay.
-        attempts: how often it was received when it was its turn.
-        extended: whether the lease was prolonged or shortened by itself.
+        until_ms: time until which it is hidden; None: not hidden.
+        token: fencing token of the lease that hides it; None: no lease, but a delay.
+        attempts: number of receives when it was its turn.
+        extended: whether the end of the lease was changed for this message alone.
         since_ms: when it was hidden.
-        first_ms: when it was received for the first time.
-        deferred: whether the message is out of the way, to be received by its number only.
+        first_ms: when it was first received.
+        deferred: whether it is set aside, to be received by its number only.
     """
 
     until_ms: int | None
@@ -49,33 +49,33 @@ class Hold(NamedTuple):
 
 
 class Act(IntEnum):
-    """What is done with a message."""
+    """The kinds of change to a message."""
 
     ACK = 0
-    """It is done."""
+    """Acknowledge it."""
     EXTEND = 1
-    """Its lease ends at another time."""
+    """Change when its lease ends."""
     NACK = 2
-    """It is given back, to be received again after a delay."""
+    """Give it back, to be received again after a delay."""
     MOVE = 3
-    """It goes into another queue."""
+    """Move it to another queue."""
     DEFER = 4
-    """It is out of the way, to be received by its number only."""
+    """Set it aside, to be received by its number only."""
     CANCEL = 5
-    """It was scheduled, and is not to come."""
+    """Cancel it before its scheduled time."""
 
 
 class Change(NamedTuple):
-    """Something to be done with one message.
+    """A change to one message.
 
     Attributes:
-        sequence_number: which.
-        token: under which lease; None: without one, by an operator.
-        act: what.
-        ms: from now, for ``EXTEND`` and ``NACK``; None: as the queue says, for ``NACK``.
-        to: the queue, for ``MOVE``.
-        note: why, for ``MOVE``.
-        any_holder: without a lease: also if somebody has the message, whose lease then changes with it.
+        sequence_number: sequence number of the message.
+        token: fencing token of the lease; None: an operator's change, without a lease.
+        act: kind of change.
+        ms: time from now, for ``EXTEND`` and ``NACK``; None: the queue's setting, for ``NACK``.
+        to: target queue, for ``MOVE``.
+        note: reason, for ``MOVE``.
+        any_holder: without a lease: also change a message that a receiver holds, and its lease with it.
     """
 
     sequence_number: int
@@ -88,54 +88,54 @@ class Change(NamedTuple):
 
 
 class Verdict(Enum):
-    """Whether a change was made."""
+    """The result of a change."""
 
     DONE = "done"
     EXPIRED = "expired"
-    """The lease is over, or is another's."""
+    """The lease is over, or belongs to another receiver."""
     GONE = "gone"
-    """There is no such message any more: acknowledged, purged, or past its retention."""
+    """The message no longer exists: acknowledged, purged, or past its retention."""
     HELD = "held"
-    """A receiver has it, so nobody else may change it."""
+    """A receiver holds the message, so nobody else may change it."""
     LATE = "late"
-    """It is not scheduled any more: its time has come."""
+    """The message is no longer scheduled: its time has come."""
 
 
-_DONE: Final = Verdict.DONE  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+_DONE: Final = Verdict.DONE  # until Python 3.12 each access to an enumeration's member takes 0.15 µs
 
 
 def is_hidden(hold: Hold | None, now_ms: int) -> bool:
-    """Whether a message is leased or delayed."""
+    """Return whether a message is leased or delayed."""
     return hold is not None and hold.until_ms is not None and hold.until_ms > now_ms
 
 
 def is_leased(hold: Hold | None, now_ms: int) -> bool:
-    """Whether somebody has a message."""
+    """Return whether a receiver holds a message."""
     return hold is not None and hold.token is not None and is_hidden(hold, now_ms)
 
 
 def is_scheduled(hold: Hold | None, now_ms: int) -> bool:
-    """Whether a message was sent for a later time that has not come."""
+    """Return whether a message was sent for a later time that has not come."""
     return hold is not None and hold.token is None and hold.first_ms is None and is_hidden(hold, now_ms)
 
 
 def is_deferred(hold: Hold | None) -> bool:
-    """Whether a message is out of the way of its group."""
+    """Return whether a message is deferred, so that it does not block its group."""
     return hold is not None and hold.deferred
 
 
 def blocks_all(hold: Hold | None, now_ms: int) -> bool:
-    """Whether a message is in the way of all of its group."""
+    """Return whether a message blocks its whole group."""
     return hold is not None and not hold.extended and not hold.deferred and is_leased(hold, now_ms)
 
 
 def takes(holds: Iterable[Hold | None], limit: int, now_ms: int) -> int:
-    """How many messages of a free group are received together, from its first on.
+    """Return how many messages of a free group one receive takes, from the first on.
 
     Args:
-        holds: of the group's messages in their order.
-        limit: how many at most.
-        now_ms: the time.
+        holds: states of the group's messages, in their order.
+        limit: most messages to take.
+        now_ms: current time.
     """
     taken = 0
     for hold in holds:
@@ -146,20 +146,20 @@ def takes(holds: Iterable[Hold | None], limit: int, now_ms: int) -> int:
 
 
 def leased(hold: Hold | None, token: int, visibility_ms: int, now_ms: int) -> Hold:
-    """A message that has just been received."""
+    """Return the state of a message that was just received."""
     attempts, first_ms, deferred = (hold.attempts, hold.first_ms, hold.deferred) if hold else (0, None, False)
     first_ms = now_ms if first_ms is None else first_ms
     return Hold(now_ms + visibility_ms, token, attempts + 1, since_ms=now_ms, first_ms=first_ms, deferred=deferred)
 
 
 def deferred(hold: Hold | None) -> Hold:
-    """A message that is put out of the way."""
+    """Return the state of a message that was just deferred."""
     hold = hold or Hold(None)
     return Hold(None, None, hold.attempts - (hold.token is not None), first_ms=hold.first_ms, deferred=True)
 
 
 def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
-    """Whether the holder of a lease may still change a message; an operator, who has none, may if nobody holds it."""
+    """Return whether a change is allowed: to the lease's holder, or to an operator if no receiver holds the message."""
     held = is_leased(hold, now_ms)
     if change.token is None:
         if held and not change.any_holder:
@@ -171,17 +171,17 @@ def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
 
 
 def extended(hold: Hold | None, ms: int, now_ms: int) -> Hold:
-    """A message that stays hidden for so long from now on."""
+    """Return the state of a message that stays hidden for ``ms`` from now on."""
     return (hold or Hold(None))._replace(until_ms=now_ms + ms, since_ms=now_ms, extended=True)
 
 
 def blocking(head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tuple[Why, Hold | None]:
-    """Why the head of a group is not given out, and what hides it.
+    """Return why the head of a group cannot be received, and the state that hides it.
 
     Args:
-        head: of the group's first message.
-        holds: of all its messages.
-        now_ms: the time.
+        head: state of the group's first message.
+        holds: states of all its messages.
+        now_ms: current time.
     """
     hold = next((each for each in holds if blocks_all(each, now_ms)), head)
     if hold is None or not is_hidden(hold, now_ms):
@@ -190,13 +190,13 @@ def blocking(head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tu
 
 
 def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0) -> Hold | None:
-    """What is left of a lease that is over; None: nothing that need be known.
+    """Return the state of a message after its lease, or None if nothing needs to be kept.
 
     Args:
-        hold: the lease, or a delay that is over.
+        hold: lease, or delay that is over.
         is_head: whether the message is the first of its group, so that it was its turn.
         delay_ms: how long it stays hidden.
-        now_ms: the time.
+        now_ms: current time.
     """
     used = hold.token is None or is_head or hold.deferred
     left = Hold(
@@ -208,11 +208,11 @@ def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0)
 
 
 def is_exhausted(hold: Hold | None, max_receives: int | None) -> bool:
-    """Whether a message has been tried as often as its queue allows."""
+    """Return whether a message has used up the attempts that its queue allows."""
     return max_receives is not None and hold is not None and hold.attempts >= max_receives
 
 
 def exhausted(max_receives: int | None) -> str:
-    """What is noted with a message that is moved to the dead-letter queue."""
+    """Return the note for a message that moves to the dead-letter queue."""
     times = "once" if max_receives == 1 else f"{max_receives} times"
     return f"received {times} and never acknowledged"

@@ -1,7 +1,7 @@
-"""What a queue keeps: its settings, the messages that it is given and those that it gives, its groups and readers.
+"""The records of a queue: settings, messages sent and delivered, groups and readers.
 
-Plain values without behaviour beyond their own checks. Times are milliseconds since 1970, of the clock that the
-caller of a rule passes in.
+Plain values without behaviour beyond their own checks. Times are milliseconds since 1970, by the clock that the caller
+of a rule passes in.
 """
 
 from dataclasses import dataclass, field
@@ -13,36 +13,36 @@ from inturn.core.errors import InputError
 
 
 class Content(IntEnum):
-    """What a body is."""
+    """The kinds of message body."""
 
     TEXT = 0
     """Text, given as a ``str``."""
     JSON = 1
-    """Text too, written from a value."""
+    """JSON text, written from a value."""
     BYTES = 2
     """Bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings:
-    """How a queue delivers.
+    """The settings of a queue.
 
     Attributes:
-        visibility_timeout_s: how long a received message stays with its receiver, unless the receive says otherwise.
+        visibility_timeout_s: length of a lease, unless the receive says otherwise.
         delay_s: how long a sent message is hidden at first, unless the send says otherwise.
         retention_s: how long a message is kept, acknowledged or not; None: until it is acknowledged.
         dedup_window_s: how long a deduplication id is remembered; None: for ever.
-        dedup_scope: whether the same id in another group is the same message.
-        content_dedup: whether a message without an id is known by the SHA-256 of its body.
-        dead_letter: the queue that takes messages that were received too often.
-        max_receives: how often a message is received before it goes there.
-        retry_delay_s: how long a message is hidden after its first attempt, if it is given back without a delay or
-            its lease expires; 0: not at all.
-        retry_growth: by what the delay is multiplied for each further attempt.
-        retry_max_s: the longest such delay.
-        retry_jitter: up to which part of itself a delay is shortened, by chance, so that what failed together does
-            not come back together: from 0 to 1.
-        extra: what others want to keep with the queue, such as the SQS endpoint its tags: plain values, kept as JSON.
+        dedup_scope: ``queue`` if an id is the same message in every group, ``group`` if only within its group.
+        content_dedup: whether the SHA-256 of the body identifies a message without an id.
+        dead_letter: queue that takes messages that were received too often.
+        max_receives: number of receives before a message goes there.
+        retry_delay_s: how long a message is hidden after its first attempt, if it is given back without a delay or its
+            lease expires; 0: not at all.
+        retry_growth: factor by which the delay grows with each further attempt.
+        retry_max_s: longest such delay.
+        retry_jitter: largest part of a delay, from 0 to 1, by which it is shortened at random, so that messages that
+            failed together do not come back together.
+        extra: plain values that others keep with the queue, such as the SQS endpoint its tags; stored as JSON.
     """
 
     visibility_timeout_s: float = 30
@@ -80,7 +80,7 @@ class QueueSettings:
 
     @property
     def visibility_ms(self) -> int:
-        """How long a received message stays with its receiver, in milliseconds."""
+        """Length of a lease, in milliseconds."""
         return round(self.visibility_timeout_s * 1000)
 
     @property
@@ -101,10 +101,10 @@ def _in_range(name: str, value: float, least: float, most: float) -> None:
 
 
 def checked_name(name: str) -> str:
-    """The name of a queue or a reader, if it can be one.
+    """Return the name of a queue or a reader, after checking it.
 
     Raises:
-        InputError: if it is empty, too long, or has characters that are not printed.
+        InputError: if it is empty, too long, or has characters that cannot be printed.
     """
     if not isinstance(name, str) or not 0 < len(name) <= limits.NAME_LENGTH or not name.isprintable():
         msg = f"{name!r} is no name: it has 1 to {limits.NAME_LENGTH} characters that can be printed"
@@ -113,16 +113,15 @@ def checked_name(name: str) -> str:
 
 
 class Draft(NamedTuple):
-    """A message on its way into a queue.
+    """A message to be sent.
 
     Attributes:
-        body: its text or its bytes.
-        content: what the body is.
-        group: whose timeline it is in; None: nobody's, it waits for no other.
-        revision: its place in the timeline, if the producer gives one.
-        dedup_id: what it is known by; None: every send is another message.
-        delay_ms: how long it is hidden at first; None: as the queue says.
-        attributes: more about it, as JSON; None: nothing.
+        body: text or bytes.
+        group: message group; None: no group, so it waits for no other message.
+        revision: place in the group's timeline, if the producer gives one.
+        dedup_id: deduplication id; None: never a duplicate.
+        delay_ms: how long it is hidden at first; None: the queue's setting.
+        attributes: message attributes, as JSON.
     """
 
     body: str | bytes
@@ -135,11 +134,12 @@ class Draft(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """The answer to a send.
+    """The result of a send.
 
     Attributes:
         sequence_number: the message's place in its queue.
-        duplicate: whether it is an earlier message's, which had the same deduplication id; nothing was added then.
+        duplicate: whether an earlier message had the same deduplication id; the number is that message's, and nothing
+            was added.
     """
 
     sequence_number: int
@@ -147,16 +147,16 @@ class Sent(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A message in a queue.
+    """A message stored in a queue.
 
     Attributes:
         sequence_number: its place in the queue.
-        body: its text or its bytes.
-        content: what the body is: a :class:`Content`, by its number.
-        group: whose timeline it is in.
-        revision: its place in the timeline.
-        dedup_id: what it is known by.
-        attributes: more about it, as JSON.
+        body: text or bytes.
+        content: kind of body: the number of a :class:`Content`.
+        group: message group.
+        revision: place in the group's timeline.
+        dedup_id: deduplication id.
+        attributes: message attributes, as JSON.
         sent_ms: when it was sent.
         origin: the sequence number it was first sent with, if it has been moved since.
         came_from: the queue it was moved from, if it was.
@@ -177,14 +177,14 @@ class Entry(NamedTuple):
 
 
 class Want(NamedTuple):
-    """What a receiver asks for.
+    """A receiver's request.
 
     Attributes:
-        limit: how many messages at most.
-        visibility_ms: for how long; None: as the queue says.
-        group: of this group only.
-        token: within the session that has this lock, and for as long as it lasts; the group is its group.
-        number: this deferred message only.
+        limit: most messages to return.
+        visibility_ms: length of the lease; None: the queue's setting.
+        group: return messages of this group only.
+        token: fencing token of the session lock, for as long as it lasts; the session's group is the group.
+        number: return this deferred message only.
     """
 
     limit: int
@@ -195,14 +195,14 @@ class Want(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message as it is given to a receiver.
+    """A message as a receiver gets it.
 
     Attributes:
         entry: the message.
-        token: the lease's fencing token: grows with every lease of a queue.
+        token: the lease's fencing token; grows with every lease of a queue.
         until_ms: when the lease ends.
-        attempts: how often it has been received when it was its turn, this time included.
-        first_ms: when it was received for the first time.
+        attempts: number of receives when it was its turn, with this one.
+        first_ms: when it was first received.
     """
 
     entry: Entry
@@ -213,14 +213,14 @@ class Delivery(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """How much is in a queue.
+    """The numbers of messages in a queue.
 
     Attributes:
-        messages: not acknowledged, all of them.
-        in_flight: those of them that somebody has received, and whose lease is not over.
-        delayed: those of them that are hidden for a time and nobody has.
-        last: the sequence number that was given out last.
-        deferred: those of all messages that are deferred, whether or not somebody has them.
+        messages: all messages that are not acknowledged.
+        in_flight: those that are received and whose lease is not over.
+        delayed: those that are hidden for a time and that no receiver holds.
+        last: the last sequence number that was given out.
+        deferred: those that are deferred, received or not.
     """
 
     messages: int
@@ -231,7 +231,7 @@ class Depth(NamedTuple):
 
 
 class Why(IntEnum):
-    """Why the head of a group is not given out."""
+    """The reasons why the head of a group cannot be received."""
 
     READY = 0
     IN_FLIGHT = 1
@@ -241,18 +241,18 @@ class Why(IntEnum):
 
 
 class GroupView(NamedTuple):
-    """Where a group stands.
+    """The status of a group.
 
     Attributes:
         group: its name; None for one message without a group.
-        depth: how many messages it has that are neither acknowledged nor deferred.
-        head: the sequence number of the first.
-        head_sent_ms: when that was sent.
+        depth: number of its messages that are neither acknowledged nor deferred.
+        head: sequence number of its first message.
+        head_sent_ms: when the head was sent.
         why: whether it can be received, or why not.
         until_ms: when that changes by itself, if it does.
-        token: whose lease the head, or whose lock the group, is under.
+        token: fencing token of the head's lease or of the group's lock.
         attempts: how often the head has been received.
-        note: why it is parked, if it is.
+        note: why the group is parked, if it is.
     """
 
     group: str | None
@@ -267,12 +267,12 @@ class GroupView(NamedTuple):
 
 
 class ParkedGroup(NamedTuple):
-    """A group that is parked.
+    """A parked group.
 
     Attributes:
         group: its name.
-        note: why.
-        parked_ms: when.
+        note: why it is parked.
+        parked_ms: when it was parked.
     """
 
     group: str
@@ -281,9 +281,9 @@ class ParkedGroup(NamedTuple):
 
 
 def first_number(queue: int) -> int:
-    """The number before the first sequence number of a queue.
+    """Return the number before the first sequence number of a queue.
 
-    A sequence number has its queue's number in its high bits, so that it names one message in the whole store and the
+    A sequence number has its queue's number in its high bits. So it names one message in the whole store, and the
     messages of one queue lie together.
     """
     return queue << limits.SEQUENCE_BITS
@@ -291,19 +291,17 @@ def first_number(queue: int) -> int:
 
 @dataclass
 class QueueInfo:
-    """What a store knows of a queue.
+    """A store's record of a queue.
 
     Attributes:
-        number: its own among the queues of the store.
-        name: what it is called.
-        settings: how it delivers.
+        number: its number among the queues of the store.
         readers: the sequence number up to which each reader has read.
-        created_ms: when it was made.
-        depth: how many messages are not acknowledged.
+        created_ms: when it was created.
+        depth: number of messages that are not acknowledged.
         last: the last sequence number that was given out.
         tokens: the last fencing token that was given out.
-        back: the last place in the line of ready groups that was given to one that came back: see LinePlace.
-        due_ms: when the next lease or delay is over; as of the last receive that found nothing, and not kept.
+        back: the last place in the line of ready groups that was given to a group that came back: see LinePlace.
+        due_ms: when the next lease or delay is over, as of the last receive that found nothing; not stored.
     """
 
     number: int
@@ -319,9 +317,9 @@ class QueueInfo:
 
     @property
     def read_to(self) -> int:
-        """Up to where every reader has read; what is acknowledged is kept beyond that only."""
+        """The number up to which every reader has read; acknowledged messages are kept only beyond it."""
         return min(self.readers.values(), default=self.last)
 
     def has_given(self, sequence_number: int) -> bool:
-        """Whether a sequence number is one of this queue's."""
+        """Return whether a sequence number is one of this queue's."""
         return sequence_number >> limits.SEQUENCE_BITS == self.number and sequence_number != first_number(self.number)

@@ -1,7 +1,7 @@
-"""Apply messages to one group's state through the user's handler, and keep the books of a step.
+"""Application of messages to one group's state through the user's handler, with the records of a step.
 
-``Fold`` runs the handler and undoes what a failing one did to the state; ``Group`` lets the timeline decide and
-the fold apply. The pure replay and the Spark kernel are both made of these, so they cannot disagree.
+``Fold`` runs the handler and undoes changes of a failed call to the state. ``Group`` lets the timeline decide and the
+fold apply. The pure replay and the Spark kernel are both built on these, so they cannot disagree.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ _DETAILS = {
 
 @dataclass(slots=True)
 class Counts:
-    """Where every message of a step went: ``received + released`` equals the sum of all the others.
+    """The message counts of a step: ``received + released`` equals the sum of all the others.
 
     Attributes:
-        received: messages that came in.
+        received: incoming messages.
         released: messages held before this step that left, applied or rejected.
         applied: messages that changed a state.
-        duplicate: copies of a message that was applied or is held, with the same content.
+        duplicate: copies, with the same content, of a message that was applied or is held.
         stale: copies too old to tell a duplicate from a conflict.
         held: messages newly waiting or parked at the end of the step.
         rejected: messages that will not be applied, by reason.
@@ -59,7 +59,7 @@ class Counts:
 
     @property
     def balanced(self) -> bool:
-        """Whether every message is counted in exactly one place."""
+        """Whether every message is counted exactly once."""
         went = self.applied + self.duplicate + self.stale + self.held + sum(self.rejected.values())
         return self.received + self.released == went
 
@@ -81,10 +81,10 @@ class Counts:
 
 @dataclass(slots=True)
 class Journal:
-    """What a step decided, in the order it was decided.
+    """The results of a step, in the order in which they were decided.
 
     Attributes:
-        counts: the sums.
+        counts: message counts.
         outputs: group, message and its outputs, for each message that had some.
         rejected: group, message, reason and detail.
     """
@@ -94,12 +94,12 @@ class Journal:
     rejected: list[tuple[str, Entry, str, str]] = field(default_factory=list)
 
     def reject(self, group: str, entry: Entry, reason: str, detail: str) -> None:
-        """Record and count a rejected message; what is said of it, and its group's name, are made storable."""
+        """Record and count a rejected message; the detail and the group's name are made storable."""
         self.counts.reject(reason)
         self.rejected.append((group and kept_name(group), entry, reason, storable(detail)))
 
     def turn_away(self, group: str, entry: Entry, verdict: Verdict) -> None:
-        """Count a message that is not taken in, or record it as rejected, as the verdict says."""
+        """Count a duplicate or stale message, or record it as rejected, according to the verdict."""
         match verdict:
             case Verdict.DUPLICATE:
                 self.counts.duplicate += 1
@@ -110,16 +110,16 @@ class Journal:
 
 
 class Fold:
-    """One group's state, going forward message by message.
+    """The state of one group, advanced message by message.
 
     Args:
-        pipeline: whose handler and retry policy apply.
-        restore: gives the state from before the first message, as often as it is asked: a handler may have
-            changed the state in place before it raised, and then the state is made again from there. Of an
+        pipeline: pipeline with the handler and the retry policy.
+        restore: returns the state before the first message; called repeatedly. A handler may have changed the state in
+            place before it raised; the state is then rebuilt from there. With an
             :class:`~inturn.core.versions.OldState` every message fails.
-        sleep: waits that many seconds before another attempt; None (in a replay) does not wait.
-        keep: what is kept of a message's outputs; they may share parts with a state that changes later, so it must
-            be a copy, or their encoding.
+        sleep: waits for a number of seconds before another attempt; None (in a replay) does not wait.
+        keep: makes the kept form of a message's outputs: a copy or an encoding, since outputs may share parts with a
+            state that changes later.
     """
 
     __slots__ = (
@@ -159,8 +159,8 @@ class Fold:
         """Apply messages in order until the end or the first that fails.
 
         Returns:
-            (index, outputs) for each message that had outputs, and how many messages were applied. If that is
-            fewer than were given, the next one failed, ``error`` says why, and the state is as it was before it.
+            (index, outputs) for each message that had outputs, and the number of applied messages. If that is fewer
+                than were given, the next one failed, ``error`` says why, and the state is as it was before it.
 
         Raises:
             HandlerError: if the handler returned something that is not (state, outputs).
@@ -181,13 +181,13 @@ class Fold:
         return emitted, len(messages)
 
     def _burst(self, messages: Sequence[Any], start: int, emitted: list[Emitted]) -> tuple[int, Exception | None]:
-        """Apply from ``start`` until the first raise, the end, or as many as a snapshot allows; the tight loop of all.
+        """Apply messages from ``start`` until the first error, the end, or the snapshot limit; the hottest loop of all.
 
         Returns:
-            Where it stopped, and what was raised there, if anything was.
+            The index at which it stopped, and the error raised there, if any.
         """
         handler, state, is_normal = self._handler, self.state, self._normal.is_normal
-        # After a failure only some at a time: to copy all the others at each failure would cost the square of them.
+        # After a failure only some at a time: copying all the others at each failure would cost quadratic time.
         rest = messages[start : start + limits.SNAPSHOT_EVERY] if start else messages
         for index, message in enumerate(rest, start):
             try:
@@ -198,7 +198,7 @@ class Fold:
                     emitted.append((index, self._kept(outputs, message)))
             except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
                 self._own(error, message)
-                self._done.extend(rest[: index - start])  # no snapshot: this state may be spoilt already
+                self._done.extend(rest[: index - start])  # no snapshot: the failed call may have changed this state
                 self._rewind()
                 return index, error
         self.state = state
@@ -206,7 +206,7 @@ class Fold:
         return start + len(rest), None
 
     def _again(self, message: Any, error: Exception, index: int, emitted: list[Emitted]) -> bool:
-        """Try a message again as the retry policy allows; whether it was applied after all."""
+        """Retry a message under the retry policy; return whether it was applied in the end."""
         for pause_s in self.pipeline.retry.pauses_s() if isinstance(error, Retryable) else ():
             if self._sleep is not None:
                 self._sleep(pause_s)
@@ -234,7 +234,7 @@ class Fold:
         return self._keep(cast("Sequence[Any]", outputs))
 
     def _settled(self, state: Any, outputs: Any, message: Any) -> Any:
-        """The normal form of a state that the handler returned with these outputs."""
+        """Return the normal form of a state that the handler returned with these outputs."""
         if not isinstance(outputs, list | tuple):
             self._refuse(message, TypeError(f"the outputs are {described(outputs)}"))
         if not isinstance(state, self._state_type):
@@ -244,17 +244,17 @@ class Fold:
         return self._normal(state)
 
     def _own(self, error: Exception, message: Any) -> Exception:
-        """The error, if it came from within the handler; else the handler was called or taken apart in vain."""
-        if error is self._wrong:  # a mistake in the program, whatever the message was
+        """Return an error raised within the handler; raise if the call itself or the unpacking of its result failed."""
+        if error is self._wrong:  # a mistake in the program, not in the message
             raise error
         if error.__traceback__ is None or error.__traceback__.tb_next is None:
             self._refuse(message, error)
         return error
 
     def _refuse(self, message: Any, error: Exception) -> NoReturn:
-        """Say what the handler did wrong; it is called once more, since the hot loop keeps nothing that it returns."""
+        """Raise what the handler did wrong; call it once more to see its result, which the hot loop does not keep."""
         why = str(error)
-        with contextlib.suppress(Exception):  # written in C with other arguments, say: then the first error tells
+        with contextlib.suppress(Exception):  # if this call raises too, the first error is reported
             why = wrong_result(self._handler(self._restore(), message), self.pipeline.state) or why
         msg = f"the handler of pipeline {self.pipeline.name!r} must take (state, message) and return "
         self._wrong = HandlerError(f"{msg}(state, [output, …]): {why}")
@@ -268,7 +268,7 @@ class Fold:
             self._done = []
 
     def _rewind(self) -> None:
-        """Make the state again as it was before the message that failed."""
+        """Rebuild the state before the message that failed."""
         pauses_s = iter(self.pipeline.retry.pauses_s())
         while True:
             state = self._restore()
@@ -293,14 +293,14 @@ class Group:
     """One group in one step: the timeline decides, the fold applies, the journal records.
 
     Args:
-        name: the group's text form.
-        timeline: where it stands.
-        fold: its state.
-        journal: where the verdicts go.
+        name: text form of the group.
+        timeline: position of the group in its order.
+        fold: state of the group.
+        journal: record of the verdicts.
         now_us: the step's time, in microseconds since 1970.
 
     Attributes:
-        held_before: the keys of what it held when the step began.
+        held_before: keys of the messages held when the step began.
     """
 
     __slots__ = ("fold", "held_before", "journal", "name", "now_us", "pipeline", "timeline")
@@ -311,7 +311,7 @@ class Group:
         self.held_before = frozenset(timeline.held) if timeline.held else frozenset()
 
     def offer(self, entry: Entry) -> Verdict:
-        """Take one received message to where it belongs, and after it all whose turn has come."""
+        """Process one received message, and then all messages that are ready because of it."""
         timeline = self.timeline
         if timeline.epoch is None:
             timeline.epoch = entry.epoch
@@ -332,21 +332,21 @@ class Group:
         return verdict
 
     def decide(self, decision: Decision, remake: Remake) -> str | None:
-        """Take a decision about this group, and all whose turn comes by it; before the messages of the step.
+        """Apply a decision about this group, and the messages that it releases; call it before the step's messages.
 
         Args:
-            decision: what a person decided.
-            remake: gives a held message again with new content; only the ``message`` and ``ref`` of what it returns
-                count. Turn, id and digest stay, so that a copy of the old content is a duplicate and no conflict.
+            decision: decision of a person.
+            remake: returns a held message with new content; only the ``message`` and ``ref`` of its result count. Turn,
+                id and digest stay, so that a copy of the old content is a duplicate and no conflict.
 
         Returns:
-            None if it was done, else in words why it is void; nothing has changed then. A head that fails again is
-            parked again, and the decision was done all the same.
+            None if the decision was carried out, else the reason why it is void; nothing has changed then. If the head
+                fails again it is parked again, and the decision still counts as carried out.
         """
         return decide(self, decision, remake)
 
     def go_on(self) -> None:
-        """Un-park the group and take all whose turn has come, through the epochs that it kept back."""
+        """Un-park the group and apply all messages that are ready, through the epochs that it held back."""
         self.timeline.parked = self.timeline.error = None
         self._drain()
         for epoch in self.timeline.later():
@@ -356,7 +356,7 @@ class Group:
             self._drain()
 
     def finish(self, *, final: bool = False) -> None:
-        """End the step for this group: let waits expire, count what is held and released, forget the oldest.
+        """End the step for this group: let waits expire, count held and released messages, forget the oldest.
 
         Raises:
             GapError: if a gap outlived its wait under ``then="fail"``.
@@ -374,7 +374,7 @@ class Group:
         timeline.settle()
 
     def applied(self, entries: Sequence[Entry], emitted: Sequence[Emitted], count: int) -> None:
-        """Record that the first ``count`` of ``entries`` were applied, with what they emitted."""
+        """Record that the first ``count`` of ``entries`` were applied, with their outputs."""
         self.journal.counts.applied += count
         self.journal.outputs.extend((self.name, entries[index], outputs) for index, outputs in emitted)
 

@@ -1,6 +1,6 @@
-"""The table of docs/guarantees.md: what becomes of a value in a state, by the type that is said and the value's own.
+"""The table of docs/guarantees.md: the stored form of a state's values, by declared type and value.
 
-The tests draw values for each row, and hold :mod:`inturn.core.states` and the page to it.
+The tests draw values for each row, and check :mod:`inturn.core.states` and the page against it.
 """
 
 from typing import Final
@@ -32,10 +32,10 @@ FORMS: Final[tuple[tuple[str, str, str], ...]] = (
     ("any", "a list, dict, set or record that is in two places of the state", "two copies"),
     ("any", "what contains itself, or is nested too deeply", REFUSED),
 )
-"""The type that is said (empty: as in the row above), the value, and what becomes of it."""
+"""The declared type (empty: as in the row above), the value, and its stored form."""
 
 
 def table() -> str:
-    """The table as it is on the page."""
+    """Return the table as Markdown, as it is on the page."""
     rows = [("type said", "value", "becomes"), ("---", "---", "---"), *FORMS]
     return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)

@@ -1,4 +1,4 @@
-"""Where a message lies, under each grade of order, and what a timeline of that grade remembers."""
+"""The timeline of each grade of order: the place of a message, and the memory of applied messages."""
 
 import hashlib
 import heapq
@@ -14,7 +14,7 @@ from inturn.core.order import Arrival, Gapless, Monotone, Order, Timestamp
 from inturn.core.timeline import MARK_BYTES, STOPPED, Key, Place, Status, Timeline
 
 ID_BYTES = 16
-"""Of a remembered id the first 16 bytes of its SHA-256 are kept."""
+"""Length of a remembered id: the first 16 bytes of its SHA-256."""
 RECORD = struct.Struct(f">{ID_BYTES}s{MARK_BYTES}sq")
 """One remembered message: id or number, digest, turn."""
 Remembered = tuple[bytes, bytes, int]
@@ -22,14 +22,17 @@ Remembered = tuple[bytes, bytes, int]
 
 
 class GaplessTimeline(Timeline):
-    """``memory`` is 8 bytes for each of the last revisions up to ``reached``, zeros where one was skipped."""
+    """A timeline of ``Gapless``.
+
+    ``memory`` has 8 bytes for each of the last revisions up to ``reached``, zeros where one was skipped.
+    """
 
     __slots__ = ()
     order: Gapless
     _BLANK: ClassVar = bytes(MARK_BYTES)
 
     def next(self) -> int:
-        """The revision whose turn it is."""
+        """Return the next revision to apply."""
         return self.order.start if self.reached is None else self.reached + 1
 
     def key(self, entry: Entry) -> Key:
@@ -62,14 +65,14 @@ class GaplessTimeline(Timeline):
             self.parked = self.error = None
 
     def advance(self, count: int, marks: bytes) -> None:
-        """``count`` revisions in a row were applied; ``marks`` are the digests' heads of the last of them."""
+        """Record ``count`` applied revisions in a row; ``marks`` are the first bytes of the last ones' digests."""
         self.reached = self.next() - 1 + count
         if len(marks) != count * MARK_BYTES:
             self.memory = b""
         self._append(marks)
 
     def _append(self, marks: bytes) -> None:
-        """Remember more, in place: to copy all that came before with each message would cost the square of it."""
+        """Extend the memory in place: copying all of it for each message would cost quadratic time."""
         if not isinstance(self.memory, bytearray):
             self.memory = bytearray(self.memory)
         self.memory += marks
@@ -78,7 +81,7 @@ class GaplessTimeline(Timeline):
         self.memory = bytes(self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :])
 
     def gaps(self) -> list[tuple[int, int, int]]:
-        """The gaps in front of and between held messages: first and last missing revision, waited since (µs)."""
+        """Return the gaps before and between held messages: first and last missing revision, start of the wait (µs)."""
         keys = sorted(self.held)
         since = [self.held[key].since_us or 0 for key in keys]
         oldest = list(accumulate(reversed(since), min))[::-1]
@@ -91,10 +94,10 @@ class GaplessTimeline(Timeline):
         return found
 
     def skip(self, first: int, last: int) -> None:
-        """Go past the missing revisions ``first`` to ``last``; what of them comes after all is rejected as skipped."""
+        """Skip the missing revisions ``first`` to ``last``; if they come after all they are rejected as skipped."""
         self.skipped.append((first, last))
         self.reached = last
-        # Beyond the limit the blanks would push everything remembered out anyway.
+        # Beyond the limit the blanks would push out all remembered revisions anyway.
         blanks = min(last - first + 1, limits.REMEMBERED_REVISIONS)
         if blanks < last - first + 1:
             self.memory = b""
@@ -102,21 +105,21 @@ class GaplessTimeline(Timeline):
 
 
 class KeyedTimeline(Timeline):
-    """Remembers what was applied by key: ``memory`` is :data:`RECORD` for each message, oldest first."""
+    """A timeline that remembers applied messages by key; ``memory`` is one :data:`RECORD` for each, oldest first."""
 
     __slots__ = ("_known", "_waiting")
 
     def __post_init__(self) -> None:
-        # An OrderedDict finds its oldest at once; a dict passes over all that were taken out before it.
+        # An OrderedDict finds its oldest entry at once; a dict has to pass over all entries removed before it.
         self._known = OrderedDict((mark, (known, turn)) for mark, known, turn in RECORD.iter_unpack(self.memory))
         self._waiting: dict[bytes, Entry] = {}
 
     def mark(self, entry: Entry) -> bytes:
-        """The 16 bytes by which the message is known again."""
+        """Return the 16 bytes that identify the message."""
         return hashlib.sha256((entry.id or "").encode("utf-8", "surrogatepass")).digest()[:ID_BYTES]
 
     def recall(self, entry: Entry) -> Place | None:
-        """Whether a message of this identity was applied or is held, and with the same content."""
+        """Return whether an applied or held message of this identity has the same content, or None if there is none."""
         mark = self.mark(entry)
         if mark in self._known:
             same = self._known[mark][0] == entry.digest[:MARK_BYTES]
@@ -152,20 +155,20 @@ class KeyedTimeline(Timeline):
         self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
 
     def pop(self) -> Entry:
-        """Take out the held message whose key ``first`` has told."""
+        """Remove and return the held message whose key ``first`` returned last."""
         entry = self.held.pop(heapq.heappop(self._heap))
         del self._waiting[self.mark(entry)]
         return entry
 
 
 class MonotoneTimeline(KeyedTimeline):
-    """``reached`` is the greatest number seen, applied or held: what lies below it is old."""
+    """A timeline of ``Monotone``; ``reached`` is the greatest number seen, applied or held: smaller numbers are old."""
 
     __slots__ = ("_greatest",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._greatest: dict[int, int] = {}  # by epoch, of what was held
+        self._greatest: dict[int, int] = {}  # of the held messages, by epoch
 
     def mark(self, entry: Entry) -> bytes:
         return self._mark(entry.epoch, entry.turn)
@@ -205,40 +208,41 @@ class MonotoneTimeline(KeyedTimeline):
         self._forget()
 
     def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
-        """Numbers with their digests, rising from ``reached``, were applied."""
+        """Record that numbers with their digests, rising from ``reached``, were applied."""
         for turn, digest in entries:
             self._known[self._mark(self.epoch or 0, turn)] = (digest[:MARK_BYTES], turn)
             self._forget()
             self.reached = turn
 
     def _forget(self) -> None:
-        """At once, not at the end of the step: where the steps are cut must not decide what is a conflict."""
+        """Forget the oldest at once: the cut between steps must not decide what is a conflict."""
         if len(self._known) > limits.REMEMBERED_REVISIONS:
             self._known.popitem(last=False)
 
     def ready(self) -> Entry | None:
-        # What a failed group held of a later epoch has to wait until that begins.
+        # Messages of a later epoch, held by a failed group, wait until that epoch begins.
         key = None if self.parked else self.first()
         return None if key is None or key[0] != (self.epoch or 0) else self.pop()
 
 
 class TimestampTimeline(KeyedTimeline):
-    """``reached`` is the greatest time seen, in microseconds; the watermark is that less the lateness.
+    """A timeline of ``Timestamp``.
 
-    Closing the input moves both on by the lateness.
+    ``reached`` is the greatest time seen, in microseconds; the watermark is that less the lateness. Closing the input
+    advances both by the lateness.
     """
 
     __slots__ = ()
     order: Timestamp
 
     def close(self) -> None:
-        """The input is complete: bring the watermark to the greatest time, so that nothing held waits any longer."""
+        """Close the input: raise the watermark to the greatest held time, so that nothing waits any longer."""
         if self.reached is not None and self.held and not self.parked:
             greatest = max(entry.turn for entry in self.held.values())
             self.reached = max(self.reached, min(greatest + self.order.lateness_us, limits.REVISION))
 
     def watermark(self) -> int | None:
-        """Below this time, in microseconds, a message is late; None before the first message."""
+        """Return the time, in microseconds, below which a message is late; None before the first message."""
         return None if self.reached is None else self.reached - self.order.lateness_us
 
     def key(self, entry: Entry) -> Key:
@@ -272,9 +276,10 @@ class TimestampTimeline(KeyedTimeline):
 
 
 class ArrivalTimeline(KeyedTimeline):
-    """``reached`` counts the arrivals; every id is remembered: no position could refuse an old copy.
+    """A timeline of ``Arrival``; ``reached`` counts the arrivals.
 
-    A store may keep ids beside the timeline: ``part`` gives them away, ``remind`` puts some back for one step.
+    Every id is remembered, since no position could refuse an old copy. A store may keep ids beside the timeline:
+    ``part`` hands them over, ``remind`` puts some back for one step.
     """
 
     __slots__ = ("_reminded",)
@@ -284,17 +289,17 @@ class ArrivalTimeline(KeyedTimeline):
         self._reminded: set[bytes] = set()
 
     def unknown(self, entries: Iterable[Entry]) -> list[bytes]:
-        """The marks of these messages that may be among what is kept beside the timeline, each once."""
+        """Return the distinct marks of these messages that may be among the ids kept beside the timeline."""
         return list({mark: None for mark in map(self.mark, entries) if mark not in self._known}) if self.beside else []
 
     def remind(self, remembered: Iterable[Remembered]) -> None:
-        """Know again what is kept beside the timeline, until the step ends."""
+        """Add ids that are kept beside the timeline, until the step ends."""
         for mark, known, turn in remembered:
             self._known[mark] = (known, turn)
             self._reminded.add(mark)
 
     def part(self) -> list[Remembered]:
-        """Give away what is remembered if it is much, to be kept beside the timeline; the step has ended."""
+        """Remove and return the remembered ids if there are many, for the store to keep; call it after the step."""
         if len(self.memory) <= limits.REMEMBERED_TOGETHER * RECORD.size:
             return []
         parted = list(RECORD.iter_unpack(self.memory))
@@ -329,5 +334,5 @@ _KINDS: dict[type, type[Timeline]] = {
 
 
 def timeline(order: Order, **place: Any) -> Timeline:
-    """The timeline of a group under this grade of order; ``place`` holds what was stored of it before."""
+    """Return a new timeline for this grade of order; ``place`` holds its stored fields."""
     return _KINDS[type(order)](order=order, **place)

@@ -1,4 +1,4 @@
-"""Check a handler when its pipeline is defined, and describe in a few words what a wrong one returned."""
+"""Checks of a handler when its pipeline is defined, and short descriptions of wrong results."""
 
 import functools
 import inspect
@@ -25,7 +25,7 @@ _UNITS: Final = ((dict, "with", "key"), (str, "of", "character"), (bytes, "of", 
 
 
 def check_handler(handler: Callable[..., Any]) -> None:
-    """Refuse a handler that cannot return (state, outputs) for two arguments, as far as that can be known.
+    """Refuse a handler that cannot take two arguments and return (state, outputs), as far as that can be known.
 
     Raises:
         PipelineError: if it is async, a generator, or takes another number of arguments.
@@ -40,7 +40,7 @@ def check_handler(handler: Callable[..., Any]) -> None:
 
 
 def check_state(state: Callable[..., Any]) -> None:
-    """Refuse what cannot make a first state when it is called without arguments, as far as that can be known.
+    """Refuse a ``state`` that cannot make a first state when called without arguments, as far as that can be known.
 
     Raises:
         PipelineError: if it is async, a generator, or needs arguments.
@@ -59,10 +59,10 @@ def check_state(state: Callable[..., Any]) -> None:
 
 
 def check_upgrade(version: object, upgrade: Callable[..., Any] | None) -> None:
-    """Refuse a version that is no number, and an upgrade that cannot take a state and a version.
+    """Refuse a version that is not a number in range, and an upgrade that cannot take a state and a version.
 
     Raises:
-        PipelineError: if so.
+        PipelineError: in either case.
     """
     if type(version) is not int or not 1 <= version <= limits.VERSION:
         msg = f"Pipeline(version={version!r}); expected a whole number from 1 to {limits.VERSION}"
@@ -79,11 +79,11 @@ def check_upgrade(version: object, upgrade: Callable[..., Any] | None) -> None:
 
 
 def wrong_result(made: object, state: object) -> str:
-    """Say what is wrong with what a handler returned; empty if it is (state, outputs).
+    """Return the fault of a handler's result; empty if the result is (state, outputs).
 
     Args:
-        made: what it returned.
-        state: the pipeline's ``state``: who returns an instance of that type has forgotten the outputs.
+        made: result of the handler.
+        state: the pipeline's ``state``: a handler that returns an instance of that type has forgotten the outputs.
     """
     if not isinstance(made, list | tuple) or len(made) != 2:
         is_bare = isinstance(state, type) and isinstance(made, state)
@@ -95,7 +95,7 @@ def wrong_result(made: object, state: object) -> str:
 
 
 def described(value: object) -> str:
-    """Return what kind of value this is, and its size, without its content.
+    """Return the type and size of a value, without its content.
 
     >>> described({"balance": 5, "owner": "ann"}), described(None), described((1, 2, 3))
     ('dict with 2 keys', 'None', 'tuple of 3 items')
@@ -111,14 +111,14 @@ def described(value: object) -> str:
 
 
 def _is(is_kind: Callable[[object], bool], function: Any) -> bool:
-    """Whether a function, or what a partial or an object with ``__call__`` runs, is of a kind."""
+    """Return whether a function, or the function behind a partial or an object with ``__call__``, is of a kind."""
     while isinstance(function, functools.partial):
         function = function.func
     return is_kind(function) or (not isinstance(function, type) and is_kind(type(function).__call__))
 
 
 def _misfit(function: Callable[..., Any], *arguments: object) -> inspect.Signature | None:
-    """Return the signature of a function that cannot take these arguments; None if it can, or nobody knows."""
+    """Return the signature of a function that cannot take these arguments; None if it can, or if that is unknown."""
     try:
         signature = inspect.signature(function, follow_wrapped=False)  # the wrapper is what is called
     except (TypeError, ValueError):  # written in C

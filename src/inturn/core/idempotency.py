@@ -1,15 +1,16 @@
-"""The rules of idempotency keys: who may run, who is told what, and whose lock it is.
+"""The rules of idempotency keys: locks, tokens and results.
 
-A key is free, in progress or completed. In progress is a lock with a short lifetime, so that the crash of its owner is
-not for ever; completed lasts long, so that a late duplicate is known. Every lock has a token greater than all before
-it: whoever comes with another token than the record has is told so and changes nothing. A token is the greater of the
-next number and the store's time in microseconds, so tokens grow on after the store was put back from an older copy.
+A key is free, in progress or completed. In progress is a lock with a short lifetime, so that a crash of its owner does
+not block the key for ever. Completed has a long lifetime, so that a late duplicate is recognised. Every lock has a
+token greater than all before it: a request with another token than the record's is refused and changes nothing. A token
+is the greater of the next number and the store's time in microseconds, so tokens keep growing after the store was
+restored from an older copy.
 
-A record's lifetime is never made shorter by who only looks, whatever its clock says: what a clock that is behind the
-record's own has seen is kept beside it.
+A request that only looks never shortens a record's lifetime, whatever its clock says: the time seen by a clock that is
+behind the record's own is kept beside the lifetime.
 
-The rules are one pure function from what is known and a request to what is known then and an answer. A store does no
-more than to read, decide and write, atomically for one key, with its own clock.
+The rules are one pure function from a slot and a request to the new slot and an answer. A store only reads, decides and
+writes, atomically for one key, by its own clock.
 
 | request | free | in progress, its own lock | in progress, another's | completed |
 |---|---|---|---|---|
@@ -27,15 +28,15 @@ from typing import NamedTuple, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept of a key that is not free.
+    """The record of a key that is not free.
 
     Attributes:
-        token: of the lock that is, or was completed.
+        token: token of the lock, current or completed.
         since_ms: when it was locked, extended or completed, in milliseconds since 1970 by the store's clock.
-        until_ms: when its lifetime ends, the same way; None: never.
-        behind_ms: what the clock said when somebody first looked whose clock was before ``since_ms``; None: nobody has.
+        until_ms: end of its lifetime, by the same clock; None: never.
+        behind_ms: time of the first look by a clock that was before ``since_ms``; None: there was none.
         is_done: completed; else in progress.
-        digest: of the payload that it was locked for, in hexadecimal; None: it was locked without.
+        digest: digest of the payload that it was locked for, in hexadecimal; None: locked without one.
         result: the first result, as JSON; None: ``null``.
     """
 
@@ -49,12 +50,12 @@ class Record:
 
 
 class Slot(NamedTuple):
-    """What a store has at a key.
+    """A store's data for one key.
 
     Attributes:
         record: None: the key is free.
-        last_token: the last token that was given here. It outlives the record, since the owner of an old lock may come
-            at any time; several keys may share it.
+        last_token: the last token given out here. It outlives the record, since the owner of an old lock may come at
+            any time; several keys may share it.
     """
 
     record: Record | None
@@ -63,11 +64,11 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The wish to run what the key stands for.
+    """A request to lock a key in order to run its operation.
 
     Attributes:
-        timeout_ms: for how long, the short lifetime.
-        digest: of the payload; None: it is not compared.
+        timeout_ms: the short lifetime.
+        digest: digest of the payload; None: it is not compared.
     """
 
     timeout_ms: int
@@ -76,10 +77,10 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """It was done.
+    """A request to complete a key.
 
     Attributes:
-        token: of the lock.
+        token: token of the lock.
         keep_ms: the long lifetime; None: for ever.
         result: as JSON; None: ``null``.
     """
@@ -91,14 +92,14 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """It was not done, and somebody else may do it."""
+    """A request to free a key whose operation was not done, so that another caller may run it."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """It takes longer: a lifetime of so much from now on."""
+    """A request to extend a lock, to a lifetime of ``timeout_ms`` from now on."""
 
     token: int
     timeout_ms: int
@@ -108,7 +109,7 @@ Request: TypeAlias = Lock | Accept | Release | Extend
 
 
 class Verdict(Enum):
-    """What became of a request."""
+    """The result of a request."""
 
     LOCKED = "the key is the caller's"
     IN_PROGRESS = "somebody else has it"
@@ -119,12 +120,12 @@ class Verdict(Enum):
 
 
 class Answer(NamedTuple):
-    """A verdict, and what there is at the key now.
+    """A verdict, and the key's record after the request.
 
     Attributes:
-        verdict: what became of the request.
-        record: what is at the key now; None: it is free.
-        wait_ms: how much is left of the lifetime of a key in progress, in milliseconds.
+        verdict: result of the request.
+        record: record of the key; None: it is free.
+        wait_ms: rest of the lifetime of a key in progress, in milliseconds.
     """
 
     verdict: Verdict
@@ -133,36 +134,36 @@ class Answer(NamedTuple):
 
 
 def decide(slot: Slot, request: Request, now_ms: int) -> tuple[Slot, Answer]:
-    """What becomes of a request.
+    """Return the new slot and the answer to a request.
 
     Args:
-        slot: what the store has at the key.
-        request: what somebody wants.
+        slot: the store's data for the key.
+        request: the caller's request.
         now_ms: the store's time, in milliseconds since 1970.
 
     Returns:
-        What the store is to have then, and the answer. Where the slot is the same there is nothing to write.
+        The slot to be stored, and the answer. If the slot is unchanged there is nothing to write.
     """
     before, record = slot, current(slot.record, now_ms)
     slot = slot._replace(record=record)
     if isinstance(request, Lock):
         return _lock(slot, request, now_ms)
-    if record is None:  # what is over is not taken away by who has no lock of it: others' clocks may say otherwise
+    if record is None:  # only a lock removes an expired record: it may not be over by others' clocks
         return before, Answer(Verdict.LOST, None)
     if record.token != request.token:
         return slot, Answer(Verdict.LOST, record)
-    if record.is_done:  # an accept whose answer got lost may be said again
+    if record.is_done:  # an accept may be repeated if its answer was lost
         return slot, Answer(Verdict.DONE if isinstance(request, Accept) else Verdict.LOST, record)
     after = _settled(record, request, now_ms)
     return slot._replace(record=after), Answer(Verdict.DONE, after)
 
 
 def current(record: Record | None, now_ms: int) -> Record | None:
-    """What is left of a record: nothing once its lifetime is over.
+    """Return a record, or None if its lifetime is over.
 
-    A clock behind the record's would make a lock last for as much longer as it is behind. So for such a clock its
-    lifetime also counts from the first look, which comes after the lock: it is over then by any clock that goes
-    steadily. The lifetime itself stays what it is for everybody else; of what is completed it stays in any case.
+    A clock behind the record's would make a lock last longer by as much as it is behind. So for such a clock the
+    lifetime also counts from the first look, which comes after the lock: it is over then by any clock that runs
+    steadily. The lifetime itself stays the same for all others; a completed record keeps its own in any case.
     """
     if record is None or record.until_ms is None:
         return record
@@ -176,7 +177,7 @@ def current(record: Record | None, now_ms: int) -> Record | None:
 
 
 def least_token(now_ms: int) -> int:
-    """The least token at a time: in microseconds, so that no store gives more tokens than time goes by."""
+    """Return the least token at a time, in microseconds: no store gives out tokens faster than that."""
     return now_ms * 1000
 
 
@@ -185,7 +186,7 @@ def _end_behind(record: Record, behind_ms: int, until_ms: int) -> int:
 
 
 def _left_ms(record: Record, now_ms: int) -> int:
-    """How much is left of the lifetime of a record in progress."""
+    """Return the rest of the lifetime of a record in progress."""
     until_ms = now_ms if record.until_ms is None else record.until_ms
     if now_ms < record.since_ms and record.behind_ms is not None:
         until_ms = min(until_ms, _end_behind(record, record.behind_ms, until_ms))
@@ -206,7 +207,7 @@ def _lock(slot: Slot, request: Lock, now_ms: int) -> tuple[Slot, Answer]:
 
 
 def _settled(record: Record, request: Accept | Release | Extend, now_ms: int) -> Record | None:
-    """A record in progress after its owner's request; None: the key is free. Its times never go back."""
+    """Return a record in progress after its owner's request; None: the key is free. Its times never go back."""
     since_ms = max(now_ms, record.since_ms)
     match request:
         case Release():

@@ -1,23 +1,23 @@
-"""Incarnations: whether a place in a queue that somebody remembers is still a place of this queue's history.
+"""Incarnations: check that a remembered place in a queue still belongs to the queue's history.
 
-A database that is put back from an older copy, or a stale replica that is promoted, gives numbers out again that
-others have seen with other messages. So each run of numbers of a queue is of an *incarnation*: a random id, and the
-last number before it. Who opens a database is a new incarnation, and is written down with the first number that it
-gives. A number is of the last incarnation that began before it.
+A database that is restored from an older copy, or a stale replica that is promoted, gives out numbers again that others
+have seen with other messages. So each run of numbers of a queue has an *incarnation*: a random id, and the last number
+before it. Each opening of a database is a new incarnation. It is recorded with the first number that it gives out. A
+number belongs to the last incarnation that began before it.
 
-A remembered place names the incarnation of its number. It is valid only if its number still is of that one: then all
-histories up to it are the same, since two copies of a database that go on apart do so with other ids.
+A remembered place names the incarnation of its number. It is valid only if its number still belongs to that one. Then
+all histories up to it are the same, since two copies of a database that continue separately do so with different ids.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 ORIGIN: Final = ""
-"""The incarnation of numbers that were given before there were any, and of no number at all."""
+"""The incarnation of numbers given out before incarnations were introduced, and of no number at all."""
 
 
 class Began(NamedTuple):
-    """That an incarnation began.
+    """The beginning of an incarnation.
 
     Attributes:
         after: the last number before it.
@@ -32,8 +32,8 @@ class Place(NamedTuple):
     """A place in a queue, to be remembered outside of its database.
 
     Attributes:
-        sequence_number: the last message that is before it.
-        incarnation: in which that message was sent; None if it is not known, as of places of before there were any.
+        sequence_number: number of the last message before the place.
+        incarnation: incarnation in which that message was sent; None if unknown, as for places older than incarnations.
     """
 
     sequence_number: int
@@ -41,11 +41,11 @@ class Place(NamedTuple):
 
 
 def incarnation_of(history: Iterable[Began], number: int) -> str:
-    """Return the incarnation in which a number was given.
+    """Return the incarnation in which a number was given out.
 
     Args:
-        history: in the order of their beginnings.
-        number: a sequence number.
+        history: incarnations in the order of their beginnings.
+        number: sequence number.
     """
     found = ORIGIN
     for after, incarnation in history:
@@ -56,14 +56,14 @@ def incarnation_of(history: Iterable[Began], number: int) -> str:
 
 
 def begin(history: Sequence[Began], last: int, incarnation: str) -> list[Began]:
-    """Return the history with an incarnation that is about to give its first number.
+    """Return the history with an incarnation that is about to give out its first number.
 
-    One that has given no number leaves nothing behind.
+    An incarnation that has given out no number is removed.
 
     Args:
-        history: in the order of their beginnings.
-        last: the last number that was given.
-        incarnation: which begins; nothing changes if it is the last one already.
+        history: incarnations in the order of their beginnings.
+        last: the last number given out.
+        incarnation: new incarnation; nothing changes if it is the last one already.
     """
     if history and history[-1].incarnation == incarnation:
         return list(history)
@@ -71,23 +71,23 @@ def begin(history: Sequence[Began], last: int, incarnation: str) -> list[Began]:
 
 
 def trim(history: Sequence[Began], read_to: int, most: int) -> list[Began]:
-    """Return the history without what nobody needs: old beginnings, before what the slowest reader has read.
+    """Return the history without beginnings older than the slowest reader needs.
 
     Args:
-        history: in the order of their beginnings.
+        history: incarnations in the order of their beginnings.
         read_to: no valid place is before this number.
-        most: how many of the newest are kept in any case.
+        most: number of the newest that are kept in any case.
     """
     needed = [each for each in history if each.after < read_to][-1:]
     return [each for each in history if each in history[-most:] or not needed or each >= needed[0]]
 
 
 def is_valid(place: Place, given_in: str, last: int) -> bool:
-    """Say whether a remembered place is one of a queue's history.
+    """Return whether a remembered place belongs to a queue's history.
 
     Args:
-        place: the place.
-        given_in: the incarnation of its number, as the queue says.
-        last: the last number that the queue has given.
+        place: remembered place.
+        given_in: incarnation of its number, according to the queue.
+        last: the last number that the queue has given out.
     """
     return place.sequence_number <= last and place.incarnation in (given_in, None)

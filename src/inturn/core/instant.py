@@ -1,8 +1,8 @@
 """Points in time as a log gives them: a datetime, text, or a number since 1970, all as microseconds.
 
-``Timestamp`` reads its field by this rule in every engine. Text is ISO 8601 or the same with slashes
-(``2014/10/22 11:15:41.000``); a time without a zone is UTC; what is finer than a microsecond is cut off. A day alone
-is no point in time.
+``Timestamp`` reads its field by this rule in every engine. Text is ISO 8601 or the same with slashes (``2014/10/22
+11:15:41.000``). A time without a zone is UTC. Digits finer than a microsecond are cut off. A date alone is no point in
+time.
 """
 
 import datetime as dt
@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 
 Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
-"""In what a number since 1970 counts: seconds, milli-, micro- or nanoseconds."""
+"""The unit of a number since 1970: seconds, milli-, micro- or nanoseconds."""
 
 MICROSECONDS: Final = {
     "s": (1_000_000, 1),
@@ -19,14 +19,14 @@ MICROSECONDS: Final = {
     "us": (1, 1),
     "ns": (1, 1_000),
 }
-"""How many microseconds a unit is, as numerator and denominator."""
+"""Microseconds of a unit, as numerator and denominator."""
 TEXT: Final = (
     r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
     r"[Tt ](\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?(?: ?([Zz]|[+-]\d{2}(?::?\d{2})?))?"
 )
-"""The texts that are times: year, separator, month, day, hour, minute, second, fraction, zone."""
+"""Pattern of times as text: year, separator, month, day, hour, minute, second, fraction, zone."""
 NUMBER: Final = r"[+-]?\d{1,19}"
-"""The texts that are numbers since 1970."""
+"""Pattern of numbers since 1970 as text."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
@@ -44,7 +44,7 @@ def read_us(value: Any, unit: Unit = "us") -> int | None:
 
     Args:
         value: a datetime, text, or a number.
-        unit: what a number counts.
+        unit: unit of a number.
     """
     found = _us(value, unit)
     return found if found is not None and -(2**63) <= found < 2**63 else None
@@ -63,7 +63,7 @@ def _us(value: Any, unit: Unit) -> int | None:
 
 
 def _scaled(value: float | Decimal, unit: Unit) -> int | None:
-    """Return so many units as microseconds, rounded down."""
+    """Return a number of units as microseconds, rounded down."""
     times, parts = MICROSECONDS[unit]
     if isinstance(value, int):
         return value * times // parts
@@ -74,12 +74,12 @@ def _scaled(value: float | Decimal, unit: Unit) -> int | None:
 
 
 def is_date(text: str) -> bool:
-    """Return whether a text is a day without a time: no bad value, but a column of another type."""
+    """Return whether a text is a date without a time: not an invalid value, but a column of another type."""
     return re.fullmatch(r"\d{4}([-/])\d{1,2}\1\d{1,2}", text) is not None
 
 
 def parsed(text: str) -> dt.datetime | None:
-    """Return the time that a text says, with its zone if it has one; None if it is no time."""
+    """Return the time of a text, with its zone if it has one; None if the text is no time."""
     found = _TEXT.fullmatch(text)
     if found is None:
         return None

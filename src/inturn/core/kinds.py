@@ -1,6 +1,6 @@
-"""What each type hint of a state allows: a test for the normal form, which is quick, and the way to it, which is not.
+"""The rules of each type hint of a state: a quick test for the normal form, and the slower conversion to it.
 
-The tests of a record's plain fields are put together as source, once for a type: they are run after every message.
+The tests of a record's plain fields are compiled into one expression, once for a type: they run after every message.
 """
 
 import dataclasses
@@ -18,24 +18,24 @@ from inturn.core.texts import is_text
 from inturn.core.values import TOO_DEEP, inside, refuse
 
 Seen = set[int]
-"""The containers of a state that were met: one that is in two places would come back as two."""
+"""The ids of containers already met in a state: one that occurs in two places would come back as two."""
 
 
 _FEW: Final = 8
-"""So many values are looked at one by one."""
+"""Number of values up to which each is checked on its own."""
 
 
 class Kind:
-    """What a type hint allows.
+    """The rules of a type hint.
 
     Attributes:
-        name: of the hint, for people.
+        name: name of the hint, for people.
     """
 
     name = "a JSON value"
 
     def is_normal(self, value: Any, seen: Seen, depth: int) -> bool:
-        """Whether a value is in its normal form, quickly."""
+        """Return whether a value is in its normal form, quickly."""
         raise NotImplementedError
 
     def normal(self, value: Any, path: str, depth: int) -> Any:
@@ -63,7 +63,7 @@ class Scalar(Kind):
 
 
 class Choice(Kind):
-    """An enumeration of texts or integers: its members, for whose values they are taken."""
+    """An enumeration of texts or integers; accepts its members, or their values in place of them."""
 
     def __init__(self, wanted: type[enum.Enum]) -> None:
         self.wanted, self.name = wanted, wanted.__name__
@@ -82,7 +82,7 @@ class Choice(Kind):
 
 
 class Constant(Kind):
-    """One of some values."""
+    """A ``Literal``: one of some values."""
 
     def __init__(self, allowed: Sequence[Any]) -> None:
         self.allowed = {(type(each), each) for each in allowed}
@@ -105,7 +105,7 @@ class Anything(Kind):
 
     def is_normal(self, value: Any, seen: Seen, depth: int) -> bool:
         if value.__class__ is dict and id(value) not in seen and self.wanted in (None, dict):
-            seen.add(id(value))  # what most are, without a detour
+            seen.add(id(value))  # the most common case, checked directly
             return _are_texts(value) and _is_json(value.values(), seen, depth + 1)
         return (self.wanted is None or value.__class__ is self.wanted) and _is_json((value,), seen, depth)
 
@@ -135,7 +135,7 @@ class Anything(Kind):
 
 
 def _is_json(values: abc.Collection[Any], seen: Seen, depth: int) -> bool:  # noqa: C901, PLR0911, PLR0912 - one branch a type is what makes it quick
-    """Whether all are JSON values in their normal form."""
+    """Return whether all are JSON values in their normal form."""
     if depth > limits.VALUE_DEPTH:
         return False
     if len(values) > _FEW and (known := _are_alike(values)) is not None:
@@ -168,7 +168,7 @@ def _is_json(values: abc.Collection[Any], seen: Seen, depth: int) -> bool:  # no
 
 
 def _are_alike(values: abc.Collection[Any]) -> bool | None:
-    """The same for many values of one plain type, in a few calls; None if they are not."""
+    """Check many values of one plain type in a few calls, as ``_is_json``; return None if the types differ."""
     kinds = {*map(type, values)}
     if kinds == {int}:
         return bool(min(values) >= LEAST and max(values) <= MOST)
@@ -217,7 +217,7 @@ class Several(Kind):
 
 
 class Some(Kind):
-    """A tuple of so many values, each of its own type."""
+    """A tuple of fixed length, with a type for each value."""
 
     def __init__(self, items: Sequence[Kind]) -> None:
         self.items, self.name = items, f"tuple[{', '.join(each.name for each in items)}]"
@@ -263,7 +263,7 @@ class Named(Kind):
 
 
 class OneOf(Kind):
-    """One of several types."""
+    """A union of types."""
 
     def __init__(self, options: Sequence[Kind]) -> None:
         self.options, self.name = options, " | ".join(each.name for each in options)
@@ -289,9 +289,8 @@ class Record(Kind):
     """A dataclass or Struct.
 
     Attributes:
-        fields: its fields.
-        is_flat_normal: the test of a record whose fields are all plain, which needs no more than the record; None for
-            another.
+        is_flat_normal: test of a record whose fields are all plain, which needs only the record; None for other
+            records.
     """
 
     def __init__(self, wanted: type) -> None:
@@ -302,7 +301,7 @@ class Record(Kind):
         self._test: Callable[[Any, Seen, int], bool] = lambda _value, _seen, _depth: False
 
     def complete(self, fields: dict[str, Kind]) -> None:
-        """Give it its fields, which may be of this kind themselves."""
+        """Set the fields, which may be of this kind themselves."""
         self.fields = fields
         names: dict[str, Any] = {**NAMES, "Wanted": self.wanted, "met": _met}
         tests = ["v.__class__ is Wanted"]
@@ -311,14 +310,14 @@ class Record(Kind):
         for number, (name, kind) in enumerate(fields.items()):
             tests.append(_source(kind, f"v.{name}", f"f{number}", names))
         source = " and ".join(tests)
-        # The names of fields are identifiers, and the rest is our own.
+        # Safe to evaluate: field names are identifiers, and the rest is source of our own.
         if all(isinstance(each, Scalar) or _is_optional(each) for each in fields.values()):
             self.is_flat_normal = eval(f"lambda v: {source}", names)  # noqa: S307
         around = f"depth <= {limits.VALUE_DEPTH}" + ("" if self._is_frozen() else " and met(v, seen)")
         self._test = eval(f"lambda v, seen, depth: {around} and {source}", names)  # noqa: S307
 
     def _is_frozen(self) -> bool:
-        """Whether its instances never change, so that one may well be in two places."""
+        """Return whether its instances never change, so that one may occur in two places."""
         how: Any = self.wanted
         return bool(how.__struct_config__.frozen if self._is_struct else how.__dataclass_params__.frozen)
 
@@ -339,12 +338,12 @@ class Record(Kind):
             return self.wanted(**made)
         new = object.__new__(self.wanted)
         for name, each in made.items():
-            object.__setattr__(new, name, each)  # it may be frozen
+            object.__setattr__(new, name, each)  # the dataclass may be frozen
         return new
 
 
 def _met(value: Any, seen: Seen) -> bool:
-    """Whether a record is met for the first time."""
+    """Return whether a record is met for the first time."""
     if id(value) in seen:
         return False
     seen.add(id(value))
@@ -352,7 +351,7 @@ def _met(value: Any, seen: Seen) -> bool:
 
 
 def _attributes(record: type) -> int:
-    """How many attributes an instance of a dataclass has in its dict."""
+    """Return the number of attributes that an instance of a dataclass has in its dict."""
     slots = {name for each in record.__mro__ for name in getattr(each, "__slots__", ())}
     return len([name for name in field_names(record) or () if name not in slots])
 
@@ -362,7 +361,7 @@ def _is_optional(kind: Kind) -> bool:
 
 
 def _source(kind: Kind, read: str, name: str, names: dict[str, Any]) -> str:
-    """The test of a field, as source that reads it once."""
+    """Return the test of a field, as source that reads it once."""
     if isinstance(kind, Scalar):
         return f"({kind.source.replace('{0}', f'(a := {read})', 1).replace('{0}', 'a')})"
     if isinstance(kind, OneOf) and _is_optional(kind):

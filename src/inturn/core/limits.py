@@ -1,59 +1,58 @@
-"""Every bound in inturn, by name: what is kept, how long, how much at a time."""
+"""All bounds of inturn, by name: numbers, sizes and times."""
 
 from typing import Final
 
 REMEMBERED_REVISIONS: Final = 64
-"""How many applied revisions a group remembers by digest from step to step. An older copy cannot be told
-from a conflict any more and is counted as stale."""
+"""Number of applied revisions that a group remembers by digest from step to step. An older copy can no longer be told
+from a conflict and is counted as stale."""
 
 REMEMBERED_IDS: Final = 1024
-"""How many applied ids below its watermark a ``Timestamp`` group remembers. An older copy is below the
-watermark, so it is rejected as late. ``Arrival`` has no position that could refuse an old copy, so there
-every id is remembered."""
+"""Number of applied ids below its watermark that a ``Timestamp`` group remembers. An older copy is below the watermark,
+so it is rejected as late. ``Arrival`` has no position that could refuse an old copy, so it remembers every id."""
 
 REMEMBERED_TOGETHER: Final = 128
-"""How many applied ids a worker writes together with their ``Arrival`` group. Beyond that they get rows of their own,
-which are read by the ids that come: a turn writes what is new, however many ids there are."""
+"""Number of applied ids that a worker writes together with their ``Arrival`` group. Further ids get rows of their own,
+which are read for incoming ids: a turn writes only what is new, however many ids there are."""
 
 HELD_AT_ONCE: Final = 1_000
-"""How many held messages of a group a worker reads at a time; of a group that holds more a turn reads only those that
-it may let go."""
+"""Number of held messages of a group that a worker reads at a time; of a group that holds more, a turn reads only those
+that it may release."""
 
 FIRST_TURN: Final = -(2**63)
 """The first place that a message can have: places are kept in 64 bits."""
 
 SNAPSHOT_EVERY: Final = 1_000
-"""How many messages at most are applied again to restore a state that a failing handler changed in place."""
+"""The most messages applied again to restore a state that a failing handler changed in place."""
 
 CHUNK_ROWS: Final = 50_000
-"""How many rows the kernel takes at a time."""
+"""Number of rows that the kernel processes at a time."""
 
 SORT_ROWS: Final = 1_000_000
-"""How many rows a task sorts in memory; beyond that it sorts runs on disk and merges them."""
+"""Number of rows that a task sorts in memory; beyond that it sorts runs on disk and merges them."""
 
 SORT_BYTES: Final = 256 * 1024 * 1024
-"""How many bytes a task sorts in memory; beyond that it sorts runs on disk and merges them."""
+"""Number of bytes that a task sorts in memory; beyond that it sorts runs on disk and merges them."""
 
 MERGE_ROWS: Final = 20_000
-"""How many rows of each sorted run are in memory while runs are merged."""
+"""Number of rows of each sorted run in memory while runs are merged."""
 
 LEVELS: Final = 8
-"""How many levels a store has before the newest are merged; every level is looked through by every step."""
+"""Number of levels of a store before the newest are merged; every step searches every level."""
 
 ROW_GROUP_ROWS: Final = 32_768
-"""How many rows a row group of a data file holds, and so how many a reader has in memory at a time."""
+"""Number of rows in a row group of a data file, and so in a reader's memory at a time."""
 
 BUCKETS: Final = 8
-"""Into how many slices of the hash space a new store divides its groups, if the user does not say."""
+"""Number of slices of the hash space among which a new store divides its groups, by default."""
 
 MAX_BUCKETS: Final = 65_536
-"""The most slices a store can have."""
+"""The most slices that a store can have."""
 
 VALUE_DEPTH: Final = 100
-"""How deeply the values of a state, an output or a body may be nested."""
+"""The deepest nesting of values in a state, an output or a body."""
 
 NAME_LENGTH: Final = 200
-"""The longest name of a pipeline."""
+"""The longest name of a pipeline, a queue or a reader, in characters."""
 
 VERSION: Final = 2**31 - 1
 """The greatest version of a pipeline."""
@@ -62,25 +61,25 @@ REVISION: Final = 2**63 - 1
 """The greatest revision: it is kept in 64 bits. ``Gapless`` takes none as great: the next one would not fit."""
 
 START: Final = -(2**63) + 1
-"""The smallest start of ``Gapless``: the one before it fits into 64 bits too."""
+"""The smallest start of ``Gapless``: the revision before it must fit into 64 bits too."""
 
 DURATION_US: Final = 1_000 * 365 * 86_400 * 1_000_000
-"""The longest lateness, wait and pause: a thousand years, in microseconds. What is longer is for ever."""
+"""The longest lateness, wait and pause: a thousand years, in microseconds. A longer one is refused."""
 
 SEQUENCE_BITS: Final = 44
-"""How many bits of a sequence number count the messages of one queue: 17 million million of them."""
+"""Number of bits of a sequence number that count the messages of one queue: 17 million million of them."""
 
 VISIBILITY_S: Final = 43_200
-"""The longest a message is leased at a time: twelve hours, as in SQS."""
+"""The longest lease of a message at a time: twelve hours, as in SQS."""
 
 DELAY_S: Final = 365 * 86_400
-"""The longest a message is hidden after its send, or after it was given back."""
+"""The longest time for which a message is hidden after its send, or after it was given back."""
 
 RETRY_GROWTH: Final = 1_000
-"""The most by which a retry delay is multiplied from one attempt to the next."""
+"""The greatest factor between the retry delays of one attempt and the next."""
 
 KEPT_S: Final = 1_000 * 365 * 86_400
-"""The longest retention and the longest deduplication window that are numbers: what is longer is for ever, None."""
+"""The longest finite retention and deduplication window; None is for ever."""
 
 MAX_RECEIVES: Final = 1_000
 """The most attempts that a queue can allow before a message goes to its dead-letter queue, as in SQS."""
@@ -92,10 +91,10 @@ ID_LENGTH: Final = 1_000
 """The longest name of a group and the longest deduplication id, in characters."""
 
 KNOWN_NAMES: Final = 1_000
-"""How many names that are too long for an index of PostgreSQL a process remembers."""
+"""Number of names too long for an index of PostgreSQL that a process remembers."""
 
 SHOWN_LENGTH: Final = 200
-"""So many characters of somebody's text are shown in a table, in a sentence or in an error."""
+"""Number of characters of a foreign text shown in a table, in a sentence or in an error."""
 
 RECEIVE_MESSAGES: Final = 1_000
 """The most messages of one receive."""
@@ -104,159 +103,162 @@ READ_MESSAGES: Final = 10_000
 """The most messages that a reader or a peek takes at a time."""
 
 EXPIRE_AT_ONCE: Final = 1_000
-"""How many leases that are over, and messages past their retention, one command clears away; the next goes on."""
+"""Number of expired leases, and of messages past their retention, that one command clears away; the next goes on."""
 
 NOTED_SPANS: Final = 100_000
-"""How many leases, delays and locks that began in the future of its clock a process notes; then the next of them."""
+"""Number of leases, delays and locks beginning in the future of its clock that a process notes at a time."""
 
 HEADS_AT_ONCE: Final = 64
-"""How many groups are looked up together by receives."""
+"""Number of groups that receives look up together."""
 
 NEWEST_MESSAGES: Final = 4_096
-"""How many messages of a queue are the newest at least: those that are not in the index by group yet."""
+"""The least number of a queue's newest messages: those that are not in the index by group yet."""
 
 KNOWN_GROUPS: Final = 100_000
-"""How many groups a process remembers to have messages."""
+"""Number of groups with messages that a process remembers."""
 
 UNCOUNTED_MESSAGES: Final = 256
-"""How many messages are sent at most before the row of their queue counts them."""
+"""The most messages sent before the row of their queue counts them."""
 
 CLOCK_SLACK_MS: Final = 3_600_000
-"""How much longer than its window a deduplication id is on disk, so that it is known after the clock was set back."""
+"""Time beyond its window for which a deduplication id stays on disk, so that it is known after the clock was set
+back."""
 
 SWEEP_ROWS: Final = 128
-"""How many remembered deduplication ids are looked through at once, at least, for those that are too old."""
+"""The least number of remembered deduplication ids searched at once for outdated ones."""
 
 COMMANDS_AT_ONCE: Final = 1_000
-"""How many commands go into one transaction."""
+"""Number of commands in one transaction."""
 
 TRANSACTION_S: Final = 10
-"""How long a caller's transaction may hold the only write lock before it is rolled back."""
+"""The longest time for which a caller's transaction may hold the only write lock before it is rolled back."""
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
-"""How much of an SQLite file is kept in memory at most: with SQLite's own 2 MB a receive costs half as much again where
-a million messages lie in a thousand groups."""
+"""The largest page cache of an SQLite file. With SQLite's own 2 MB a receive costs half as much again where a million
+messages lie in a thousand groups."""
 
 WAL_BYTES: Final = 16 * 1024 * 1024
-"""How large the write-ahead log of an SQLite file stays at most after somebody has read for so long that it grew."""
+"""The largest size to which the write-ahead log of an SQLite file is cut back after a long read made it grow."""
 
 WAL_PAGES: Final = 1_000
-"""Of how many pages what is in the write-ahead log of an SQLite file goes into the file, as SQLite itself has it."""
+"""Number of pages in the write-ahead log of an SQLite file that triggers a checkpoint: SQLite's own default."""
 
 RESERVE_BYTES: Final = 1024 * 1024
-"""In what steps the room beside an SQLite file grows that is given up when the disk is full: so much at least."""
+"""The least step in which the reserve beside an SQLite file grows; the reserve is given up when the disk is full."""
 
 RESERVE_CLOSED_BYTES: Final = 256 * 1024
-"""How large it is while nobody has the file open."""
+"""Size of the reserve while the file is not open."""
 
 RESERVE_MAX_BYTES: Final = 64 * 1024 * 1024
-"""How large it gets at most; what more may be needed must be free on the disk for a message to be sent."""
+"""The largest size of the reserve; any further room must be free on the disk for a message to be sent."""
 
 RESERVE_LOOK_S: Final = 1.0
-"""How often it is looked at, at least, while something is sent."""
+"""The longest time between two checks of the reserve while messages are sent."""
 
 STATEMENTS: Final = 256
-"""How many statements of SQLite are kept prepared: all that the store has, those for many rows at once among them."""
+"""Number of prepared statements that SQLite caches: all statements of the store, including those for many rows at
+once."""
 
 POLL_S: Final = 0.05
-"""How long it takes at most until a waiting receive sees what another process has sent."""
+"""The longest delay until a waiting receive sees messages sent by another process."""
 
 LIST_AT_ONCE: Final = 128
-"""How many new messages at least are looked at together for who can receive them, over PostgreSQL."""
+"""The least number of new messages examined together for their receivers, over PostgreSQL."""
 
 LISTEN_POLL_S: Final = 0.5
-"""How often a waiting receive looks over PostgreSQL although nobody has told of anything: a lease that another process
-had may be over, and what was told may have been lost with a connection."""
+"""Interval at which a waiting receive looks over PostgreSQL without a notification: a lease of another process may be
+over, and a notification may have been lost with a connection."""
 
 LISTEN_PAUSE_S: Final = 0.001
-"""How long who listens lets notifications gather."""
+"""Time for which a listener lets notifications gather."""
 
 RECONNECT_S: Final = 10
-"""How long a lost connection to PostgreSQL is sought again before a transaction is given up."""
+"""Time for which a lost connection to PostgreSQL is retried before a transaction is given up."""
 
 LOCK_S: Final = 0.1
-"""How long a command waits over PostgreSQL for a lock that a lasting transaction has, before others have their turn; it
-is tried again until ``BUSY_S`` have passed."""
+"""Time for which a command waits over PostgreSQL for the lock of a long transaction before other commands have their
+turn; it is retried until ``BUSY_S`` have passed."""
 
 RUN_AGAIN: Final = 20
-"""How often a transaction is run again that another was in the way of, over PostgreSQL."""
+"""Number of times that a transaction is run again after a conflict with another one, over PostgreSQL."""
 
 BUSY_S: Final = 30
-"""How long a command waits for another process that holds the write lock."""
+"""Time for which a command waits for another process that holds the write lock."""
 
 ERROR_LENGTH: Final = 20_000
-"""How many characters of an error and its traceback are kept with a parked group."""
+"""Number of characters of an error and its traceback that are kept with a parked group."""
 
 BROKER_ACTIVE: Final = 100
-"""How many tasks of a ``QueueBroker`` are active at once, if the user does not say."""
+"""Number of tasks of a ``QueueBroker`` active at once, by default."""
 
 BROKER_QUEUED: Final = 10_000
-"""How many tasks of a ``QueueBroker`` wait at most, if the user does not say."""
+"""The most waiting tasks of a ``QueueBroker``, by default."""
 
 BROKER_BURST_S: Final = 0.001
-"""For how long a worker of a ``QueueBroker`` runs one task after the other before it lets the event loop see to
-others; tasks that wait for something do so by themselves. The first two of a burst do not count."""
+"""Time for which a worker of a ``QueueBroker`` runs one task after the other before it yields to the event loop; tasks
+that await something yield by themselves. The first two of a burst do not count."""
 
 BROKER_WAIT_S: Final = 100 * 365 * 86_400
-"""The longest wait for a turn that has a timer: what is longer is for ever."""
+"""The longest wait for a turn that has a timer; a longer one is for ever."""
 
 BROKER_STUCK_S: Final = 5
-"""How long after something was queued a ``QueueBroker`` looks whether all its slots wait for its own queue."""
+"""Time after a task was queued at which a ``QueueBroker`` checks whether all its slots wait for its own queue."""
 
 KEY_LOCK_S: Final = 60
-"""How long an idempotency key is in progress, if the user does not say: after a crash nobody runs it for so long."""
+"""Time for which an idempotency key is in progress, by default: after a crash nobody runs its operation for that
+long."""
 
 KEY_LOCK_MAX_S: Final = 43_200
-"""The longest an idempotency key is in progress at a time: twelve hours, as with a message."""
+"""The longest time for which an idempotency key is in progress at once: twelve hours, as with a message."""
 
 KEY_KEPT_S: Final = 86_400
-"""How long a completed idempotency key is known, if the user does not say."""
+"""Time for which a completed idempotency key is remembered, by default."""
 
 KEY_EXPIRE_AT_ONCE: Final = 4
-"""How many keys whose lifetime is over one change clears away. One change makes one at most, so the rest goes soon."""
+"""Number of expired keys that one change clears away. One change makes one key at most, so the rest goes soon."""
 
 KEY_TOKEN_SHARDS: Final = 1_024
-"""How many counters of tokens there are in Redis: clients that lock keys of one counter at one time try again."""
+"""Number of token counters in Redis: clients that lock keys of one counter at the same time retry."""
 
 KEY_TRIES: Final = 100
-"""How often Redis is asked again when somebody else has changed the key or its counter meanwhile. One of those who try
-at one time always succeeds."""
+"""Number of tries in Redis when another client has changed the key or its counter meanwhile. Of the clients that try at
+the same time one always succeeds."""
 
 CLOCK_SKEW_S: Final = 900
-"""How far the time of a signed request may be from the server's, in either direction, as in SQS."""
+"""The greatest difference between the time of a signed request and the server's, in either direction, as in SQS."""
 
 PRESIGNED_S: Final = 604_800
-"""The longest that a presigned URL is valid: a week, as in SQS."""
+"""The longest validity of a presigned URL: a week, as in SQS."""
 
 CLAIMS: Final = 1_024
-"""Of how many signing clients the derived keys are kept at hand."""
+"""Number of signing clients whose derived keys are cached."""
 
 CLAIM_BYTES: Final = 1_024
-"""How long what a client says of its signature may be to be kept at hand."""
+"""The longest description of a signature by its client that is cached."""
 
 PATHS: Final = 1_024
-"""Of how many paths the canonical form is kept at hand."""
+"""Number of paths whose canonical form is cached."""
 
 DATES: Final = 256
-"""Of how many of the latest times of signed requests the number is kept at hand."""
+"""Number of the latest times of signed requests that are cached as numbers."""
 
 REPLAYS: Final = 250_000
-"""How many signatures are remembered so that a request that comes again is refused, where that is asked for."""
+"""Number of signatures remembered to refuse repeated requests, where that is configured."""
 
 GRACE_S: Final = 10.0
-"""How long requests that are under way may take when the SQS endpoint is stopped, if the user does not say."""
+"""Time that running requests have when the SQS endpoint is stopped, by default."""
 
 FIGURES_S: Final = 1.0
-"""For how long what was found of the queues' figures and of the endpoint's health is told to whoever asks again."""
+"""Time for which the queues' figures and the endpoint's health are cached."""
 
 HEALTH_S: Final = 5.0
-"""How long the store may take to be written until the endpoint is not well."""
+"""The longest write to the store at which the endpoint is still healthy."""
 
 FORM_FIELDS: Final = 2_000
 """The most fields of a form: a full batch of ten messages with ten attributes each has some four hundred."""
 
 FORM_DEPTH: Final = 10
-"""The most parts of a form field's name: with everything that SDKs put between, an attribute in a batch has nine."""
+"""The most parts of a form field's name: with all parts that SDKs insert, an attribute in a batch has nine."""
 
 BATCH_ENTRIES: Final = 10
 """The most entries of a batch, and the most messages of one receive, over SQS."""
@@ -274,89 +276,86 @@ TOKEN_LENGTH: Final = 128
 """The longest group, deduplication id and receive attempt id over SQS."""
 
 QUEUE_NAME_LENGTH: Final = 80
-"""The longest name of a queue that is made over SQS, its ``.fifo`` included."""
+"""The longest name of a queue created over SQS, its ``.fifo`` included."""
 
 SEND_DELAY_S: Final = 900
-"""The longest delay that can be asked for over SQS, of a message or of a queue."""
+"""The longest delay of a message or a queue over SQS."""
 
 RECEIVE_WAIT_S: Final = 20
-"""The longest that a receive waits over SQS."""
+"""The longest wait of a receive over SQS."""
 
 RETENTION_S: Final = (60, 1_209_600)
-"""The shortest and the longest retention that can be asked for over SQS."""
+"""The shortest and the longest retention over SQS."""
 
 RECEIVE_ATTEMPT_S: Final = 300
-"""How long a receive can be asked for again by its attempt id, as in SQS."""
+"""Time for which a receive can be repeated with its attempt id, as in SQS."""
 
 RECEIVE_ATTEMPTS: Final = 10_000
-"""How many receives with an attempt id are remembered; beyond that the oldest is forgotten."""
+"""Number of receives with an attempt id that are remembered; beyond that the oldest is forgotten."""
 
 QUEUE_TAGS: Final = 50
 """The most tags of a queue, as in SQS."""
 
 LIST_RESULTS: Final = 1_000
-"""The most queues that are listed at a time, as in SQS."""
+"""The most queues listed at a time, as in SQS."""
 
 POLICY_ACTIONS: Final = 7
-"""The most actions that one permission is for, as in SQS."""
+"""The most actions of one permission, as in SQS."""
 
 POLICY_BYTES: Final = 8_192
 """The longest policy of a queue, as in SQS."""
 
 POLICIES: Final = 1_024
-"""How many parsed policies are kept at hand."""
+"""Number of parsed policies that are cached."""
 
 PURGE_S: Final = 60
-"""How long after a purge the next is refused over SQS."""
+"""Time after a purge for which the next is refused over SQS."""
 
 MOVES_PER_S: Final = 500
-"""The most messages that a move task moves in a second, as in SQS; so many if the request does not say."""
+"""The most messages that a move task moves in a second, as in SQS; also the default."""
 
 MOVES_AT_ONCE: Final = 50
 """The most messages that a move task moves in one transaction."""
 
 DEAD_LINE_S: Final = 30
-"""After how long a line to PostgreSQL over which nothing comes any more, not even that something was received, is given
-up."""
+"""Time without any data, not even an acknowledgement, after which a connection to PostgreSQL is given up."""
 
 MIGRATION_TRIES: Final = 10
-"""How often the tables of a database that is at work are tried to be brought up to date, if transactions are in the
-way."""
+"""Number of tries to migrate the tables of a database in use while transactions block the migration."""
 
 SHARED_S: Final = 1.0
-"""How often a server looks whether access keys of its database were changed, and whether a move task wants somebody to
-go on with it."""
+"""Interval at which a server checks its database for changed access keys and for move tasks that need a server."""
 
 FORGET_AT_ONCE: Final = 10
-"""How many outdated receives or signatures are forgotten whenever one is remembered: more than come."""
+"""Number of outdated receives or signatures that are forgotten whenever one is remembered: more than come."""
 
 MOVER_S: Final = 5
-"""How long a move task waits for the server that does it, before another goes on with it; longer than between two
-steps of the slowest."""
+"""Time for which a move task waits for its server before another takes it over; longer than between two steps of the
+slowest."""
 
 MOVE_TASKS: Final = 10
-"""How many move tasks of a queue are known, the running one included, as in SQS."""
+"""The most move tasks of a queue that are remembered, the running one included, as in SQS."""
 
 DECISIONS: Final = 4_096
-"""Of how many keys, actions and queues it is kept at hand whether the key may do that."""
+"""Number of combinations of key, action and queue whose permission is cached."""
 
 FAILURE_TOLD_S: Final = 60.0
-"""How long after a failure, or a refused request, the next one of its kind is told to the endpoint's log."""
+"""Time after a failure, or a refused request, until the next one of its kind is written to the endpoint's log."""
 
 FAILURE_KINDS: Final = 100
-"""How many kinds of failures the endpoint's log tells apart at a time; further ones are one kind."""
+"""Number of kinds of failures that the endpoint's log distinguishes at a time; further ones are one kind."""
 
 CREDENTIAL_BYTES: Final = 512
-"""How much of a request is looked at for the region of its credential: a key's id has at most 128 bytes."""
+"""Number of bytes of a request searched for the region of its credential: a key's id has at most 128 bytes."""
 
 URLS: Final = 4_096
-"""Of how many queues' URLs it is kept at hand which queue they name."""
+"""Number of queue URLs whose queue is cached."""
 
 URL_LENGTH: Final = 512
-"""The longest of them: a queue's own are shorter."""
+"""The longest cached URL: a queue's own are shorter."""
 
 CALLERS: Final = 4_096
-"""Of how many keys in how many regions it is kept at hand how queues are named to them."""
+"""Number of keys, each in one region, whose names of queues are cached."""
 
 HTTP_HEADER_BYTES: Final = 64 * 1024
 """The longest target and headers of an HTTP request, together: a target holds a message where a client sends by GET."""
@@ -368,113 +367,114 @@ HTTP_BODY_BYTES: Final = 4 * BODY_BYTES
 """The longest body of an HTTP request: the longest message is up to three times as long in JSON or percent-encoded."""
 
 HTTP_PENDING_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes all HTTP connections together may hold of requests that are not with the handler yet: heads, bodies
-that are unfinished, and what waits behind another request. Nobody knows yet whether those who send them may."""
+"""The most bytes that all HTTP connections together may hold of requests before the handler gets them: heads,
+unfinished bodies, and requests that wait behind another. These clients are not authorized yet."""
 
 HTTP_PENDING_LEAST: Final = 16 * 1024 * 1024
-"""The least that this can be set to: half of it has room for two of the longest bodies."""
+"""The least value of that setting: half of it has room for two of the longest bodies."""
 
 HTTP_CONNECTIONS: Final = 1_000
 """The most HTTP connections at a time, just below the 1,024 open files that a process is commonly allowed."""
 
 HTTP_RESERVED: Final = 16
-"""How many connections beyond the most are listened to, so that whoever asks for the health is answered; all others are
-told that there are too many. The newest is listened to: the oldest of so many is cut."""
+"""Number of connections beyond the most that are still read, so that health checks are answered; all other requests on
+them are refused for too many connections. The newest is read: the oldest of these is cut."""
 
 HTTP_RETRY_AFTER_S: Final = 1
-"""After how many seconds a client should come again for which there was no room."""
+"""Seconds after which a client that found no room should come again."""
 
 HTTP_PIPELINED: Final = 16
-"""How many requests of an HTTP connection wait behind one that is not answered before no more is read."""
+"""Number of requests of an HTTP connection that wait behind an unanswered one before reading pauses."""
 
 HTTP_READ_BYTES: Final = 16 * 1024
-"""How much is read from an HTTP connection at a time."""
+"""Number of bytes read from an HTTP connection at a time."""
 
 HTTP_BLOCK_BYTES: Final = 64 * 1024
-"""In blocks of what size the body of an HTTP request is kept until it is whole."""
+"""Size of the blocks in which the body of an HTTP request is kept until it is complete."""
 
 HTTP_IDLE_S: Final = 75.0
-"""How long an HTTP connection is kept open without a request."""
+"""Time for which an HTTP connection is kept open without a request."""
 
 HTTP_REQUEST_S: Final = 60.0
-"""How long a client may take to send one HTTP request, headers and body."""
+"""Time in which a client must send one HTTP request, headers and body."""
 
 HTTP_UNREAD_S: Final = 30.0
-"""How long an HTTP client may leave its answers unread."""
+"""Time for which an HTTP client may leave its answers unread."""
 
 GARBAGE_OBJECTS: Final = 20_000
-"""How many new objects a server has before it looks for cycles among them; a request makes none."""
+"""Number of new objects in a server before it searches them for cycles; a request makes none."""
 
 HTTP_LINGER_S: Final = 2.0
-"""How long a refused HTTP client is listened to after it was told: closed at once, it would lose what it was told."""
+"""Time for which a refused HTTP client is still read after its answer: closed at once, it would lose the answer."""
 
 HOSTS: Final = 64
-"""Of how many names by which clients call an endpoint without keys it is kept at hand whether they are its own."""
+"""Number of host names used by clients for which it is cached whether an endpoint without keys owns them."""
 
 STATE_BYTES: Final = 1_048_576
 """The longest state of a session."""
 
 SOURCE_ROWS: Final = 100_000
-"""The most messages that a micro-batch of Spark takes out of a queue's log, if the user does not say."""
+"""The most messages that a micro-batch of Spark takes out of a queue's log, by default."""
 
 SOURCE_TASK_ROWS: Final = 20_000
-"""How many messages of a queue's log make another task of Spark worth while."""
+"""Number of messages of a queue's log that justify another task of Spark."""
 
 SOURCE_ARROW_ROWS: Final = 10_000
-"""The most messages that are handed to Spark at once, as ``spark.sql.execution.arrow.maxRecordsPerBatch`` has it."""
+"""The most messages handed to Spark at once, as ``spark.sql.execution.arrow.maxRecordsPerBatch`` has it."""
 
 SOURCE_ARROW_BYTES: Final = 8 * 1024 * 1024
-"""How long the bodies that are handed to Spark at once get before no more are added."""
+"""Total length of the bodies handed to Spark at once after which no more are added."""
 
 SOURCE_FETCH_ROWS: Final = 64
-"""How many messages of a queue's log are fetched before their bodies are measured: the longest make 64 MB."""
+"""Number of messages of a queue's log fetched before their bodies are measured: the longest make 64 MB."""
 
 SOURCE_RELEASE_ROWS: Final = 1_000
-"""How many messages are acknowledged for Spark in one transaction."""
+"""Number of messages acknowledged for Spark in one transaction."""
 
 WORKER_CONCURRENCY: Final = 8
-"""How many groups a worker has in their turns at once, if the user does not say."""
+"""Number of groups that a worker processes at once, by default."""
 
 WORKER_IDLE_S: Final = 0.2
-"""How long it takes at most until a worker that has nothing to do sees a decision, a wait that is over, or a stop."""
+"""The longest delay until an idle worker sees a decision, a wait that is over, or a stop."""
 
 WORKER_AHEAD_S: Final = 0.1
-"""A worker takes messages for about so long a time ahead: what it has taken, no other can have."""
+"""Time for which a worker takes messages ahead, about: no other worker can have the messages that it has taken."""
 
 WORKER_ASLEEP: Final = 256
-"""How many of a worker's groups wait for another attempt beside those that are in their turns; further ones wait in
-the place of one."""
+"""Number of a worker's groups that wait for another attempt beside those in their turns; further ones keep their turn
+while they wait."""
 
 WORKER_GRACE_S: Final = 30.0
-"""How long a worker that is stopped waits for the turns that have begun, if the user does not say."""
+"""Time for which a stopped worker waits for the turns that have begun, by default."""
 
 GROUPS_AT_ONCE: Final = 100
-"""How many groups whose wait is over, and how many decisions, a worker takes up at a time."""
+"""Number of groups whose wait is over, and of decisions, that a worker takes up at a time."""
 
 OUTBOX_OUTPUTS: Final = 100
-"""How many outputs of a group are taken out of the outbox at a time."""
+"""Number of a group's outputs taken out of the outbox at a time."""
 
 OUTBOX_NOTES: Final = 1_000
-"""How many notes about groups with new outputs who claims some draws at a time, with PostgreSQL."""
+"""Number of notes about groups with new outputs that one claim draws at a time, with PostgreSQL."""
 
 DELIVER_PAUSE_S: Final = 0.01
 """The shortest pause before an output is delivered again, so that one that fails at once does not keep a core busy."""
 
 OUTBOX_LEASE_S: Final = 30.0
-"""How long nobody else delivers the outputs of a group that a worker delivers, unless it has them for longer."""
+"""Time for which only one worker delivers the outputs of a group, unless that worker keeps them for longer."""
 
 WORKER_LEASE_MS: Final = 200
-"""The shortest lease of a worker, whatever its queue says: it has to have time to prolong it."""
+"""The shortest lease of a worker, whatever its queue's setting: the worker needs time to extend it."""
 
 WORKER_GATHER_S: Final = 0.005
-"""For how long a worker gathers turns that are done into one transaction, while there are others that can begin."""
+"""Time for which a worker gathers finished turns into one transaction, while there are others that can begin."""
 
 NAMED_FILES: Final = 5
-"""How many missing files of a store an error names; of further ones it says how many there are."""
+"""Number of missing files of a store that an error names; further ones are counted."""
 
 RESTORED_TOKENS: Final = 2**32
-"""By how much the fencing tokens of a queue go on when it is restored: more than the history that is given up can have
-given out."""
+"""Step by which the fencing tokens of a queue jump when it is restored: more than the abandoned history can have given
+out."""
 
 INCARNATIONS: Final = 1_000
-"""How many of a queue's newest incarnations are kept in any case; older ones only as far as a reader is behind them."""
+"""Number of a queue's newest incarnations that are kept in any case; older ones are kept only as far as a reader is
+behind them."""

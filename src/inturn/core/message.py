@@ -1,7 +1,6 @@
-"""What makes two messages the same, and what names an effect.
+"""Identity of messages and outputs: digest, effect id and the text form of a group.
 
-The digest, the effect id and the text form of a group are each decided here and nowhere else, because a store
-that was written by one runner must mean the same to every other.
+Each is defined here and nowhere else, because a store written by one runner must mean the same to every other.
 """
 
 import base64
@@ -23,13 +22,13 @@ type_names = "str, int, date or UUID"
 
 
 def group_text(value: object) -> str:
-    """The text form of a group: ``7`` is ``"7"``.
+    """Return the text form of a group: ``7`` is ``"7"``.
 
     Args:
         value: a str, int, date or UUID.
 
     Returns:
-        The text by which the group is known in every store.
+        The group's name in every store.
 
     Raises:
         InputError: for any other type; a float or a bool is not a name.
@@ -43,7 +42,7 @@ def group_text(value: object) -> str:
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
-    """Make a value JSON can hold of one that it cannot: the canonical form of dates, decimals, records.
+    """Return the canonical form of a value that JSON cannot hold, such as a date, a decimal or a record.
 
     Raises:
         InputError: if there is no canonical form for the type.
@@ -55,7 +54,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
             return value.isoformat()
         case dt.timedelta():
             whole, told = value // dt.timedelta(microseconds=1), value / dt.timedelta(microseconds=1)
-            return told if told == whole else whole  # from 285 years on a float no longer tells two from each other
+            return told if told == whole else whole  # from 285 years on a float is not exact to the microsecond
         case Decimal():
             return _decimal(value) if value.is_finite() else str(value)
         case bytes() | bytearray() | memoryview():
@@ -76,7 +75,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
 
 
 def _instant(value: dt.datetime) -> str:
-    """Return a time as ISO 8601, in UTC if it has a zone; in its own zone if UTC has another year than there are."""
+    """Return a time as ISO 8601, in UTC if it has a zone; in its own zone if the year in UTC is out of range."""
     try:
         return (value.astimezone(dt.UTC) if value.tzinfo else value).isoformat()
     except OverflowError:
@@ -90,10 +89,10 @@ def _decimal(value: Decimal) -> str:
 
 
 def field_names(record: type) -> tuple[str, ...] | None:
-    """The fields of a dataclass or a ``msgspec.Struct`` type, in order; ``None`` for any other type."""
+    """Return the fields of a dataclass or a ``msgspec.Struct`` type, in order; ``None`` for any other type."""
     if dataclasses.is_dataclass(record):
         return tuple(field.name for field in dataclasses.fields(record))
-    # A Struct is known by its attribute, so that core needs nothing outside the standard library.
+    # A Struct is recognised by its attribute, so that core needs only the standard library.
     return getattr(record, "__struct_fields__", None)
 
 
@@ -103,9 +102,9 @@ _by_line = json.JSONEncoder(separators=("\n", ":"), sort_keys=True, ensure_ascii
 
 
 def canonical(value: Any) -> str:
-    """Canonical JSON: keys sorted, no spaces, characters as they are; dates as ISO 8601, instants in UTC.
+    """Return canonical JSON: keys sorted, no spaces, characters unescaped; dates as ISO 8601, instants in UTC.
 
-    The keys of dicts are texts, or values of one plain type that are made texts: dates, times, decimals, bytes.
+    The keys of dicts are texts, or values of one plain type that are converted to text: dates, times, decimals, bytes.
 
     Raises:
         InputError: if part of the value has no canonical form.
@@ -123,7 +122,7 @@ def canonical(value: Any) -> str:
 def _encoded(value: Any) -> str:
     try:
         return _canonical.encode(value)
-    except TypeError:  # JSON knows fewer keys than values
+    except TypeError:  # JSON allows fewer types of keys than of values
         return _canonical.encode(_with_plain_keys(value))
 
 
@@ -149,19 +148,19 @@ _quote = json.encoder.encode_basestring
 
 
 def column_texts(column: Sequence[Any]) -> list[str]:
-    """The canonical JSON of each value."""
+    """Return the canonical JSON of each value."""
     try:
         texts = _by_line.encode(column)[1:-1].split("\n") if column else []
     except (TypeError, ValueError, RecursionError):
-        texts = []  # told below, for the value that it is
+        texts = []  # raised below, for the value at fault
     # More parts than values: a value is a container itself, with separators of its own.
     return texts if len(texts) == len(column) else [canonical(value) for value in column]
 
 
 def contents(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[str]:
-    """The canonical JSON of each row of a table given as columns of equal length (at least one column).
+    """Return the canonical JSON of each row of a table given as columns of equal length (at least one column).
 
-    What is null is left out, also within: null and absent are the same.
+    Nulls are left out at every level: null and absent are the same.
     """
     pairs = sorted(zip(names, columns, strict=True)) if len(set(names)) == len(names) else []
     template = "{" + ",".join(canonical(name).replace("%", "%%") + ":%s" for name, _ in pairs) + "}"
@@ -179,7 +178,7 @@ def contents(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[str
 
 
 def told(value: Any, text: str) -> str:
-    """The canonical JSON of a value without what is null within it, given that with it."""
+    """Return the canonical JSON of a value without the nulls in it, given its canonical JSON with them."""
     return canonical(_without_nulls(value)) if "null" in text else text
 
 
@@ -196,7 +195,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def digests(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[bytes]:
-    """The digest of each row: SHA-256 (32 bytes) of its canonical JSON.
+    """Return the digest of each row: SHA-256 (32 bytes) of its canonical JSON.
 
     Args:
         names: the content's field names, each once, in any order.
@@ -210,7 +209,7 @@ def digests(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[byte
 
 
 def digest(content: Mapping[str, Any]) -> bytes:
-    """The digest of one message's content: the one-row case of :func:`digests`."""
+    """Return the digest of one message's content: the one-row case of :func:`digests`."""
     text = _content_text(content)
     if text is not None:
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -218,31 +217,31 @@ def digest(content: Mapping[str, Any]) -> bytes:
 
 
 def _content_text(content: Mapping[str, Any]) -> str | None:
-    """The canonical JSON of a content, in one call; None if something in it is null, or has no canonical form."""
+    """Return the canonical JSON of a content in one call; None if part of it is null or has no canonical form."""
     if not {*map(type, content)} <= {str}:
         return None
     try:
         text = _canonical.encode(content if type(content) is dict else dict(content))
-    except (InputError, TypeError, ValueError, RecursionError):  # told for the value that it is
+    except (InputError, TypeError, ValueError, RecursionError):  # raised by ``digests``, for the value at fault
         return None
     return None if "null" in text else text
 
 
 def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, index: int) -> str:
-    """The name of one output, the same in every run: 64 hexadecimal digits.
+    """Return the id of one output, the same in every run: 64 hexadecimal digits.
 
     Args:
         pipeline: the pipeline's name.
         group: the group's text form.
         epoch: the epoch, or None where the order has none.
         place: the revision, or the id where the order has no revision.
-        index: which of the message's outputs, from 0.
+        index: index of the output among the message's outputs, from 0.
 
     Returns:
         SHA-256 over the canonical JSON array of these five.
     """
     at = place if isinstance(place, int) else _quote(place)
-    # Written out because it is done for every output; it is canonical([pipeline, group, epoch, place, index]).
+    # Equals canonical([pipeline, group, epoch, place, index]); written out because it runs for every output.
     text = f"[{_quote(pipeline)},{_quote(group)},{'null' if epoch is None else epoch},{at},{index}]"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -254,11 +253,11 @@ class Entry:
     Attributes:
         turn: its place in the order: a revision, a time in microseconds, or a count of arrivals.
         digest: 32 bytes, see :func:`digests`.
-        message: what the handler is given.
+        message: message for the handler.
         epoch: 0 where the order has no epochs.
         id: the deduplication id, where the pipeline names one.
-        since_us: when it began to be held, in microseconds since 1970; None if it is not held.
-        ref: the runner's own note of where the message's content is kept.
+        since_us: start of its wait, in microseconds since 1970; None if it is not held.
+        ref: the runner's own reference to the message's stored content.
     """
 
     turn: int

@@ -1,4 +1,4 @@
-"""The four grades of order, and the policies for gaps and failures: plain values that a pipeline is made of."""
+"""The four grades of order, and the policies for gaps and failures: plain values for the definition of a pipeline."""
 
 import datetime as dt
 import re
@@ -27,10 +27,10 @@ Duration: TypeAlias = str | dt.timedelta
 
 
 def duration_us(value: Duration, *, what: str) -> int:
-    """A duration in microseconds, from ``"10 minutes"`` or a ``timedelta``.
+    """Return a duration in microseconds, from ``"10 minutes"`` or a ``timedelta``.
 
     Raises:
-        PipelineError: if it cannot be read or is negative; ``what`` names the argument.
+        PipelineError: if it cannot be read, is negative or is too long; ``what`` names the argument.
     """
     if isinstance(value, dt.timedelta):
         number = value // dt.timedelta(microseconds=1)
@@ -51,12 +51,12 @@ def duration_us(value: Duration, *, what: str) -> int:
 
 @dataclass(frozen=True)
 class Gapless:
-    """Every revision exists, one after the other: gaps are seen and completeness is proved.
+    """An order in which every revision exists, one after the other: gaps are seen and completeness is proved.
 
     Attributes:
-        column: the field with the revision, an integer.
+        column: field with the revision, an integer.
         start: the first revision of a group.
-        epoch: the field whose higher value starts the timeline again, an integer; the state is kept.
+        epoch: field with the epoch, an integer; a higher one starts the timeline again, and the state is kept.
     """
 
     column: str
@@ -66,11 +66,11 @@ class Gapless:
 
 @dataclass(frozen=True)
 class Monotone:
-    """A later message has a higher number: newer or stale can be told, gaps cannot.
+    """An order in which a later message has a higher number: stale messages are recognised, gaps are not.
 
     Attributes:
-        column: the field with the number (a log position, an offset), an integer.
-        epoch: the field whose higher value starts the timeline again, an integer; the state is kept.
+        column: field with the number (a log position, an offset), an integer.
+        epoch: field with the epoch, an integer; a higher one starts the timeline again, and the state is kept.
     """
 
     column: str
@@ -79,16 +79,16 @@ class Monotone:
 
 @dataclass(frozen=True)
 class Timestamp:
-    """Messages are ordered by a time, within a lateness; what comes later than that is rejected and counted.
+    """An order by time, within a lateness; messages that come later than that are rejected and counted.
 
-    A group's watermark is its own greatest time less the lateness. A message is applied once the watermark
-    has reached its time; one below the watermark is late.
+    A group's watermark is its own greatest time less the lateness. A message is applied once the watermark has reached
+    its time; one below the watermark is late.
 
     Attributes:
-        column: the field with the time: a datetime, text (ISO 8601, also with slashes), or a number since 1970; see
+        column: field with the time: a datetime, text (ISO 8601, also with slashes), or a number since 1970; see
             :mod:`inturn.core.instant`.
         lateness: how far behind the group's greatest time a message may come, such as ``"5 minutes"``.
-        unit: what a number counts: ``s``, ``ms``, ``us`` or ``ns``.
+        unit: unit of a number: ``s``, ``ms``, ``us`` or ``ns``.
     """
 
     column: str
@@ -101,7 +101,7 @@ class Timestamp:
             raise PipelineError(msg)
 
     def __repr__(self) -> str:
-        """Stores remember an order by this; those that are older know no units."""
+        """Return the text by which stores remember an order; older stores know no units."""
         unit = "" if self.unit == "us" else f", unit={self.unit!r}"
         return f"Timestamp(column={self.column!r}, lateness={self.lateness!r}{unit})"
 
@@ -113,7 +113,7 @@ class Timestamp:
 
 @dataclass(frozen=True)
 class Arrival:
-    """The order of arrival is the truth; nothing beyond it is known."""
+    """An order by arrival; nothing beyond it is known."""
 
 
 Order: TypeAlias = Gapless | Monotone | Timestamp | Arrival
@@ -121,11 +121,11 @@ Order: TypeAlias = Gapless | Monotone | Timestamp | Arrival
 
 @dataclass(frozen=True)
 class Wait:
-    """What to do about a gap: wait, for ever or for a time.
+    """The policy for a gap: wait, for ever or for a time.
 
     Attributes:
-        timeout: how long, such as ``"10 minutes"``; None waits for ever.
-        then: ``park`` the group, ``skip`` what is missing, or ``fail`` the run with nothing committed.
+        timeout: length of the wait, such as ``"10 minutes"``; None waits for ever.
+        then: ``park`` the group, ``skip`` the missing revisions, or ``fail`` the run with nothing committed.
     """
 
     timeout: Duration | None = None
@@ -151,11 +151,11 @@ class Wait:
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a handler that raises ``Retryable`` is tried again before its group is parked.
+    """The policy for a handler that raises ``Retryable``: further attempts before its group is parked.
 
     Attributes:
-        times: how many further attempts.
-        backoff: the pause before the first of them, doubled for each one after it, at most a minute.
+        times: number of further attempts.
+        backoff: pause before the first of them, doubled for each one after it, at most a minute.
     """
 
     times: int = 0
@@ -168,6 +168,6 @@ class Retry:
         duration_us(self.backoff, what="Retry(backoff)")
 
     def pauses_s(self) -> list[float]:
-        """The pause before each further attempt, in seconds."""
+        """Return the pause before each further attempt, in seconds."""
         first = duration_us(self.backoff, what="Retry(backoff)") / 1e6
         return [min(first * 2.0 ** min(n, _DOUBLINGS), 60.0) for n in range(self.times)]

@@ -1,9 +1,9 @@
 """Paths to the fields of a message: ``after.version`` is the field ``version`` of the field ``after``.
 
 A part that has a dot or a backtick in its name is written in backticks, as in Spark's SQL: ```a.b`.c`` is the field
-``c`` of the field ``a.b``, and a backtick within is doubled. This is the one grammar for paths: the fields of a
-pipeline, the columns of an audit and whatever else names a field read it from here. A text that is no such path, as
-``a..b``, is the name of one field. A field that is null and one that is absent are the same: None.
+``c`` of the field ``a.b``, and a backtick within is doubled. This is the only grammar for paths: the fields of a
+pipeline, the columns of an audit and all other field names use it. A text that is no such path, as ``a..b``, is the
+name of one field. A null field and an absent one are the same: None.
 """
 
 import re
@@ -35,12 +35,12 @@ def parts(path: str) -> tuple[str, ...]:
 
 
 def joined(names: Sequence[str]) -> str:
-    """Write the path to a field, given the names on the way there."""
+    """Return the path to a field, given the names on the way to it."""
     return ".".join(each if _PLAIN.fullmatch(each) else "`" + each.replace("`", "``") + "`" for each in names)
 
 
 def value_at(content: Any, path: str) -> Any:
-    """Return the value of a field of a mapping or a record; None if it, or a field on the way there, is absent."""
+    """Return the value of a field of a mapping or a record; None if it, or a field on the way to it, is absent."""
     names = parts(path)
     if len(names) == 1 and type(content) is dict:  # as nearly always
         return content.get(names[0])
@@ -52,7 +52,7 @@ def value_at(content: Any, path: str) -> Any:
 
 
 def reader(paths: Sequence[str | None], absent: Any) -> Callable[[Any], list[Any]]:
-    """Return what reads the values at some paths, each as :func:`value_at` does; ``absent`` where there is no path."""
+    """Return a function that reads the values at paths like :func:`value_at`; ``absent`` where a path is None."""
     names = [None if path is None else parts(path) for path in paths]
     firsts = [each and each[0] for each in names]
     is_flat = all(each is None or len(each) == 1 for each in names)
@@ -73,10 +73,10 @@ def _field(content: Any, name: str) -> Any:
 
 
 def put(content: Any, path: str | Sequence[str], value: Any) -> Any:
-    """Return a mapping or record with another value in a field; what is changed on the way there is copied.
+    """Return a mapping or record with another value in a field; containers on the way to it are copied.
 
     Raises:
-        InputError: if a field on the way there holds something that has no fields.
+        InputError: if a field on the way to it holds something that has no fields.
     """
     first, *rest = parts(path) if isinstance(path, str) else path
     if content is None:
@@ -92,7 +92,7 @@ def put(content: Any, path: str | Sequence[str], value: Any) -> Any:
 
 
 def without(content: Any, names: Sequence[str]) -> Any:
-    """Return a mapping or record, as a mapping, without a field; what has no such field is returned as it is."""
+    """Return a mapping or record, as a mapping, without a field; content without that field is returned as it is."""
     first, *rest = names
     fields = field_names(type(content))
     if fields is not None:
@@ -105,7 +105,7 @@ def without(content: Any, names: Sequence[str]) -> Any:
 
 
 def check(record: type, path: str) -> None:
-    """Check that a record type has the field that a path leads to, as far as its annotations tell.
+    """Check that a record type has the field of a path, as far as its annotations show.
 
     Raises:
         PipelineError: if it has none.
@@ -120,7 +120,7 @@ def check(record: type, path: str) -> None:
             raise PipelineError(msg)
         try:
             kind = typing.get_type_hints(kind)[part]
-        except NameError:  # told where the types are needed
+        except NameError:  # raised where the types are needed
             return
         options = [each for each in typing.get_args(kind) if each is not type(None)]
         kind = options[0] if len(options) == 1 and typing.get_origin(kind) not in (list, dict, tuple, set) else kind

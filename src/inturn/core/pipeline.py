@@ -1,4 +1,4 @@
-"""The one definition a user writes: what is a group, what is its order, what does a message do to the state."""
+"""The definition of a pipeline: its groups, their order, and the effect of a message on a group's state."""
 
 import dataclasses
 import datetime as dt
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """What is a group, what is its order, and what a message does to the group's state.
+    """The definition of groups, their order, and the effect of a message on a group's state.
 
     A field is named by its path, see :mod:`inturn.core.path`: ``after.version`` is a field within another.
 
     Attributes:
-        name: names the pipeline in stores and effect ids; keep it when the code moves.
-        group: the field that names the group: text, an integer or a date.
-        order: the grade of order that the data has.
+        name: name of the pipeline in stores and effect ids; keep it when the code moves.
+        group: field with the group: text, an integer or a date.
+        order: grade of order of the data.
         handler: ``handler(state, message)`` returns ``(state, outputs)``. Pure: no clock, no I/O, no randomness.
         message: a dataclass or ``msgspec.Struct`` type, or None for plain dicts.
-        state: its no-argument call is a group's first state.
-        id: the field with the deduplication id; needed by ``Timestamp`` and ``Arrival``.
-        arrival: the field that says in which order messages arrived; not part of the content.
+        state: type or function whose call without arguments makes a group's first state.
+        id: field with the deduplication id; needed by ``Timestamp`` and ``Arrival``.
+        arrival: field with the order of arrival; not part of the content.
         ignore: further fields that are not part of the content, such as a time of receipt.
-        on_gap: what to do about a gap; for ``Gapless`` only, where None means wait for ever.
-        retry: how often a handler that raises ``Retryable`` is tried again.
+        on_gap: policy for a gap; for ``Gapless`` only, where None means wait for ever.
+        retry: policy for a handler that raises ``Retryable``.
         on_invalid: ``reject`` counts and keeps a message without a group or a place; ``fail`` stops the run.
-        version: of the state type; raise it with every change beyond new fields that have defaults.
-        upgrade: ``upgrade(state, version)`` makes a state of one that was kept by an older version; it gets that as
-            JSON values (a record as a dict), and the version that kept it.
+        version: version of the state type; raise it with every change beyond new fields that have defaults.
+        upgrade: ``upgrade(state, version)`` makes a state from one that an older version kept; it gets that state as
+            JSON values (a record as a dict), and that version.
 
     Raises:
-        PipelineError: if the definition contradicts itself or asks for what its grade of order cannot carry.
+        PipelineError: if the definition contradicts itself, or asks for something that its grade of order cannot carry.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Pipeline:
         self._check_fields()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to a worker: the definition, not what was worked out from it."""
+        """Return the data to pickle: the definition, without the values computed from it."""
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
 
     def replay(
@@ -87,19 +87,20 @@ class Pipeline:
         after: "Replay | None" = None,
         decisions: "Sequence[Decision]" = (),
     ) -> "Replay":
-        """Feed messages to the pure timeline, without Spark: for unit tests, and the oracle of every runner.
+        """Apply messages to the pure timeline, without Spark: for unit tests, and as the oracle of every runner.
 
         Args:
-            messages: instances of ``message``, or dicts of its fields. They are taken in the order of the
-                ``arrival`` field, or, where the messages have none, of the list; a pipeline without ``arrival``
-                takes each step in its own order, as the batch does.
-            now: the time of the step, which waits are measured by; default 1970.
-            final: for ``Timestamp``: nothing more will come, so nothing waits.
-            after: the result of the step before; this one goes on from there.
-            decisions: about groups that wait or are parked; taken before the messages, in the order of (at_us, id).
+            messages: instances of ``message``, or dicts of its fields. They are taken in the order of the ``arrival``
+                field, or, where the messages have none, of the list; a pipeline without ``arrival`` takes each step in
+                its own order, as the batch does.
+            now: time of the step, by which waits are measured; default 1970.
+            final: for ``Timestamp``: the input is complete, so nothing waits.
+            after: result of the previous step, from which this one goes on.
+            decisions: decisions about groups that wait or are parked; applied before the messages, in the order of
+                (at_us, id).
 
         Returns:
-            The states, outputs, rejected and held messages after the step, its counts, and which decisions are void.
+            The states, outputs, rejected and held messages after the step, its counts, and the decisions that are void.
 
         Raises:
             InputError: if a message lacks a field.
@@ -112,10 +113,10 @@ class Pipeline:
 
     @cached_property
     def normal(self) -> Normal:
-        """The normal form of the states, to which each is brought after every message.
+        """The normal form of the states; each state is converted to it after every message.
 
         Raises:
-            StateError: if the state type can hold no values that come back as they are.
+            StateError: if the state type can hold no values that come back unchanged.
         """
         return Normal(self.state)
 
@@ -128,12 +129,12 @@ class Pipeline:
 
     @cached_property
     def make_first(self) -> Callable[[], Any]:
-        """What makes a first state; the type itself, if what it makes is in its normal form."""
+        """The function that makes a first state; the state type itself, if its instances are in their normal form."""
         self.first_state()  # for its checks
         return self.state if isinstance(self.state, type) and self.normal.is_normal(self.state()) else self.first_state
 
     def first_state(self) -> Any:
-        """The state of a group before its first message.
+        """Return the state of a group before its first message.
 
         Raises:
             PipelineError: if the call that makes it raises.
@@ -153,12 +154,12 @@ class Pipeline:
 
     @property
     def gap_policy(self) -> Wait:
-        """What to do about a gap; wait for ever if the pipeline does not say."""
+        """The policy for a gap; wait for ever if the pipeline names none."""
         return self.on_gap or Wait()
 
     @cached_property
     def gap_timeout_us(self) -> int | None:
-        """How long a gap is waited for, in microseconds; None for ever."""
+        """The longest wait for a gap, in microseconds; None for ever."""
         return self.gap_policy.timeout_us
 
     @cached_property
@@ -173,13 +174,13 @@ class Pipeline:
 
     @cached_property
     def key_fields(self) -> tuple[str, ...]:
-        """The fields without which a message cannot be placed: group, epoch, place, id where they apply."""
+        """The fields without which a message cannot be placed: group, epoch, place and id, where they apply."""
         ids = self.id if isinstance(self.order, Timestamp | Arrival) else None
         return tuple(name for name in (self.group, self.epoch, self.turn, ids) if name is not None)
 
     @cached_property
     def read_places(self) -> Callable[[Any], list[Any]]:
-        """What reads the fields of a message that place it: group, epoch, turn, id and arrival; 0 for no such field."""
+        """The function that reads group, epoch, turn, id and arrival of a message; 0 where no field is named."""
         return path.reader([self.group, self.epoch, self.turn, self.id, self.arrival], 0)
 
     @cached_property
@@ -189,18 +190,18 @@ class Pipeline:
 
     @cached_property
     def left_out(self) -> dict[str, list[tuple[str, ...]]]:
-        """The fields that are not part of the content: for each outermost one, the ways to those within it."""
+        """The fields that are not part of the content: for each outermost one, the paths to those within it."""
         found: dict[str, list[tuple[str, ...]]] = {}
         for first, *rest in map(path.parts, (*([self.arrival] if self.arrival else []), *self.ignore)):
             found.setdefault(first, []).append(tuple(rest))
         return found
 
     def in_content(self, name: str) -> bool:
-        """Whether an outermost field is part of a message's content, and so of its digest; if only in part."""
+        """Return whether an outermost field is part of a message's content and digest, at least in part."""
         return () not in self.left_out.get(name, ())
 
     def content_of(self, name: str, value: Any) -> Any:
-        """Return the value of an outermost field as far as it is part of the content."""
+        """Return the part of an outermost field's value that belongs to the content."""
         for names in self.left_out.get(name, ()):
             value = path.without(value, names)
         return value
@@ -276,5 +277,5 @@ class Pipeline:
 
 
 def _fits(start: int) -> bool:
-    """Whether the revision before a start, and the one after it, have 64 bits too."""
+    """Return whether the revisions before and after a start also fit into 64 bits."""
     return limits.START <= start < limits.REVISION

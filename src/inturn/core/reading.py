@@ -1,4 +1,4 @@
-"""From what a user gives to an entry with its place: a message is read once, checked, and never guessed at."""
+"""Reading of messages: from the user's values to entries with their places, checked once and never guessed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -31,7 +31,7 @@ class Placed(NamedTuple):
 def read(
     pipeline: Pipeline, messages: Iterable[Any]
 ) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, str | None, Any]]]:
-    """Each message as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
+    """Return messages as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
 
     Raises:
         InputError: if a message lacks a field, or one that places it is of the wrong type.
@@ -56,10 +56,10 @@ def read(
 
 
 def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Return what the handler is given of a message, and its fields.
+    """Return a message as the handler gets it, and its fields.
 
     Raises:
-        InputError: if it is none of this pipeline.
+        InputError: if it is not a message of this pipeline.
     """
     names = pipeline.fields
     if isinstance(given, Mapping):
@@ -77,7 +77,7 @@ def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
-    """A message of its fields; what says why not if one is null that must not be, or the type refuses them."""
+    """Make a message from its fields, or an ``Unmade`` if a required field is null or the type refuses the fields."""
     record = pipeline.message
     assert record is not None  # noqa: S101 - plain dicts are not made
 
@@ -100,12 +100,12 @@ def values_of(message: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
-    """Why the message cannot be placed; None if it can."""
+    """Return why the message cannot be placed; None if it can."""
     return (_null(pipeline, content) if None in at else None) or _misplaced(pipeline, at)
 
 
 def _null(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
-    """Say which field that places a message is null; a group, an order and an arrival must not be."""
+    """Return which field that places a message is null: group, order and arrival must not be."""
     for name in pipeline.key_fields:
         if value_at(content, name) is None:
             if len(parts(name)) > 1 and name in content:
@@ -119,7 +119,7 @@ def _null(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
 
 
 def _misplaced(pipeline: Pipeline, at: Placed) -> str | None:
-    """Say which field that places a message is beyond its bounds, or no time."""
+    """Return which field that places a message is out of range, or no time."""
     for value in at[1:]:
         if type(value) is int and not _LEAST <= value < _BEYOND and (name := _name_of(pipeline, at, value)):
             return f"{name} is {value}, which does not fit into 64 bits"
@@ -137,18 +137,18 @@ def _misplaced(pipeline: Pipeline, at: Placed) -> str | None:
 
 
 def _name_of(pipeline: Pipeline, at: Placed, value: int) -> str | None:
-    """The field of 64 bits that has a value; None if it is another."""
+    """Return the 64-bit field that has a value; None if it is another field."""
     named = ((pipeline.epoch, at.epoch), (pipeline.turn, at.turn), (pipeline.arrival, at.arrival))
     return next((name for name, own in named if own is value), None)
 
 
 def no_next(column: str) -> str:
-    """Say why ``Gapless`` does not take the greatest revision."""
+    """Return why ``Gapless`` does not take the greatest revision."""
     return f"{column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
 
 
 def _text_invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
-    """Say why a text keeps a message from being placed: the group's name, the id, or any other."""
+    """Return why a text keeps a message from being placed: the group's name, the id, or any other."""
     for name, value in ((pipeline.group, at.group), (pipeline.id, at.id)):
         if value.__class__ is int or value is None or name is None:
             continue
@@ -160,7 +160,7 @@ def _text_invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) ->
 
 
 def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a plain dict whose time is a datetime if it came as text, as it must from JSON."""
+    """Return a plain dict whose time is a datetime if it came as text, as it does from JSON."""
     if isinstance(pipeline.order, Timestamp):
         given = value_at(message, pipeline.order.column)
         made = parsed(given) if isinstance(given, str) else None
@@ -181,7 +181,7 @@ def _offer(
         epoch=_typed(at.epoch, pipeline.epoch),
         id=str(at.id) if is_identified and at.id is not None else None,
     )
-    # The id orders what it identifies, as the value it is; a revision identifies by itself.
+    # An id also orders messages, by its own type; a revision needs no id beside it.
     ident = at.id if is_identified and isinstance(order, Timestamp | Arrival) else ""
     key = (entry.epoch, entry.turn, ident, entry.digest)
     group = group_text(at.group)
@@ -191,7 +191,7 @@ def _offer(
 
 
 def _own(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The content of which the digest is made: without arrival and what is ignored."""
+    """Return the content for the digest: without arrival and ignored fields."""
     if pipeline.fields is None and not pipeline.left_out:
         return content
     own = {name: content[name] for name in pipeline.fields or content}
@@ -203,12 +203,12 @@ def _own(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:
-    """Whether messages say when they arrived; those without the field are taken in the order of the list."""
+    """Return whether a message has the arrival field; messages without it are taken in the order of the list."""
     return len(parts(name)) > 1 or parts(name)[0] in content
 
 
 def _typed(value: Any, name: str | None) -> Any:
-    """The value of a field that places messages, and is an integer."""
+    """Return the value of a field that places messages, which must be an integer."""
     if not isinstance(value, int) or isinstance(value, bool):
         msg = f"{name} is {value!r} of type {type(value).__name__}; expected an integer of 64 bits: convert it first"
         raise InputError(msg)

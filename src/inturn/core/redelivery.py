@@ -1,4 +1,4 @@
-"""How long a message stays hidden after it was given back without a delay of the caller's."""
+"""The delay before a message is received again, where the caller gives none."""
 
 from inturn.core.delivery import Hold, given_back, is_hidden
 from inturn.core.envelope import QueueSettings
@@ -12,9 +12,9 @@ def retry_ms(settings: QueueSettings, number: int, attempts: int) -> int:
     The same message has the same delay in every store: the jitter is a hash of its number and the attempt.
 
     Args:
-        settings: of the queue.
+        settings: settings of the queue.
         number: the message's sequence number.
-        attempts: how often it was received so far.
+        attempts: number of receives so far.
     """
     delay, most = settings.retry_delay_s, settings.retry_max_s
     if delay <= 0:
@@ -27,7 +27,7 @@ def retry_ms(settings: QueueSettings, number: int, attempts: int) -> int:
 
 
 def _fraction(number: int, attempts: int) -> float:
-    """A number from 0 to 1 that looks random: the finalizer of splitmix64."""
+    """Return a number from 0 to 1 that looks random: the finalizer of splitmix64."""
     mixed = (number * 0x9E3779B97F4A7C15 + attempts * 0xD1B54A32D192ED03) & _MASK
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -37,15 +37,15 @@ def _fraction(number: int, attempts: int) -> float:
 def nacked(
     hold: Hold, settings: QueueSettings, number: int, *, is_head: bool, delay_ms: int | None, now_ms: int
 ) -> Hold | None:
-    """Return what is left of a lease that its holder ends.
+    """Return the state of a message after its holder gives it back.
 
     Args:
-        hold: the lease.
-        settings: of the queue.
+        hold: lease of the message.
+        settings: settings of the queue.
         number: the message's sequence number.
         is_head: whether the message is the first of its group.
-        delay_ms: how long it stays hidden; None: as the queue says.
-        now_ms: the time.
+        delay_ms: how long it stays hidden; None: the queue's setting.
+        now_ms: current time.
     """
     if delay_ms is None:
         delay_ms = retry_ms(settings, number, hold.attempts) if is_head and not hold.deferred else 0
@@ -53,7 +53,7 @@ def nacked(
 
 
 def ended(hold: Hold, settings: QueueSettings, number: int, *, is_head: bool, now_ms: int) -> Hold | None:
-    """Return what is left of a lease or a delay that is over; a retry delay counts from the deadline."""
+    """Return the state of a message whose lease or delay is over; a retry delay counts from the deadline."""
     deadline_ms = now_ms if hold.until_ms is None else hold.until_ms
     if hold.token is not None:
         left = nacked(hold, settings, number, is_head=is_head, delay_ms=None, now_ms=deadline_ms)

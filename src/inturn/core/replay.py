@@ -1,4 +1,4 @@
-"""The pure timeline over a list of messages: what every runner must agree with."""
+"""The pure timeline over a list of messages: every runner must agree with it."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,16 +25,16 @@ from inturn.core.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output: whose it is, what caused it, and its name in the world.
+    """One output with its message and its effect id.
 
     Attributes:
-        group: the group's text form.
-        epoch: the epoch of the message; None where the order has none.
-        revision: the revision of the message; None where the order has none.
-        id: the message's id, where the pipeline names one.
-        index: which of the message's outputs, from 0.
-        effect_id: the same in every run; the idempotency key of an effect outside.
-        output: what the handler returned.
+        group: text form of the group.
+        epoch: epoch of the message; None where the order has none.
+        revision: revision of the message; None where the order has none.
+        id: id of the message, where the pipeline names one.
+        index: index among the message's outputs, from 0.
+        effect_id: the same in every run; the idempotency key of an external effect.
+        output: value from the handler.
     """
 
     group: str
@@ -48,7 +48,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """One message that will not be applied, and why."""
+    """One message that will not be applied, with the reason."""
 
     group: str | None
     reason: str
@@ -67,19 +67,18 @@ class Held:
 
 @dataclass
 class Replay:
-    """What the pure timeline made of a step.
+    """The result of a step of the pure timeline.
 
     Attributes:
-        states: the state of every group that is known, by its text form; an :class:`inturn.core.versions.OldState`
-            where ``upgrade`` failed.
-        outputs: every output so far, sorted by group and place.
-        rejected: every message rejected so far, in the order of the verdicts.
-        counts: where the messages of this step went.
-        errors: for each parked group, why.
-        timelines: where each group stands.
-        verdicts: for each decision of this step, by its id: None if it was done, else why it is void.
-        version: of the pipeline.
-        shape: of its state type; see :mod:`inturn.core.versions`.
+        states: state of every known group, by its text form; an :class:`inturn.core.versions.OldState` where
+            ``upgrade`` failed.
+        outputs: all outputs so far, sorted by group and place.
+        rejected: all rejected messages so far, in the order of the verdicts.
+        counts: message counts of this step.
+        timelines: timeline of each group.
+        verdicts: for each decision of this step, by its id: None if it was carried out, else why it is void.
+        version: version of the pipeline.
+        shape: shape of its state type; see :mod:`inturn.core.versions`.
     """
 
     states: dict[str, Any] = field(default_factory=dict)
@@ -102,17 +101,17 @@ class Replay:
 
     @property
     def errors(self) -> dict[str, str]:
-        """For each parked group, why it is parked."""
+        """The error of each parked group."""
         return {group: line.error for group, line in self.timelines.items() if line.parked and line.error}
 
 
 def place_of(pipeline: Pipeline, entry: Entry) -> int | str:
-    """What names a message in its group: the revision, or the id where the order has none."""
+    """Return a message's name within its group: the revision, or the id where the order has none."""
     return (entry.id or "") if isinstance(pipeline.order, Timestamp | Arrival) else entry.turn
 
 
 def outputs_of(pipeline: Pipeline, group: str, entry: Entry, outputs: Iterable[Any]) -> list[Output]:
-    """The outputs of one message with their effect ids."""
+    """Return the outputs of one message with their effect ids."""
     epoch = entry.epoch if pipeline.epoch else None
     place = place_of(pipeline, entry)
     revision = place if isinstance(place, int) else None
@@ -131,7 +130,7 @@ def replay(
     after: Replay | None = None,
     decisions: Sequence[Decision] = (),
 ) -> Replay:
-    """See :meth:`inturn.core.pipeline.Pipeline.replay`."""
+    """Apply messages to the pure timeline; see :meth:`inturn.core.pipeline.Pipeline.replay`."""
     if final and not isinstance(pipeline.order, Timestamp):
         msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
         raise InputError(msg)
@@ -177,10 +176,10 @@ def _decide(group: Group | None, decision: Decision) -> str | None:
 
 
 def remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
-    """The entry with new content; its own values where the content does not say, or must not.
+    """Return the entry with new content; omitted fields, and those that place the message, keep their values.
 
     Raises:
-        InputError: if the message has no such field.
+        InputError: if the message has no such field, or if its type refuses the new content.
     """
     own = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
     for name in new.keys() - own.keys():

@@ -1,4 +1,4 @@
-"""The plain types that a state may hold: when a value is in its normal form, and how it is brought to it."""
+"""The plain types of a state: the test for the normal form of a value, and the conversion to it."""
 
 import datetime as dt
 import math
@@ -28,7 +28,7 @@ TESTS: Final[dict[type, str]] = {
     Decimal: "{0}.__class__ is Decimal and {0}.is_finite()",
     uuid.UUID: "{0}.__class__ is UUID",
 }
-"""For each plain type, the test whether a value is in its normal form, as source: it is made part of its record's."""
+"""The test for the normal form of each plain type, as source: it becomes part of the record's test."""
 NAMES: Final = {
     "is_text": is_text,
     "date": dt.date,
@@ -42,7 +42,7 @@ NAMES: Final = {
 
 
 def scalar(value: Any, path: str, wanted: type) -> Any:
-    """Make the normal form of a value where a plain type is wanted.
+    """Return the normal form of a value for a plain type.
 
     Raises:
         ValueRefused: if it has none; names the path and the type.
@@ -65,7 +65,7 @@ def scalar(value: Any, path: str, wanted: type) -> Any:
 
 
 def _number(value: float, path: str, wanted: type) -> Any:
-    """An integer that a float is, or a float that an integer is: the number is the same."""
+    """Return an equal integer for a float, or an equal float for an integer."""
     if isinstance(value, float) and not math.isfinite(value):
         refuse(path, value, NOT_FINITE)
     try:
@@ -85,4 +85,4 @@ def _instant(value: dt.datetime, path: str) -> dt.datetime:
     except OverflowError:
         refuse(path, value, "in UTC it is in a year that there is not")
     parts = (made.year, made.month, made.day, made.hour, made.minute, made.second, made.microsecond)
-    return dt.datetime(*parts, tzinfo=dt.UTC)  # of the very type, whatever this one was
+    return dt.datetime(*parts, tzinfo=dt.UTC)  # exactly a datetime, even if the value is of a subclass

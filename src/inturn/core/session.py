@@ -1,21 +1,21 @@
-"""Who has a group for itself: what a session's lock allows, and what becomes of a group that is parked.
+"""Exclusive locks of groups (sessions), and parked groups.
 
-The rules, as the memory store runs them and every other store is tested against:
+The memory store runs these rules; every other store is tested against it:
 
-1. Each group has a gate. It is open, or locked by a session until a time, or parked by a person or a policy with a
-   reason. Behind a closed gate an ordinary receive finds nothing, however much there is; other groups go on.
-2. A group can be locked if its gate is open and nobody has a message of it: a session is alone with its group. One
-   that is named may be empty; the next free one is that whose head a receive would give out.
-3. What a session receives is under the lock's own token and ends with the lock. To extend one such message is to renew
-   the lock. What was received in the session already is not in the way of more, in order.
-4. A lock is over when its time passes, when its session is closed, or when its session parks the group. What was
-   received in it and not settled is in its old place then, as after any lease. What its holder asks for afterwards is
-   refused, whether or not somebody else has the group by then: the token tells.
-5. A parked group keeps its messages in their order, and new ones come behind. Nothing of it is received, fetched or
-   moved to the dead-letter queue; what is past its retention goes. It stays parked, though it be empty, until it is
-   resumed. Without a lock it can be parked only if nobody has a message of it.
-6. A session's state stays with the group until it is set to nothing: it outlives the session, the messages and a purge,
-   as a park does; only the removal of the queue ends them.
+1. Each group has a gate. It is open, locked by a session until a time, or parked by a person or a policy with a reason.
+   Behind a closed gate an ordinary receive finds nothing; other groups go on.
+2. A group can be locked if its gate is open and no receiver holds a message of it: a session is alone with its group. A
+   group locked by name may be empty; the next free one is that whose head a receive would return.
+3. Messages received in a session are under the lock's own token, and their leases end with the lock. Extending one of
+   them renews the lock. Messages already received in the session do not block further ones, in order.
+4. A lock is over when its time passes, when its session is closed, or when its session parks the group. Messages that
+   were received in it and not settled are then in their old places, as after any lease. Later requests of its holder
+   are refused, whether or not another receiver has the group by then: the fencing token tells.
+5. A parked group keeps its messages in their order, and new ones come behind. None of them is received, fetched or
+   moved to the dead-letter queue; messages past their retention are removed. It stays parked, even if empty, until it
+   is resumed. Without a lock it can be parked only if no receiver holds a message of it.
+6. A session's state stays with the group until it is set to None: it outlives the session, the messages and a purge,
+   and so does a park. Only the removal of the queue ends them.
 """
 
 from collections.abc import Iterable
@@ -27,14 +27,14 @@ from inturn.core.envelope import Why
 
 
 class Gate(NamedTuple):
-    """Who may receive from a group.
+    """The lock and the park of a group.
 
     Attributes:
-        token: of the session that has locked it; None: none has.
+        token: token of the session that holds the lock; None: not locked.
         until_ms: when the lock is over.
-        since_ms: when it was taken or renewed.
-        note: why it is parked; None: it is not.
-        parked_ms: when it was parked.
+        since_ms: when the lock was taken or renewed.
+        note: why the group is parked; None: it is not.
+        parked_ms: when the group was parked.
     """
 
     token: int | None = None
@@ -49,35 +49,35 @@ OPEN = Gate()
 
 
 class Verb(IntEnum):
-    """What is asked about a group."""
+    """The kinds of request about a group."""
 
     LOOK = 0
-    """Whether the lock still holds."""
+    """Check whether the lock still holds."""
     LOCK = 1
-    """A session begins."""
+    """Begin a session."""
     RENEW = 2
-    """Its lock ends at another time."""
+    """Change when its lock ends."""
     CLOSE = 3
-    """It ends."""
+    """End the session."""
     PARK = 4
-    """It ends, if it is one, and the group is parked."""
+    """Park the group, and end the session if there is one."""
     RESUME = 5
-    """The group is parked no more."""
+    """Un-park the group."""
     GET_STATE = 6
-    """What its state is."""
+    """Get the group's state."""
     SET_STATE = 7
-    """Its state is another."""
+    """Set the group's state."""
 
 
 class Request(NamedTuple):
-    """Something that is asked about a group.
+    """A request about a group.
 
     Attributes:
-        verb: what.
-        token: by which session; None: by nobody's, such as an operator.
-        ms: from now, for ``LOCK`` and ``RENEW``.
-        note: why, for ``PARK``.
-        state: for ``SET_STATE``; None: none.
+        verb: kind of request.
+        token: token of the session; None: a request without a session, such as an operator's.
+        ms: time from now, for ``LOCK`` and ``RENEW``.
+        note: reason, for ``PARK``.
+        state: new state, for ``SET_STATE``; None: none.
     """
 
     verb: Verb
@@ -88,12 +88,12 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of it.
+    """The result of a request.
 
     Attributes:
         verdict: whether it was done; ``HELD``: the group is not free; ``GONE``: it was not parked.
-        group: of which group.
-        gate: as it is now, if it was done.
+        group: name of the group.
+        gate: the gate now, if the request was done.
         state: for ``GET_STATE``.
     """
 
@@ -104,44 +104,44 @@ class Answer(NamedTuple):
 
 
 def is_locked(gate: Gate, now_ms: int) -> bool:
-    """Whether a session has the group."""
+    """Return whether a session holds the group."""
     return gate.until_ms is not None and gate.until_ms > now_ms
 
 
 def is_closed(gate: Gate) -> bool:
-    """Whether receivers are kept out; a lock that is over keeps them out until it is taken away."""
+    """Return whether receivers are kept out; a lock that is over keeps them out until it is removed."""
     return gate.token is not None or gate.note is not None
 
 
 def is_of(gate: Gate, token: int | None, now_ms: int) -> bool:
-    """Whether a session still has the group."""
+    """Return whether the session of this token still holds the group."""
     return token is not None and gate.token == token and is_locked(gate, now_ms)
 
 
 def unlocked(gate: Gate) -> Gate:
-    """Without its lock."""
+    """Return the gate without its lock."""
     return gate._replace(token=None, until_ms=None, since_ms=0)
 
 
 def renewed(gate: Gate, ms: int, now_ms: int) -> Gate:
-    """Locked for so long from now on."""
+    """Return the gate locked for ``ms`` from now on."""
     return gate._replace(until_ms=now_ms + ms, since_ms=now_ms)
 
 
 def within(gate: Gate, hold: Hold) -> Hold:
-    """A message that was received in a session: its lease is the lock."""
+    """Return the state of a message that was received in a session: its lease is the lock."""
     return hold._replace(until_ms=gate.until_ms, since_ms=gate.since_ms)
 
 
 def decide(gate: Gate, request: Request, now_ms: int, *, is_held: bool, token: int) -> tuple[Verdict, Gate]:
-    """Whether something is done, and the gate after it.
+    """Return the verdict on a request, and the gate after it.
 
     Args:
-        gate: as it is.
-        request: what is asked.
-        now_ms: the time.
-        is_held: whether somebody has a message of the group.
-        token: for a new lock.
+        gate: the gate now.
+        request: the request.
+        now_ms: current time.
+        is_held: whether a receiver holds a message of the group.
+        token: token for a new lock.
     """
     verb = request.verb
     if verb is Verb.RESUME:
@@ -165,20 +165,20 @@ def decide(gate: Gate, request: Request, now_ms: int, *, is_held: bool, token: i
 
 
 def may_fetch(gate: Gate, token: int | None, now_ms: int) -> bool:
-    """Whether a deferred message of the group is given to a session, or to who has none."""
+    """Return whether a deferred message of the group may be fetched, by the session of a token or without one."""
     if token is not None:
         return is_of(gate, token, now_ms)
     return gate.note is None and not is_locked(gate, now_ms)
 
 
 def why(gate: Gate, head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tuple[Why, int | None, int | None]:
-    """Why the head of a group is not given out, until when, and who has it.
+    """Return why the head of a group cannot be received, until when, and the token that holds it.
 
     Args:
-        gate: of the group.
-        head: what is known of its first message.
-        holds: of all its messages.
-        now_ms: the time.
+        gate: gate of the group.
+        head: state of its first message.
+        holds: states of all its messages.
+        now_ms: current time.
     """
     if gate.note is not None:
         return Why.PARKED, None, None

@@ -1,6 +1,6 @@
-"""Where a group stands and why, in plain words, and what a person may decide about it: the same over every store.
+"""Inspection of groups: their status in plain words, and decisions about them, the same over every store.
 
-It needs neither Spark nor the user's code. What a store has to tell is in :class:`Look`; the words are here.
+It needs neither Spark nor the user's code. A store supplies its data through :class:`Look`; the words are here.
 """
 
 import datetime as dt
@@ -36,8 +36,8 @@ class Waiting:
         epoch: 0 where the order has none.
         turn: its place: a revision, a time in microseconds, or a count of arrivals.
         id: its deduplication id, where the pipeline names one.
-        since: since when it is held.
-        digest: of its content as it came, in hexadecimal digits.
+        since: when the wait began.
+        digest: digest of its original content, in hexadecimal digits.
         content: the message.
     """
 
@@ -51,17 +51,17 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a group stands.
+    """The status of a group.
 
     Attributes:
         group: its text form.
         status: ``open``, ``waiting``, ``gap``, ``failed`` or ``given up``.
         epoch: the current epoch.
-        reached: how far it is; see ``core/grades.py``.
+        reached: its position in the order; see ``core/grades.py``.
         error: why it is parked, in words, with the handler's traceback.
         skipped: the skipped ranges of revisions.
-        held: how many messages it holds.
-        oldest: since when the one that waits longest waits.
+        held: number of messages that it holds.
+        oldest: when its longest wait began.
         deadline: when its wait ends by itself; None if it does not.
         step: the last step, or the last turn of its own, that changed it.
         state: its state, as JSON values.
@@ -82,14 +82,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class Refused:
-    """The messages of a group that were rejected.
+    """The rejected messages of a group.
 
     Attributes:
         group: its text form.
-        reasons: how many, by reason.
-        reason: of the last one.
-        detail: of the last one, in more words.
-        at: when that was.
+        reasons: number of messages, by reason.
+        reason: reason of the last one.
+        detail: detail of the last one.
+        at: when the last one was rejected.
     """
 
     group: str
@@ -100,7 +100,7 @@ class Refused:
 
     @classmethod
     def of(cls, group: str, rejected: Iterable[tuple[str | None, str, str, dt.datetime | None]]) -> "Refused | None":
-        """Count those of a group, given as group, reason, detail and time of all that were rejected, in order."""
+        """Count the rejected messages of a group, out of (group, reason, detail, time) of all of them, in order."""
         wanted, found = kept_name(group), [each for each in rejected if each[0] == kept_name(group)]
         if not found:
             return None
@@ -108,7 +108,7 @@ class Refused:
         return cls(wanted, reasons, *found[-1][1:])
 
     def __str__(self) -> str:
-        """In plain words."""
+        """Return the summary in plain words."""
         parts = ", ".join(f"{count:,} as {reason}" for reason, count in self.reasons.items())
         count = sum(self.reasons.values())
         what = "its only message was rejected" if count == 1 else f"all of its {count:,} messages were rejected"
@@ -118,13 +118,13 @@ class Refused:
 
 
 class Look(ABC):
-    """A look into what is kept of a pipeline; for ``with``.
+    """A view of a pipeline's stored data; a context manager.
 
     Attributes:
         order: the grade of order and its fields, as text.
-        policy: what is done about a gap that outlives its wait.
-        unit: what a group's state is counted by.
-        takes: who takes a decision, in words.
+        policy: policy for a gap that outlives its wait.
+        unit: what a group's state is counted by, such as a step.
+        takes: when a decision is applied, in words.
     """
 
     order: str
@@ -133,71 +133,71 @@ class Look(ABC):
     takes = "the next step takes it"
 
     def __enter__(self) -> Self:
-        """It is closed at the end of the block."""
+        """Return the view itself; it is closed at the end of the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the view."""
 
     @abstractmethod
     def parked(self) -> Iterator[Standing]:
-        """The groups that are parked, given up or waiting."""
+        """Return the groups that are parked, given up or waiting."""
 
     @abstractmethod
     def group(self, name: str) -> Standing:
-        """Where one group stands.
+        """Return the status of one group.
 
         Raises:
             InputError: if the store does not know it.
         """
 
     def refused(self, name: str) -> Refused | None:  # noqa: ARG002 - a hook
-        """The messages of a group that were rejected; None if there are none. It reads all that were."""
+        """Return the rejected messages of a group, or None if it has none; reads the rejected ones of all groups."""
         return None
 
     @abstractmethod
     def held(self, name: str) -> list[Waiting]:
-        """The messages that a group holds, in the order in which they would be applied."""
+        """Return the messages that a group holds, in the order in which they would be applied."""
 
     @abstractmethod
     def undecided(self, name: str) -> list[Decision]:
-        """What was decided about a group and is not taken yet."""
+        """Return the decisions about a group that are not applied yet."""
 
     @abstractmethod
     def decide(self, decision: Decision) -> str:
-        """Append a decision; returns its name."""
+        """Append a decision and return its name."""
 
     @abstractmethod
     def verdict(self, name: str) -> str | None:
-        """None if nobody has taken the decision yet; empty if it was carried out, else why it is void."""
+        """Return None if the decision is not applied yet, an empty text if it was carried out, else why it is void."""
 
     @abstractmethod
     def is_followed(self) -> bool:
-        """Whether somebody may be running who takes decisions by itself."""
+        """Return whether a process that applies decisions by itself may be running."""
 
     def strays(self) -> list[tuple[str, str]]:
-        """Return the files among the decisions that are none, and why each is not."""
+        """Return the files among the decisions that are not decisions, and why each is not."""
         return []
 
     def move_strays(self) -> list[tuple[str, str]]:
-        """Move them aside; return them."""
+        """Move such files aside, and return them."""
         return []
 
     def counts(self) -> Counts | None:
-        """Where all messages went; None where every step has counts of its own."""
+        """Return the message counts of all steps together; None where every step has counts of its own."""
         return None
 
     def more(self, name: str) -> list[str]:  # noqa: ARG002 - a hook
-        """What else is to be said of a group."""
+        """Return further sentences about a group."""
         return []
 
     def explain(self, name: str) -> str:
-        """In plain words where a group stands, what it waits for and since when; or why it is not known.
+        """Return a group's status in plain words, with the reason and the start of its wait, or why it has no state.
 
         Raises:
-            InputError: if no message of it was ever taken in or rejected.
+            InputError: if no message of the group was ever taken in or rejected.
         """
         try:
             group = self.group(name)
@@ -224,7 +224,7 @@ class Look(ABC):
         return "\n".join(said)
 
     def place(self, message: Waiting) -> str:
-        """A message's place in words."""
+        """Return a message's place in words."""
         epoch = f" of epoch {message.epoch}" if message.epoch else ""
         if self.order.startswith(("Gapless", "Monotone")):
             return f"revision {message.turn}{epoch}"
@@ -241,19 +241,19 @@ class Look(ABC):
         message_id: str | None = None,
         new: dict[str, Any] | None = None,
     ) -> Decision:
-        """A decision about a group as it stands now; it is void if events overtake it.
+        """Return a decision about a group in its present state; it is void if events overtake it.
 
         Args:
-            action: what is to be done.
-            name: the group's text form.
-            by: who decides.
-            why: in words.
-            revision: of the message that is meant; default is the first that the group holds.
-            message_id: the same, where the order has no revisions.
-            new: for ``replace``, the new content; fields left out stay as they are.
+            action: kind of decision.
+            name: text form of the group.
+            by: name of the person who decides.
+            why: reason, in words.
+            revision: revision of the message; default is the first that the group holds.
+            message_id: id of the message, where the order has no revisions.
+            new: for ``replace``, the new content; omitted fields stay as they are.
 
         Raises:
-            InputError: if the group is not known, or holds no such message.
+            InputError: if the group is not known, holds no such message, or has no gap to skip.
         """
         group, held = self.group(name), self.held(name)
         seen: dict[str, Any] = {}
@@ -282,7 +282,7 @@ class Look(ABC):
         return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=at_us, why=why, new=new, **seen)
 
     def gap(self, group: Standing, held: list[Waiting]) -> tuple[int, int] | None:
-        """The first and the last missing revision in front of what a group holds."""
+        """Return the first and the last missing revision before the held messages of a group."""
         if not self.order.startswith("Gapless"):
             return None
         mine = [each.turn for each in held if each.epoch == (group.epoch or 0)]
@@ -290,13 +290,13 @@ class Look(ABC):
         return (due, min(mine) - 1) if mine and min(mine) > due else None
 
     def due(self, group: Standing) -> int:
-        """The revision whose turn it is."""
+        """Return the next revision to apply."""
         start = int(self.order.partition("start=")[2].rstrip(")").partition(",")[0] or 1)
         return start if group.reached is None else group.reached + 1
 
 
 def _stands(store: Look, group: Standing, held: list[Waiting], now: dt.datetime) -> str:
-    """The first sentence of an explanation."""
+    """Return the first sentence of an explanation."""
     name, since = (
         f"Group {shown(group.group)}",
         f" since {when(group.oldest, now)}" if group.oldest else "",
@@ -330,17 +330,17 @@ def _stands(store: Look, group: Standing, held: list[Waiting], now: dt.datetime)
 
 
 def as_json(value: Standing | Waiting | Refused) -> dict[str, Any]:
-    """Either as JSON values."""
+    """Return a status, a held message or a summary of rejected ones as JSON values."""
     return {name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in asdict(value).items()}
 
 
 def time_of(microseconds: int) -> dt.datetime:
-    """A time in microseconds since 1970."""
+    """Return the time of a number of microseconds since 1970."""
     return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
 
 
 def when(moment: dt.datetime | None, now: dt.datetime) -> str:
-    """A time in words, and how long ago it was or how soon it comes."""
+    """Return a time in words, with its distance from now."""
     if moment is None:
         return "an unknown time"
     gone = now - moment
@@ -357,7 +357,7 @@ def _span(length: dt.timedelta) -> str:
 
 
 def counted(number: int, name: str) -> str:
-    """A number of things, in words."""
+    """Return a number of things, in words."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 

@@ -1,9 +1,9 @@
-"""Which values a state may hold, and their one normal form: the table in docs/guarantees.md, as code.
+"""The values that a state may hold, and their one normal form: the table in docs/guarantees.md, as code.
 
-A state is written at the end of a step, read again in the next one, and may by then be something else: a Counter a
-dict, an int in a float field a float. Where the steps are cut would decide what a handler sees. So a state is brought
-to its normal form after every message, before the next handler call, in every engine: the form in which it would come
-back. What has none is refused, and parks its group.
+A state is written at the end of a step and read again in the next one, and reading may change it: a Counter becomes a
+dict, an int in a float field a float. Then the cut between steps would decide the handler's input. So every engine
+converts a state to its normal form after every message, before the next handler call: the form in which it would come
+back. A state without a normal form is refused, and parks its group.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _ALIASES: Final[dict[Any, type]] = {
 
 
 def kind_of(hint: Any) -> Kind:
-    """What a type hint allows.
+    """Return the rules of a type hint.
 
     Raises:
         StateError: if a state can hold no values of the type.
@@ -43,7 +43,7 @@ def kind_of(hint: Any) -> Kind:
 
 
 def real(hint: Any) -> Any:
-    """The type that a hint gives another name, or says more about."""
+    """Return the type behind an alias, a ``NewType`` or an ``Annotated``."""
     while True:
         if isinstance(hint, typing.NewType):
             hint = hint.__supertype__
@@ -108,7 +108,7 @@ def _unknown(hint: Any) -> typing.NoReturn:
 
 
 def is_none_allowed(hint: Any) -> bool:
-    """Whether None is a value of a type."""
+    """Return whether None is a value of a type."""
     hint = real(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return any(map(is_none_allowed, typing.get_args(hint)))
@@ -116,7 +116,7 @@ def is_none_allowed(hint: Any) -> bool:
 
 
 def hints_of(record: type) -> dict[str, Any]:
-    """The type hints of a record.
+    """Return the type hints of a record.
 
     Raises:
         PipelineError: if one cannot be resolved.
@@ -130,8 +130,8 @@ def hints_of(record: type) -> dict[str, Any]:
 
 @functools.cache
 def required(record: type) -> frozenset[str]:
-    """The fields of a record type that have no default."""
-    if dataclasses.is_dataclass(record):  # a metaclass may hide how one is made
+    """Return the fields of a record type that have no default."""
+    if dataclasses.is_dataclass(record):  # a metaclass may hide the signature
         none = dataclasses.MISSING
         return frozenset(
             each.name for each in dataclasses.fields(record) if each.default is none and each.default_factory is none
@@ -145,11 +145,11 @@ class Normal:
     """The normal form of the states of one type; called with a state after each message.
 
     Args:
-        state: the type, or what makes a first state.
+        state: state type, or function that makes a first state.
 
     Attributes:
-        kind: what the type allows.
-        is_normal: whether a state is in its normal form; for those who call it after every message.
+        kind: rules of the type.
+        is_normal: test for the normal form, for callers that run it after every message.
     """
 
     def __init__(self, state: Callable[[], Any]) -> None:
@@ -159,7 +159,7 @@ class Normal:
         self.is_normal: Callable[[Any], bool] = flat or (lambda state: test(state, set(), 0))
 
     def __call__(self, state: Any) -> Any:
-        """Return the state itself if it is in its normal form, else make that.
+        """Return the state itself if it is in its normal form, else its normal form.
 
         Raises:
             ValueRefused: if it has none; names the path and the type.

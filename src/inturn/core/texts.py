@@ -1,12 +1,12 @@
-r"""Which texts are taken in, and how those that inturn keeps for people are made storable and shown.
+r"""Rules for texts: which texts are accepted, and how texts kept for people are made storable and shown.
 
 Two rules, the same for every engine, store and command:
 
-- *At the door*: whatever a user gives is text that UTF-8 can hold. The name of a group and an id have, besides, 1 to
-  1,000 characters and no NUL. Everything else is data and harms nobody. What does not fit is refused where it is an
-  argument, and rejected as invalid, alone, where it is a message of a pipeline.
-- *Kept for people*: errors, tracebacks, notes, reasons and the names of files are never refused. What cannot be stored
-  becomes a visible escape: ``caf\udce9.txt``.
+- *Input*: every text that a user gives must be one that UTF-8 can hold. The name of a group and an id must also have 1
+  to 1,000 characters and no NUL. All other content is data and is kept as it is. A text that does not fit is refused
+  where it is an argument. In a message of a pipeline it makes that message invalid.
+- *Kept for people*: errors, tracebacks, notes, reasons and the names of files are never refused. Characters that cannot
+  be stored become visible escapes: ``caf\udce9.txt``.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -16,7 +16,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError
 
 _OTHERS: Final = frozenset({int, float, bool, bytes, type(None)})
-"""Types of values in which no text is."""
+"""Types of values that contain no text."""
 _FIT: Final = f"it is a text of 1 to {limits.ID_LENGTH} characters"
 
 
@@ -32,12 +32,12 @@ def half_at(text: str) -> int | None:
 
 
 def is_text(text: str) -> bool:
-    """Whether UTF-8 can hold a text: no half of a surrogate pair is in it."""
+    """Return whether UTF-8 can hold a text: it has no half of a surrogate pair."""
     return half_at(text) is None
 
 
 def name_fault(what: str, name: str) -> str:
-    r"""Say why a text is no name of a group and no id; empty if it is one.
+    r"""Return why a text cannot be the name of a group or an id; empty if it can.
 
     >>> name_fault("group", "acct-1"), name_fault("group", "")
     ('', "group is ''; it is a text of 1 to 1000 characters")
@@ -54,7 +54,7 @@ def name_fault(what: str, name: str) -> str:
 
 
 def text_fault(what: str, text: str) -> str:
-    """Say why no UTF-8 can hold a text; empty if it can."""
+    """Return why no UTF-8 can hold a text; empty if it can."""
     at = half_at(text)
     if at is None:
         return ""
@@ -62,10 +62,10 @@ def text_fault(what: str, text: str) -> str:
 
 
 def checked(what: str, name: object) -> str:
-    """Return the name of a group, or an id, if it can be one.
+    """Return the name of a group, or an id, after checking it.
 
     Raises:
-        InputError: if it cannot.
+        InputError: if it cannot be one.
     """
     if not isinstance(name, str):
         msg = f"{what} is {name!r}; {_FIT}"
@@ -101,7 +101,7 @@ def unholdable(value: Any) -> str | None:
 
 
 def _is_holdable(value: Any) -> bool:
-    """Whether no text within a value is one that UTF-8 cannot hold; nearly always so, and asked for every message."""
+    """Return whether UTF-8 can hold all texts within a value; nearly always true, and checked for every message."""
     if value.__class__ in _OTHERS:
         return True
     if isinstance(value, str):
@@ -114,7 +114,7 @@ def _is_holdable(value: Any) -> bool:
 
 
 def _are_holdable(values: Iterable[Any]) -> bool:
-    for each in values:  # a call for each would take twice as long
+    for each in values:  # a call for each value would take twice as long
         kind = each.__class__
         if not (each.isascii() if kind is str else kind in _OTHERS) and not _is_holdable(each):
             return False
@@ -122,7 +122,7 @@ def _are_holdable(values: Iterable[Any]) -> bool:
 
 
 def _fields(value: Any) -> Iterable[str]:
-    """The fields of a dataclass or a Struct; none of any other value."""
+    """Return the fields of a dataclass or a Struct; none of any other value."""
     found: Iterable[str] = getattr(value, "__struct_fields__", ()) or getattr(value, "__dataclass_fields__", ())
     return found
 
@@ -143,7 +143,7 @@ def _path(value: Any, path: str) -> str:
 
 
 def storable(text: str) -> str:
-    r"""Make a text one that every store can keep: half surrogate pairs and NUL become visible escapes.
+    r"""Return a text that every store can keep: half surrogate pairs and NUL become visible escapes.
 
     >>> storable("caf\udce9 \0")
     'caf\\udce9 \\x00'
@@ -154,7 +154,7 @@ def storable(text: str) -> str:
 
 
 def note(what: str, text: object) -> str:
-    """Return a note that a person gives, as it is kept: storable, and no longer than ``limits.ERROR_LENGTH``.
+    """Return a person's note as it is kept: storable, and no longer than ``limits.ERROR_LENGTH``.
 
     Raises:
         InputError: if it is no text.
@@ -166,22 +166,22 @@ def note(what: str, text: object) -> str:
 
 
 def kept_error(text: str) -> str:
-    """Return an error or a traceback as it is kept: storable, the last ``limits.ERROR_LENGTH`` characters of it."""
+    """Return an error or a traceback as it is kept: storable, its last ``limits.ERROR_LENGTH`` characters."""
     return storable(text[-limits.ERROR_LENGTH :])[-limits.ERROR_LENGTH :]
 
 
 def kept_name(name: str) -> str:
-    """Return what is kept of the name of a group that is none, for people: storable, and not longer than a name."""
+    """Return the kept form of an invalid group name, for people: storable, and no longer than a name."""
     name = storable(name)
     return name if len(name) <= limits.ID_LENGTH else name[: limits.ID_LENGTH - 1] + "…"
 
 
 def visible(text: str, most: int | None = None) -> str:
-    r"""Make a text one that a terminal or a page only shows: on one line, what is not printed as in Python, ``\x1b``.
+    r"""Return a text that a terminal or a page only shows: on one line, unprintable characters as in Python, ``\x1b``.
 
     Args:
-        text: somebody's.
-        most: so many characters at most, the last of them an ellipsis if it is cut.
+        text: foreign text.
+        most: greatest length, in characters; a text that is cut ends with an ellipsis.
     """
     cut = most is not None and len(text) > most
     if cut:
@@ -194,11 +194,11 @@ def visible(text: str, most: int | None = None) -> str:
 
 
 def shown(text: str) -> str:
-    """Return somebody's text for a sentence or a table: visible, a long one cut."""
+    """Return a foreign text for a sentence or a table: visible, and cut if long."""
     return visible(text, limits.SHOWN_LENGTH)
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes for an error, a long one cut."""
+    """Return a text in quotes for an error, cut if long."""
     said = repr(text[: limits.SHOWN_LENGTH])
     return said if len(text) <= limits.SHOWN_LENGTH else f"{said[:-1]}…{said[-1]}"

@@ -1,8 +1,8 @@
-"""The rules of one timeline: given where a group stands, what is a message to it?
+"""The rules of one timeline: the verdict on a message, given the status of its group.
 
-The rule is a table, :data:`TABLE`: (status of the group, place of the message) to verdict. A grade of order
-decides only the place, in :mod:`inturn.core.grades`. Everything else in inturn, the Spark kernel among it, is held to
-these files by property tests. No clock, no I/O: a runner tells the time and keeps the messages.
+The rule is a table, :data:`TABLE`: (status of the group, place of the message) to verdict. A grade of order decides
+only the place, in :mod:`inturn.core.grades`. Property tests check the rest of inturn, the Spark kernel included,
+against these files. There is no clock and no I/O: a runner supplies the time and keeps the messages.
 """
 
 import heapq
@@ -18,15 +18,15 @@ from inturn.core.texts import kept_error, storable
 
 Key = tuple[int | str, ...]
 MARK_BYTES = 8
-"""Of a remembered message the first 8 bytes of its digest are kept."""
+"""Length of a remembered digest: its first 8 bytes."""
 
 
 _SPARE = 64
-"""So many keys of messages that are held no more are never worth a clean-up."""
+"""Number of outdated keys that is never worth a clean-up."""
 
 
 class Status(StrEnum):
-    """Where a group stands."""
+    """The statuses of a group."""
 
     OPEN = "open"
     WAITING = "waiting"  # something is held until its predecessor, or a later message, comes
@@ -36,7 +36,7 @@ class Status(StrEnum):
 
 
 class Place(StrEnum):
-    """Where a message lies, seen from its group."""
+    """The places of a message relative to its group."""
 
     NEXT = "next"
     AHEAD = "ahead"
@@ -48,7 +48,7 @@ class Place(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What becomes of a message."""
+    """The verdicts on a message."""
 
     APPLY = "apply"
     EARLY = "early"  # held until its turn comes
@@ -73,34 +73,34 @@ _RUNNING = {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.EARLY, **_KNOWN}
 TABLE: dict[Status, dict[Place, Verdict]] = {
     Status.OPEN: _RUNNING,
     Status.WAITING: _RUNNING,
-    # A group that a gap parked goes on by itself if the predecessor comes after all.
+    # A group parked by a gap goes on by itself if the predecessor comes after all.
     Status.GAP: {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
-    # One that an error parked goes on only by a decision.
+    # A group parked by an error goes on only by a decision.
     Status.FAILED: {Place.NEXT: Verdict.BEHIND, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
-    # One that was given up never goes on.
+    # A group that was given up never goes on.
     Status.GIVEN_UP: {Place.NEXT: Verdict.GIVEN_UP, Place.AHEAD: Verdict.GIVEN_UP, **_KNOWN},
 }
 
 STOPPED = (Status.FAILED, Status.GIVEN_UP)
-"""No message moves such a group."""
+"""The statuses in which no message moves a group."""
 
 
 @dataclass(slots=True)
 class Timeline(ABC):
-    """One group's place in its order: what was applied, what is remembered, what is held.
+    """The position of one group in its order: applied, remembered and held messages.
 
     Attributes:
-        order: the grade.
-        epoch: the current epoch; 0 where the order has none.
-        reached: how far the group is: the last revision applied or skipped, the greatest number or time seen, or
-            the count of arrivals. None before the first message.
-        memory: digests of what was applied, packed; see the subclasses. Within a step it may be a buffer that grows in
-            place, so that a message costs the same however many came before it.
-        skipped: the skipped ranges of revisions, first and last.
+        order: grade of order.
+        epoch: current epoch; 0 where the order has none.
+        reached: the last revision applied or skipped, the greatest number or time seen, or the count of arrivals. None
+            before the first message.
+        memory: digests of applied messages, packed; see the subclasses. Within a step it may be a buffer that grows in
+            place, so that the cost of a message does not depend on the number of earlier ones.
+        skipped: skipped ranges of revisions, first and last.
         parked: None, ``gap``, ``failed`` or ``given up``.
         error: why it is parked, in words, with the traceback.
-        held: the messages that wait, by their key.
-        beside: how many messages a store remembers beside ``memory``; it puts back those that are asked for.
+        held: messages that wait, by their key.
+        beside: number of messages that a store remembers beside ``memory``; it puts back those that are asked for.
     """
 
     order: Order
@@ -113,26 +113,29 @@ class Timeline(ABC):
     held: dict[Key, Entry] = field(default_factory=dict)
     beside: int = 0
     _heap: list[Key] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The keys of what is held, and of some messages that were."""
+    """The keys of held messages, and of some that are no longer held."""
 
     def __post_init__(self) -> None:
-        """For the orders that keep more than these fields."""
+        """Set up further fields; a hook for orders that have some."""
 
     @property
     def status(self) -> Status:
-        """Where the group stands."""
+        """The status of the group."""
         return self.parked or (Status.WAITING if self.held else Status.OPEN)
 
     def judge(self, entry: Entry) -> Verdict:
-        """The verdict on a message; nothing changes."""
+        """Return the verdict on a message; nothing changes."""
         return TABLE[self.status][self.place(entry)]
 
     def renews(self, entry: Entry) -> bool:
-        """Whether the message's higher epoch starts the timeline again; a failed group waits for a decision first."""
+        """Return whether the message's higher epoch starts the timeline again.
+
+        A failed group waits for a decision first; a group that was given up never starts again.
+        """
         return self.parked not in STOPPED and self.epoch is not None and entry.epoch > self.epoch
 
     def renew(self, epoch: int) -> list[Entry]:
-        """Start again in ``epoch``; returns what was held of the epochs before: too late to be applied."""
+        """Start again in ``epoch``; return the held messages of earlier epochs, which are too late to be applied."""
         lost = []
         while (key := self.first()) is not None and self.held[key].epoch < epoch:
             lost.append(self.held.pop(key))
@@ -147,23 +150,23 @@ class Timeline(ABC):
         self.restore(entry)
 
     def park(self, entry: Entry, error: str, now_us: int) -> None:
-        """The handler raised on this message: it stays at the head, what comes behind it queues."""
+        """Park the group: the handler raised on this message, which stays at the head with later ones behind it."""
         self.parked, self.error = Status.FAILED, kept_error(error)
         self.hold(entry, now_us)
 
     def give_up(self, error: str) -> list[Entry]:
-        """Park the group for good; returns what it held."""
+        """Park the group for good; return the messages that it held."""
         lost = [self.held.pop(key) for key in sorted(self.held)]
         self._heap = []
         self.parked, self.error = Status.GIVEN_UP, storable(error)
         return lost
 
     def head(self) -> Entry:
-        """The first held message; in a failed group the one that is tried next."""
+        """Return the first held message; in a failed group the one that is tried next."""
         return self.held[min(self.held)]
 
     def first(self) -> Key | None:
-        """The key of the first held message; None if none is held."""
+        """Return the key of the first held message; None if none is held."""
         if not self.held:
             self._heap.clear()
             return None
@@ -172,32 +175,32 @@ class Timeline(ABC):
         return self._heap[0]
 
     def since_us(self) -> int | None:
-        """Since when the group waits; None if it does not wait or is parked."""
+        """Return when the group's wait began; None if it does not wait or is parked."""
         times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
         return min(times) if times and self.parked is None else None
 
     def later(self) -> list[int]:
-        """The epochs after the current one among what is held, in order; a failed group has kept them back."""
+        """Return the epochs of held messages after the current one, in order; a failed group has held them back."""
         return sorted({entry.epoch for entry in self.held.values() if entry.epoch > (self.epoch or 0)})
 
     @abstractmethod
     def place(self, entry: Entry) -> Place:
-        """Where the message lies."""
+        """Return the place of a message."""
 
     @abstractmethod
     def key(self, entry: Entry) -> Key:
-        """The key under which a held message is kept; keys sort in the order of application."""
+        """Return the key under which a held message is kept; keys sort in the order of application."""
 
     @abstractmethod
     def ready(self) -> Entry | None:
-        """Take out the held message whose turn it is, if there is one and the group is not parked."""
+        """Remove and return the next held message to apply, if there is one and the group is not parked."""
 
     @abstractmethod
     def applied(self, entry: Entry) -> None:
-        """The message was applied: go forward and remember it."""
+        """Record an applied message: advance and remember it."""
 
     def see(self, entry: Entry) -> None:
-        """A message was accepted, applied or held: note how far the group has been seen. Most orders need not."""
+        """Record how far the group has been seen, for an accepted message, applied or held; most orders need not."""
 
     def restore(self, entry: Entry) -> None:
         """Put a held message back as it was stored."""
@@ -208,14 +211,14 @@ class Timeline(ABC):
             self._heap = sorted(self.held)
 
     def is_skipped(self, revision: int) -> bool:
-        """Whether a revision lies in a gap that was skipped; these were skipped in their order."""
+        """Return whether a revision lies in a skipped gap; gaps are skipped in their order."""
         at = bisect_right(self.skipped, revision, key=itemgetter(0))
         return at > 0 and revision <= self.skipped[at - 1][1]
 
     def take(self, entry: Entry) -> None:
-        """Take out a held message, whether or not its turn has come."""
+        """Remove a held message, whether or not its turn has come."""
         del self.held[self.key(entry)]
 
     @abstractmethod
     def settle(self) -> None:
-        """The step ends: forget what is beyond the limits."""
+        """End the step: forget messages beyond the limits."""

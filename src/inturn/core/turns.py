@@ -1,13 +1,13 @@
-"""Who is next: one per group, so many at once, the oldest who may; for a broker that has tasks to run.
+"""The scheduler of a broker: one active task per group, a limited number at once, the oldest eligible task first.
 
-What makes the next one cheap to find, whatever the backlog: those who wait stand in one line in the order in which
-they came. Whoever comes to its front while its group is busy is set aside behind the group, once. When the group's
-slot is freed, the first set aside is older than everybody still in the line, so the slot is its; if nobody is, the
-line moves on. So each is touched twice at most. Who waits no more is emptied where it stands, and passed over when it
-comes to the front; once there are more such than others, all are thrown out together.
+Finding the next task is cheap, whatever the backlog. Waiting tasks stand in one line in the order in which they came. A
+task that comes to the front while its group is busy is set aside behind the group, once. When the group's slot is
+freed, the first task set aside is older than all tasks still in the line, so it gets the slot; if none is set aside,
+the line moves on. So each task is touched twice at most. A withdrawn task is emptied in place, and passed over when it
+comes to the front. Once withdrawn tasks outnumber the others, all of them are removed together.
 
-Two things are always true. While a slot is free the line is empty: all who wait stand behind a group. And so one slot
-that is freed lets one go at most.
+Two invariants hold. While a slot is free the line is empty: all waiting tasks stand behind a group. And so one freed
+slot starts one task at most.
 """
 
 from collections import OrderedDict, deque
@@ -17,17 +17,17 @@ from typing import Any, Generic, TypeVar
 from inturn.core.errors import QueueFull
 
 W = TypeVar("W", bound=Sequence[Any])
-_SPARE = 32  # so many empty ones are never worth a clean-up
+_SPARE = 32  # number of withdrawn tasks that is never worth a clean-up
 
 
 class Turns(Generic[W]):
-    """Slots, and those who wait for one.
+    """Slots, and the tasks that wait for one.
 
-    One who waits is a sequence with its group first, of which it is the only one active; None is no group. The rest is
-    its owner's. A tuple waits until its turn comes, a list can be withdrawn.
+    A waiting task is a sequence that begins with its group. Only one task of a group is active at a time; None is no
+    group. The rest of the sequence belongs to its owner. A tuple waits until its turn comes, a list can be withdrawn.
 
     Attributes:
-        active: how many slots are held, at most ``max_active``.
+        active: number of occupied slots, at most ``max_active``.
     """
 
     __slots__ = ("_arrivals", "_busy", "_gone", "_max_active", "_max_queued", "_outside", "_reach", "active")
@@ -36,23 +36,24 @@ class Turns(Generic[W]):
         self.active = 0
         self._max_active, self._max_queued = max_active, max_queued
         self._arrivals: deque[W] = deque()
-        self._busy: dict[Hashable, deque[W] | None] = {}  # groups with a slot: who is set aside behind each
-        self._gone = 0  # how many stand somewhere who were withdrawn
-        self._outside: OrderedDict[int, Callable[[], object]] = OrderedDict()  # by id, who waits for room; how to tell
-        # How long the line may be: less by those set aside, more by those in it who do not count.
+        self._busy: dict[Hashable, deque[W] | None] = {}  # tasks set aside, by busy group
+        self._gone = 0  # number of withdrawn tasks not yet removed
+        # callbacks of tasks that wait for room, by id
+        self._outside: OrderedDict[int, Callable[[], object]] = OrderedDict()
+        # The longest the line may be: less the tasks set aside, plus those in it that do not count.
         self._reach = max_queued
 
     @property
     def queued(self) -> int:
-        """How many wait, at most ``max_queued``; those who wait for room are not among them."""
+        """The number of waiting tasks, at most ``max_queued``, without those that wait for room."""
         return len(self._arrivals) + self._max_queued - self._reach
 
     def take(self, group: Hashable) -> bool:
-        """Take a slot, if one can be had at once; nobody who waits could use it."""
+        """Take a slot if one is free and the group is idle; no waiting task could use it."""
         if group is None:
             if self.active >= self._max_active:
                 return False
-        elif group in self._busy or self.active >= self._max_active:  # raises here if it has no hash, whoever is active
+        elif group in self._busy or self.active >= self._max_active:  # without a hash it raises here in any case
             return False
         else:
             self._busy[group] = None
@@ -60,18 +61,18 @@ class Turns(Generic[W]):
         return True
 
     def wait(self, one: W, let_in: Callable[[], object] | None = None) -> bool:
-        """Let it wait for a slot, after ``take`` has said no.
+        """Let a task wait for a slot, after ``take`` has returned False.
 
         Args:
-            one: who waits.
-            let_in: if there is no room for it, it gets a place all the same; this is called when there is room, or
-                when it does not wait any more.
+            one: the task.
+            let_in: if there is no room, the task gets a place all the same; this is called when there is room, or when
+                the task no longer waits.
 
         Returns:
-            Whether it is outside, waiting for room.
+            Whether the task is outside, waiting for room.
 
         Raises:
-            QueueFull: There is no room, and no ``let_in``.
+            QueueFull: if there is no room, and no ``let_in``.
         """
         outside = len(self._arrivals) >= self._reach
         if outside:
@@ -86,13 +87,13 @@ class Turns(Generic[W]):
         return outside
 
     def enter(self, one: W) -> bool:
-        """Take a slot, or else wait for one: ``take`` and ``wait`` in one call, for whom two would be dear.
+        """Take a slot, or else wait for one: ``take`` and ``wait`` in one call, for callers to whom two cost too much.
 
         Returns:
-            Whether it has a slot.
+            Whether the task has a slot.
 
         Raises:
-            QueueFull: It would have to wait, and there is no room.
+            QueueFull: if it would have to wait, and there is no room.
         """
         if self.active < self._max_active or len(self._arrivals) >= self._reach:
             if self.take(one[0]):
@@ -104,7 +105,7 @@ class Turns(Generic[W]):
         return False
 
     def next(self, group: Hashable) -> W | None:
-        """Free the group's slot; who has it now, if anybody."""
+        """Free the group's slot; return the task that has it now, if any."""
         busy = self._busy
         if group is not None:
             behind = busy[group]
@@ -137,7 +138,7 @@ class Turns(Generic[W]):
         return None
 
     def withdraw(self, one: list[Any]) -> None:
-        """Let it wait no more. It is empty then."""
+        """Withdraw a waiting task, and empty it."""
         if self._outside:
             self._let_in(one)
         one.clear()
@@ -147,7 +148,7 @@ class Turns(Generic[W]):
             self._clean_up()
 
     def clear(self) -> list[W]:
-        """Let nobody wait any more; all who did."""
+        """Withdraw all waiting tasks, and return them."""
         waited = [one for line in (self._arrivals, *self._busy.values()) for one in line or () if one]
         self._arrivals.clear()
         for behind in self._busy.values():
@@ -167,7 +168,7 @@ class Turns(Generic[W]):
         self._reach -= 1
 
     def _let_in(self, left: Sequence[Any]) -> None:
-        """One who waited has left; if it was inside, the first from outside comes in."""
+        """Handle a task that no longer waits: if it was inside, the first from outside comes in."""
         let_in = self._outside.pop(id(left), None)
         if let_in is None:
             _, let_in = self._outside.popitem(last=False)
@@ -175,7 +176,7 @@ class Turns(Generic[W]):
         let_in()
 
     def _clean_up(self) -> None:
-        """Throw out those who were withdrawn."""
+        """Remove withdrawn tasks."""
         standing = len(self._arrivals)
         for line in (self._arrivals, *self._busy.values()):
             if line:

@@ -1,7 +1,7 @@
-"""Which values bodies and outputs may hold: those that are the same after they have been JSON.
+"""The values that bodies and outputs may hold: those that come back from JSON unchanged.
 
-JSON has no NaN, no infinity and no bytes; an encoder writes null or base64 for them without a word. They are refused
-here, with the path to the value. A field of a record whose type says bytes may hold them: its reader knows.
+JSON has no NaN, no infinity and no bytes; an encoder silently writes null or base64 for them. They are refused here,
+with the path to the value. A field of a record whose type says bytes may hold them, since its reader knows the type.
 """
 
 import datetime as dt
@@ -22,25 +22,25 @@ from inturn.core.message import field_names
 from inturn.core.texts import is_text
 
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
-"""Types of which a value alone is JSON, but for texts that no UTF-8 can hold."""
+"""Types whose values are JSON by themselves, except for texts that no UTF-8 can hold."""
 _SHALLOW: Final = 16
-"""How deeply a quick look goes."""
+"""Depth of a quick check."""
 _LEAVES: Final = (dt.date, dt.time, dt.timedelta, uuid.UUID, int, type(None))
-"""Types of which every value is JSON, as a number or a text."""
+"""Types whose values are all JSON, as a number or a text."""
 _KEYS: Final = (int, dt.date, dt.time, dt.timedelta, uuid.UUID, Decimal)
 """Types of keys that have one text each."""
 _BYTES: Final = (bytes, bytearray, memoryview)
 
 
 def check_json(value: Any, path: str) -> None:
-    """Refuse what JSON cannot hold, or would hold as something else.
+    """Refuse values that JSON cannot hold, or would change.
 
     Args:
         value: a body, an attribute or an output.
-        path: what it is called, such as ``body``.
+        path: its name, such as ``body``.
 
     Raises:
-        ValueRefused: naming the path to the value and its type.
+        ValueRefused: names the path to the value and its type.
     """
     if not is_plain(value):
         _walk(value, path, 0, False)  # noqa: FBT003 - private
@@ -54,7 +54,7 @@ def check_outputs(outputs: Sequence[Any]) -> None:
 
 
 def is_plain(value: Any, depth: int = 0) -> bool:  # noqa: C901, PLR0911 - the sooner it returns the better
-    """Whether a value is JSON for sure: a quick look at what most bodies and outputs are made of."""
+    """Return whether a value is certainly JSON: a quick check that covers most bodies and outputs."""
     kind: type = value.__class__
     inner: Iterable[Any]
     if kind is str:
@@ -87,14 +87,14 @@ def is_plain(value: Any, depth: int = 0) -> bool:  # noqa: C901, PLR0911 - the s
 
 
 def inside(path: str, key: Any) -> str:
-    """The path to what a value holds under a key."""
+    """Return the path to the value that a container holds under a key."""
     if isinstance(key, str) and key.isidentifier():
         return f"{path}.{key}"
     return f"{path}[{reprlib.repr(key)}]"
 
 
 def refuse(path: str, value: Any, mend: str) -> NoReturn:
-    """Say which value is refused, and how to mend it."""
+    """Raise an error that names the refused value and its remedy."""
     msg = f"{path} is {reprlib.repr(value)} of type {type(value).__name__}: {mend}"
     raise ValueRefused(msg)
 
@@ -153,7 +153,7 @@ def _check_key(key: Any, path: str) -> None:
 
 @functools.cache
 def _reader(record: type) -> Callable[[Any], tuple[Any, ...]] | None:
-    """What reads all fields of a record at once; None for any other type."""
+    """Return a function that reads all fields of a record at once; None for any other type."""
     names = field_names(record)
     if not names or issubclass(record, enum.Enum):
         return None
@@ -163,13 +163,13 @@ def _reader(record: type) -> Callable[[Any], tuple[Any, ...]] | None:
 
 @functools.cache
 def _bytes_in(record: type) -> tuple[tuple[str, bool], ...] | None:
-    """The fields of a record type, and whether each one's type says bytes; None for any other type."""
+    """Return the fields of a record type, and whether each one's type says bytes; None for any other type."""
     names = field_names(record)
     if names is None:
         return None
     try:
         hints = typing.get_type_hints(record)
-    except NameError:  # it refers to a type that is nowhere: then it says nothing
+    except NameError:  # a hint that cannot be resolved says nothing about bytes
         hints = {}
     return tuple((name, _says_bytes(hints.get(name))) for name in names)
 

@@ -1,9 +1,10 @@
-"""What the state type of a pipeline is, to a store, and whether states that were kept under another still load.
+"""Versions of a pipeline's state type: which stored states still load, and the upgrade of the others.
 
-A store keeps the pipeline's version and the shape of its state type. Under one version a record may gain fields with
-defaults and an enumeration members; anything else would lose or change what is kept, and is refused before anything is
-written. With a higher version each older state goes through ``upgrade=``, when its group is next touched or before. A
-state that it cannot upgrade stays as it is, and fails the messages of its own group; no other group is concerned.
+A store keeps the pipeline's version and the shape of its state type. Within one version a record may gain fields with
+defaults, and an enumeration members; any other change would lose or alter stored states, and is refused before anything
+is written. With a higher version each older state is passed through ``upgrade=``, when its group is next touched or
+before. A state that cannot be upgraded stays as it is, and fails the messages of its own group; no other group is
+affected.
 """
 
 import base64
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OldState:
-    """A state in place of one of this version, which could not be made of it.
+    """A state of an older version that could not be upgraded.
 
     Attributes:
         value: the state as JSON values, as the older version kept it.
-        version: which that was.
-        why: what keeps it from being upgraded, with the traceback.
+        version: the older version.
+        why: why it could not be upgraded, with the traceback.
     """
 
     value: Any
@@ -42,7 +43,7 @@ class OldState:
 
 
 def shape_of(kind: Kind) -> Any:
-    """What values of a kind are kept as, as JSON values."""
+    """Return the stored form of a kind's values, as JSON values."""
     return _shape(kind, [])
 
 
@@ -72,7 +73,7 @@ def _shape(kind: Kind, above: list[Record]) -> Any:  # noqa: PLR0911 - one case 
 
 
 def change(stored: Any, now: Any, path: str = "state") -> str | None:
-    """Say what has changed between two shapes so that older states do not load any more; None if they do."""
+    """Return the change between two shapes that keeps older states from loading; None if they load."""
     if isinstance(stored, dict) and isinstance(now, dict) and stored.keys() == now.keys():
         if "record" in stored:
             return _record_change(stored, now, path)
@@ -100,7 +101,7 @@ def _record_change(stored: Any, now: Any, path: str) -> str | None:
 
 
 def words(shape: Any) -> str:
-    """A shape in a few words."""
+    """Return a shape in a few words."""
     if not isinstance(shape, dict):
         return str(shape)
     name, inner = next(iter(shape.items()))
@@ -115,15 +116,15 @@ def words(shape: Any) -> str:
 
 
 def check(pipeline: "Pipeline", version: int, shape: Any) -> None:
-    """See that states that were kept under a version and a shape can be gone on with.
+    """Check that the pipeline can go on with states kept under a version and a shape.
 
     Args:
-        pipeline: as it is now.
-        version: of the pipeline that kept them.
-        shape: of its state type; None if that is not known.
+        pipeline: the pipeline now.
+        version: version of the pipeline that kept them.
+        shape: shape of its state type; None if unknown.
 
     Raises:
-        StateError: if they cannot; nothing may be written then.
+        StateError: if it cannot; nothing may be written then.
     """
     mine = pipeline.version
     who = f"pipeline {pipeline.name!r}: its states were kept by version {version}, and this is version {mine}"
@@ -144,18 +145,18 @@ def check(pipeline: "Pipeline", version: int, shape: Any) -> None:
 
 
 def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
-    """Make a state of an older one, or say why it cannot be done.
+    """Make a state from an older one, or return why that failed.
 
     Args:
-        pipeline: as it is now.
-        state: as JSON values.
-        version: of the pipeline that kept it.
+        pipeline: the pipeline now.
+        state: the older state, as JSON values.
+        version: version of the pipeline that kept it.
 
     Returns:
         The state, or an :class:`OldState`.
     """
     try:
-        # A copy: whatever upgrade does to it, what is kept is what was there.
+        # A copy, so that upgrade cannot change the stored state.
         return _upgraded(pipeline, copy.deepcopy(state), version)
     except StateError as error:
         return OldState(state, version, "".join(traceback.format_exception(error)))
@@ -172,13 +173,13 @@ def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
         raise StateError(f"{msg}: {state!r:.200}") from error
     try:
         return pipeline.normal(made)
-    except Exception as error:  # also what the state type's own checks raise
+    except Exception as error:  # includes errors of the state type's own checks
         msg = f"pipeline {pipeline.name!r}: upgrade has made of a state of version {version} what is no state: {error}"
         raise StateError(msg) from error
 
 
 def carried(pipeline: "Pipeline", state: Any, version: int, shape: Any) -> Any:
-    """A state that was never written, as it is for a pipeline that may be another by now.
+    """Return a state from memory, never written, for a pipeline that may have changed since.
 
     Returns:
         The state, or an :class:`OldState`.
@@ -191,7 +192,7 @@ def carried(pipeline: "Pipeline", state: Any, version: int, shape: Any) -> Any:
 
 
 def _grown(kind: Kind, value: Any) -> Any:
-    """A value with the fields that its records have gained."""
+    """Return a value with the fields that its records have gained."""
     match kind:
         case Record() if field_names(type(value)) is not None:
             fields = {name: each for name, each in kind.fields.items() if hasattr(value, name)}
@@ -208,7 +209,7 @@ def _grown(kind: Kind, value: Any) -> Any:
 
 
 def as_json(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
-    """A state in its normal form as the JSON values that stores keep, or would make of what they keep."""
+    """Return a state in its normal form as the JSON values that stores keep."""
     match value:
         case enum.Enum():
             return value.value
@@ -231,7 +232,7 @@ def as_json(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what mak
 
 
 def _span(value: dt.timedelta) -> str:
-    """A span of time as ISO 8601 has it, in days and seconds."""
+    """Return a timedelta as ISO 8601, in days and seconds."""
     sign, value = ("-", -value) if value < dt.timedelta(0) else ("", value)
     seconds = str(value.seconds) + (f".{value.microseconds:06}".rstrip("0") if value.microseconds else "")
     rest = f"T{seconds}S" if value.seconds or value.microseconds else ""
