@@ -277,7 +277,7 @@ class OneOf(Kind):
         for each in fits or self.options:
             try:
                 return each.normal(value, path, depth)
-            except Exception as error:  # noqa: BLE001 - the last of them tells
+            except Exception as error:  # noqa: BLE001 - the first of them tells
                 why = why or error
         options = [each for each in self.options if each.name != "NoneType"]
         if len(options) == 1 and why is not None:
