@@ -15,7 +15,7 @@ from inturn.store.postgres.statements import Statements, Wire
 class Known(QueueInfo):
     """A queue info that reads its counts from the database when they are used.
 
-    Every send writes the counts and few callers read them. A deep copy is a plain ``QueueInfo``.
+    Most transactions change the counts and few callers read them. A deep copy is a plain ``QueueInfo``.
     """
 
     catalog: "Catalog"
