@@ -86,7 +86,7 @@ class _Ours:
 
 _Ours.adapters.register_dumper(int, Int8BinaryDumper)
 _Ours.adapters.register_dumper(str, StrBinaryDumper)
-# The text dumper asks the connection how to escape a quote. Without one it would double the quotes.
+# In text format, bytes are escaped as the connection says. Without a connection quotes would be doubled.
 _Ours.adapters.register_dumper(bytes, BytesBinaryDumper)
 _Ours.adapters.register_dumper(list, ListBinaryDumper)  # in text format the type is that of the first list
 

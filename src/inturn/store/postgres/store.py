@@ -80,7 +80,10 @@ class PostgresStore(Queues):
         return self._transaction
 
     def lasting(self) -> AbstractContextManager[None]:
-        """Open a transaction of the caller, which waits for locks: the writer has no other work for it meanwhile."""
+        """Open a transaction of the caller, which may be long.
+
+        It waits for locks, since only the caller knows what else could be done meanwhile.
+        """
         self._is_lasting = True
         return self.transaction()
 
