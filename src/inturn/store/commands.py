@@ -277,14 +277,14 @@ _ORDER: Final[dict[type, int]] = {
     ReceiveWithin: 4,
 }
 _ALONE: Final = {2, 4}
-"""The places in the order whose commands run one by one."""
+"""The ranks in ``_ORDER`` of commands that run one by one."""
 
 
 def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int]) -> list[Outcome]:
     """Run commands in one transaction.
 
     Concurrent commands have no order among them. Settlements run first, since they free groups, and receives last, so
-    that they find new messages. Sends to one queue are merged.
+    that they find new messages. Sends to one queue are merged, as are settlements.
 
     Raises:
         Exception: the error of a command; then the transaction is rolled back, and the caller may run them one by one.
@@ -326,7 +326,7 @@ def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, 
     every = [one for each in sets for one in each]
     answers: Sequence[Any]
     answers = store.send(queue, every, now_ms) if isinstance(part[0], Send) else store.settle(queue, every, now_ms)
-    if all(len(each) == 1 for each in sets):  # as nearly always
+    if all(len(each) == 1 for each in sets):  # the usual case
         return [([answer], None) for answer in answers]
     ends = list(accumulate(len(each) for each in sets))
     return [(answers[end - len(each) : end], None) for end, each in zip(ends, sets, strict=True)]

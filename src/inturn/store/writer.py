@@ -58,7 +58,7 @@ class Leader(Protocol):
 
 
 class Writer:
-    """Runs commands on a store for any number of threads and tasks.
+    """A writer that runs commands on a store for any number of threads and tasks.
 
     Args:
         store: the store.
@@ -101,7 +101,7 @@ class Writer:
 
         Raises:
             StoreError: if the store cannot be written, or is closed.
-            QueueError: if this thread has the lead by its own transaction, for whose end the command would wait.
+            QueueError: if a transaction of this thread has the lead, since the command would wait for its end.
             Exception: an error of the command.
         """
         if self._owner is not None and self._owner[0] == threading.get_ident():

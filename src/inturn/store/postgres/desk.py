@@ -60,7 +60,8 @@ Note = tuple[str | None, int | None, int, int | None, int | None]
 """A note for the next holder of the desk.
 
 It has the group, or the number of a message without one, how many messages are gone, when something is due, and when
-the group was given back by hand, if it was."""
+the group was given back by hand, if it was.
+"""
 
 
 @dataclass
@@ -110,7 +111,7 @@ class Desk:
         return self.tokens, self.gone, self.floor, self.ready_from, self.ran_out, self.due_ms
 
     def is_due(self, until_ms: int) -> None:
-        """Lower the time at which the holder of the desk has to check deadlines."""
+        """Set the due time of the desk to this deadline if it is earlier."""
         self.due_ms = until_ms if self.due_ms is None else min(self.due_ms, until_ms)
 
     def passed(self, place: InLine, *, is_left: bool) -> None:
@@ -238,7 +239,7 @@ class Desks(Statements):
         snapshot, own, first, oldest_ms = rows[0][10:14]
         self._drawn.add(queue.number)
         kept = tokens, gone, floor, None, ran_out, due_ms
-        # Messages that are not committed yet have numbers after all listed ones.
+        # Messages not committed yet, or sent later, have numbers after all listed ones.
         floor = first or max(floor, listed + 1)
         desk = Desk(tokens, gone, listed, floor, None, ran_out, due_ms, oldest_ms, _drawn(snapshot, own), version, kept)
         desk.has_back, desk.is_at_end, desk.ready_kept = has_back, is_at_end, ready_from

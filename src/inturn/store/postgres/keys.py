@@ -41,7 +41,7 @@ class Keys(Statements):
         """Lock a free key, unless another transaction is doing so."""
         at = short(written(space)), short(written(key))
         taken, row = self._do("take_key", *at), self._do("lock_free_key", *at)
-        token = self._next_token(now_ms)  # after no other transaction can lock the key
+        token = self._next_token(now_ms)  # taken when no other transaction can lock the key
         if not taken.rows[0][0] or not row.rows:
             return Answer(Verdict.IN_PROGRESS, None, round(limits.POLL_S * 1000))
         record = _record(row.rows[0], space, key)

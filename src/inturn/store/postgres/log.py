@@ -93,7 +93,7 @@ class Log(Statements):
         return cast("int", row[0]) if row else None
 
     def rows(self, after: int, up_to: int) -> Sequence[Row]:
-        """Return the messages after a sequence number and up to another, at most one batch and at least one message.
+        """Return the messages after a sequence number and up to another: one batch at most, and at least one if any.
 
         A batch has at most ``limits.SOURCE_ARROW_ROWS`` messages and ends with the one whose body reaches
         ``limits.SOURCE_ARROW_BYTES``.

@@ -7,8 +7,8 @@ first line
     -- readable_from: 7
 
 with the number of the first migration that a version must know to use the tables. What it removes was last used by the
-version before that one. It waits until all open transactions have ended. An older version detects it in its next
-transaction.
+version before that one. Such a migration waits until all open transactions have ended. An older version detects it
+in its next transaction.
 """
 
 import re

@@ -44,7 +44,7 @@ class Queues(Sessions):
         _check_text("the queue's name", name)
         self.catalog.save(name, info, purge=purge)
 
-    # --- sending ---
+    # --- sends ---
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Append messages to a queue."""
@@ -68,7 +68,7 @@ class Queues(Sessions):
         return sent
 
     def _add(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> int:
-        """Number and write messages; return the number before the first."""
+        """Write messages under new numbers; return the number before the first."""
         bodies, contents, groups, revisions, ids, _, attributes = map(list, zip(*drafts, strict=True))
         data = [body.encode() if isinstance(body, str) else body for body in bodies]
         for group, dedup_id in zip(groups, ids, strict=True):

@@ -34,7 +34,7 @@ class _Message:
 
 @dataclass
 class _Work:
-    """The collected writes of several changes."""
+    """The collected writes of several changes; nothing is written before all are decided."""
 
     messages: dict[int, _Message]
     notes: dict[tuple[str | None, int | None], tuple[int, int | None, int | None]]
@@ -151,7 +151,7 @@ class Settling(Desks):
         work.note(number, message, 1)
 
     def _extends_lock(self, queue: QueueInfo, work: _Work, change: Change, message: _Message, now_ms: int) -> bool:
-        """Extend the lock of the session in which a message was received; return whether it was one."""
+        """Extend the lock of the session in which a message was received; return whether there was one."""
         group = message.group
         if group is None or change.token is None:
             return False

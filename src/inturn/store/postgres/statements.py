@@ -78,7 +78,7 @@ class Later:
 
 
 class _Ours:
-    """Adapters of parameters: the type depends not on the value, so that the same plan fits; text is UTF-8."""
+    """Adapters of parameters: types do not depend on the value, so that the same plan fits; text is UTF-8."""
 
     connection = None
     adapters = AdaptersMap(psycopg.adapters)
