@@ -1,1 +1,1 @@
-"""Where queues are kept: one protocol, one store for every database."""
+"""Storage of queues: one protocol, and one store for each kind of database."""

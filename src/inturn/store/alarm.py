@@ -1,4 +1,4 @@
-"""A thread that calls back at a time, for those who wait and have no thread of their own to wait with."""
+"""A timer thread, for waiters that have no thread of their own."""
 
 import threading
 import time
@@ -7,10 +7,12 @@ from math import inf
 
 
 class Alarm:
-    """Calls ``ring`` once the time that was set has come. Its thread starts when it is set for the first time.
+    """A timer that calls ``ring`` once at the time that was set.
+
+    The thread starts when the timer is set for the first time.
 
     Args:
-        ring: what to call; it may set the alarm again.
+        ring: callback, which may set the timer again.
     """
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -21,7 +23,7 @@ class Alarm:
         self._is_stopped = False
 
     def set(self, at: float) -> None:
-        """Ring at this time of the monotonic clock, or earlier if that was asked for."""
+        """Call back at this time of the monotonic clock, or earlier if an earlier time is set."""
         with self._changed:
             if at >= self._at or self._is_stopped:
                 return
@@ -32,7 +34,7 @@ class Alarm:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Ring no more."""
+        """Stop the thread; the callback is not called any more."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()

@@ -1,8 +1,8 @@
-"""What a store of queues can do; the queue above it is the same over every store.
+"""Protocols of the stores; the queue above them is the same over every store.
 
-A store selects and keeps; what the rules mean is in :mod:`inturn.core.delivery` and :mod:`inturn.core.dedup`. The
-memory store runs these as they are and is the oracle for the others. Whatever comes in sets comes in order, and its
-answers come in the same order.
+A store selects and writes rows. The rules are in :mod:`inturn.core.delivery` and :mod:`inturn.core.dedup`. The memory
+store runs these rules directly and is the oracle for the others. Arguments that are sequences are processed in order,
+and the results have the same order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,27 +31,33 @@ from inturn.store.servers import ServerStore
 
 
 def no_such_queue(name: str, there: Iterable[str]) -> NoSuchQueue:
-    """What to raise for the name of a queue that is not among those that are there."""
+    """Return the error for a queue name that is not among the existing ones."""
     return NoSuchQueue(f"there is no queue {name!r}; there are: {', '.join(sorted(there)) or 'none'}")
 
 
 class RunAgain(StoreError):
-    """Another transaction was in the way, so this one was rolled back; run again, it may well succeed."""
+    """A conflict with another transaction: this one was rolled back and may succeed when run again."""
 
 
 class Busy(StoreError):
-    """A transaction that may last has what this one needs, so this one was rolled back; others need not wait for it."""
+    """A lock held by a possibly long transaction: this one was rolled back and should be retried later.
+
+    Other commands need not wait for it.
+    """
 
 
 class NoRoom(StoreError):
-    """The disk is too full to send; what makes room can be done."""
+    """A disk that is too full to send; operations that free space still work."""
 
 
 class Store(Protocol):
-    """Queues, in one database. All but :meth:`transaction` is called inside a transaction, by one caller at a time."""
+    """The queues of one database.
+
+    All methods but :meth:`transaction` are called inside a transaction, by one caller at a time.
+    """
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Everything inside is kept, durably, when the block ends; nothing is if it raises.
+        """Open a transaction: commit durably when the block ends, roll back if it raises.
 
         Raises:
             StoreError: if the database cannot be written: full, read-only, corrupt, or locked for too long.
@@ -60,33 +66,36 @@ class Store(Protocol):
 
     @property
     def queues(self) -> dict[str, QueueInfo]:
-        """All queues by name. What is changed in an info is kept by :meth:`save`."""
+        """All queues by name; changes to an info are written by :meth:`save`."""
         ...
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
-        """Make a queue (one whose number is 0), change it, or remove it with all that is in it (None).
+        """Create, change or remove a queue.
 
         Args:
-            name: of the queue.
-            info: what is to be known of it.
-            purge: remove its messages and forget its deduplication ids; readers stay where they are.
+            name: name of the queue.
+            info: the new info; its number is 0 for a queue to create. None: remove the queue and all that is in it.
+            purge: remove its messages and deduplication ids; readers keep their positions.
         """
         ...
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Put messages at the end of a queue."""
+        """Append messages to a queue."""
         ...
 
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
-        """Lease messages for each of several receivers; those that were tried too often are moved away first."""
+        """Lease messages for each of several receivers.
+
+        Messages that were received too often are moved to the dead-letter queue first.
+        """
         ...
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
-        """Acknowledge, extend, give back, move, defer or cancel messages; all see those before them."""
+        """Acknowledge, extend, give back, move, defer or cancel messages; each change sees those before it."""
         ...
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
-        """How much is in a queue."""
+        """Return the message counts of a queue."""
         ...
 
     def read(
@@ -99,20 +108,20 @@ class Store(Protocol):
         deferred: bool = False,
         group: str | None = None,
     ) -> list[Entry]:
-        """The messages after a sequence number, in order.
+        """Return the messages after a sequence number, in order.
 
         Args:
-            queue: where.
-            after: the sequence number.
-            limit: how many at most.
-            pending: those that are not acknowledged; otherwise all that are kept.
-            deferred: those of them that are deferred.
-            group: those of them that are in this group. Deferred ones and those of a group are always pending ones.
+            queue: the queue.
+            after: the sequence number before the first message.
+            limit: maximum number of messages.
+            pending: only messages that are not acknowledged; otherwise all stored ones.
+            deferred: only deferred messages; implies ``pending``.
+            group: only messages of this group; implies ``pending``.
         """
         ...
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
-        """Groups with messages, those whose head is oldest first; only these if some are named."""
+        """Return the groups that have messages, oldest head first; only those in ``names`` if any are named."""
         ...
 
     def incarnation(self, queue: QueueInfo, number: int) -> str:
@@ -121,17 +130,17 @@ class Store(Protocol):
 
 
 class SessionStore(Protocol):
-    """A store of queues whose groups can be locked, parked, and given a state; the rules are in core/session.py.
+    """A store whose groups can be locked and parked and have a state; the rules are in core/session.py.
 
-    What a session receives, and what is deferred, is given out by ``receive``, with what its ``Want`` names.
+    ``receive`` returns the messages of a session and deferred messages, as its ``Want`` asks.
     """
 
     def session(self, queue: QueueInfo, group: str | None, request: session.Request, now_ms: int) -> session.Answer:
-        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         ...
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Groups that are parked, those first that were parked first."""
+        """Return the parked groups, in the order in which they were parked."""
         ...
 
 
@@ -139,183 +148,193 @@ class KeyStore(Protocol):
     """A store of idempotency keys; the rules are in :mod:`inturn.core.idempotency`."""
 
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
-        """Read what is at a key, decide, and write what is to be there then: at once, whoever else comes.
+        """Read the record of a key, decide, and write the new record, atomically.
 
         Args:
-            space: keys of different spaces are different keys.
-            key: which one.
-            request: what somebody wants.
-            now_ms: the time; a store that has a clock of its own does not look at it.
+            space: namespace; keys of different spaces are different keys.
+            key: the key.
+            request: the requested change.
+            now_ms: the time; ignored by a store that has a clock of its own.
         """
         ...
 
 
 class GroupStore(Protocol):
-    """What pipelines keep of their groups. A pipeline is named by its number."""
+    """The groups of pipelines. A pipeline is identified by its number."""
 
     def names(self) -> list[str]:
-        """The names of all pipelines."""
+        """Return the names of all pipelines."""
         ...
 
     def info(self, name: str) -> PipelineInfo | None:
-        """What is known of a pipeline; what is changed in it is kept by :meth:`save` and :meth:`keep`."""
+        """Return the info of a pipeline; changes to it are written by :meth:`save` and :meth:`keep`."""
         ...
 
     def save(self, info: PipelineInfo) -> None:
-        """Make a pipeline (one whose number is 0), or change it."""
+        """Create a pipeline (if its number is 0) or change it."""
         ...
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
-        """Those of the groups that are known."""
+        """Return the records of those of the groups that exist."""
         ...
 
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
-        """Groups in the order of their names; only those that hold something or are parked, if so asked."""
+        """Return groups in the order of their names.
+
+        Args:
+            pipeline: number of the pipeline.
+            after: the name before the first one.
+            limit: maximum number of groups.
+            parked: only groups whose status is not open.
+        """
         ...
 
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
-        """Groups whose wait is over, the longest first."""
+        """Return the groups whose wait has ended, earliest end first."""
         ...
 
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
-        """What a group holds: all of it, or only what has one of these turns or ids."""
+        """Return the held messages of a group: all, or only those with one of these turns or ids."""
         ...
 
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """What a group holds from a spot on, in the order of epoch, turn and id."""
+        """Return the held messages of a group from a spot on, in the order of epoch, turn and id."""
         ...
 
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Since when a group holds those messages that wait longest, and where they lie; in that order."""
+        """Return the times and spots of the messages that a group has held longest, longest first."""
         ...
 
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
-        """What is remembered beside a group of messages with these marks, in the order of the marks."""
+        """Return the stored marks of a group among these marks, in their order."""
         ...
 
     def keep(
         self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
-        """Keep what turns have left behind, and the counts.
+        """Write the results of turns, and the counts.
 
         Returns:
-            The groups that somebody else has changed meanwhile; nothing is kept if there is one.
+            The groups that another worker has changed meanwhile; if there is one, nothing is written.
         """
         ...
 
     def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
-        """Rejected messages with their numbers, in order, after a number."""
+        """Return rejected messages after a number, with their numbers, in order."""
         ...
 
 
 class OutboxStore(Protocol):
-    """Outputs that are not delivered yet: of each group the first ones first."""
+    """Outputs that are not delivered yet; those of a group are delivered in order."""
 
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
-        """Outputs in the order in which they were made, after a number."""
+        """Return outputs after a number, in the order in which they were made."""
         ...
 
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        """The first outputs of groups that nobody has, until the claim is over."""
+        """Claim the first outputs of unclaimed groups, until ``until_ms``."""
         ...
 
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
-        """Have claims for longer."""
+        """Extend claims."""
         ...
 
     def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
-        """The first outputs of a claim were delivered and are forgotten; the claim ends.
+        """End a claim and remove its first outputs, which were delivered.
 
         Args:
-            pipeline: whose.
-            claim: which.
-            count: how many.
-            until_ms: when the others may be tried again.
-            error: why the next could not be delivered, if it could not.
+            pipeline: number of the pipeline.
+            claim: the claim.
+            count: number of delivered outputs.
+            until_ms: earliest time of the next attempt for the others.
+            error: why the next output could not be delivered; None: no failure.
 
         Returns:
-            Whether the claim was still good; if not, nothing is changed.
+            Whether the claim was still valid; if not, nothing is changed.
         """
         ...
 
     def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
-        """Groups with outputs that are not delivered: those that are named, or those that could not be."""
+        """Return groups with undelivered outputs: those named or, for None, those whose delivery has failed."""
         ...
 
 
 class DecisionStore(Protocol):
-    """What people decided about groups, kept for ever."""
+    """Decisions of people about groups, kept for ever."""
 
     def decide(self, pipeline: int, decided: Decided) -> None:
         """Append a decision."""
         ...
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
-        """Those that are not taken yet, in order."""
+        """Return the decisions that are not taken yet, in order."""
         ...
 
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
-        """Decisions were taken: what has come of each, by its name."""
+        """Mark decisions as taken, with the verdict on each by its name."""
         ...
 
     def verdict(self, pipeline: int, name: str) -> str | None:
-        """What has come of a decision; None if it is not taken yet."""
+        """Return the verdict on a decision; None if it is not taken yet."""
         ...
 
 
 class PipelineStore(GroupStore, OutboxStore, DecisionStore, Protocol):
-    """Everything that a pipeline keeps. All of it is called inside a transaction of the store."""
+    """All stored data of pipelines. All methods are called inside a transaction of the store."""
 
 
 class PipelineKeeper(Store, Protocol):
-    """A store of queues that keeps pipelines too, so that both change in one transaction."""
+    """A store of queues and pipelines, so that both change in one transaction."""
 
     @property
     def pipelines(self) -> PipelineStore:
-        """The pipelines."""
+        """The pipelines of the store."""
         ...
 
 
 class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
-    """A store in an SQL database, in which the caller may have tables too."""
+    """A store in an SQL database, which may contain tables of the caller too."""
 
     @property
     def identity(self) -> str:
-        """Identify the database that is open: a copy of it, opened elsewhere, has another."""
+        """Identity of the open database; a copy that is opened elsewhere has another."""
         ...
 
     @property
     def lineage(self) -> bytes:
-        """Identify the database and its copies: 16 random bytes, made with it and kept by backup and restore."""
+        """Identity that a database shares with its copies.
+
+        16 random bytes, made with the database and kept by backup and restore.
+        """
         ...
 
     def is_identity(self, identity: str) -> bool:
-        """Say whether this is the identity of the database that is open here, maybe by another store."""
+        """Return whether this is the identity of the open database, maybe of another store that has it open."""
         ...
 
     def lasting(self) -> AbstractContextManager[None]:
-        """A transaction of the caller's, which may last, and waits for others that do."""
+        """Open a transaction of the caller, which may be long and waits for other long ones."""
         ...
 
     @property
     def servers(self) -> ServerStore:
-        """What a server asks of the database beyond its queues."""
+        """The tables that servers use beside the queues."""
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
-        """Run a statement of the caller's; a cursor over its rows is returned."""
+        """Run an SQL statement of the caller; return a cursor over its rows."""
         ...
 
     def backup(self, target: str) -> None:
         """Copy the database into a file while it is in use.
 
         Raises:
-            InputError: if it is none that can be copied so.
+            InputError: if the database cannot be copied this way.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         ...

@@ -1,4 +1,4 @@
-"""Who waits for the writer: threads, tasks, callbacks in an event loop; and how each is told that it is done."""
+"""The callers that wait for the writer: threads, asyncio tasks and event-loop callbacks, and how each is notified."""
 
 import asyncio
 import threading
@@ -12,15 +12,15 @@ from inturn.store.commands import Ask, Command, Outcome
 
 
 class Caller:
-    """Somebody who waits: for the answer to a command or, without a command, for the lead.
+    """A caller that waits for the outcome of a command or, without a command, for the lead.
 
     Attributes:
-        command: what is to be done.
-        until: when a receive has waited long enough, by the monotonic clock.
-        outcome: the answer, once there is one.
-        has_lead: whether it has the lead itself; for a task with a command the helper has it.
-        is_gone: whether it waits no more.
-        busy_until: when it has waited long enough for another transaction, if it waits for one.
+        command: the command; None: it waits for the lead.
+        until: deadline of a waiting receive, by the monotonic clock; 0: it does not wait.
+        outcome: the outcome; None until there is one.
+        has_lead: whether the caller leads; for a task with a command the helper leads.
+        is_gone: whether it has stopped waiting.
+        busy_until: deadline of the wait for another transaction; 0: it has not waited for one.
     """
 
     until = busy_until = 0.0
@@ -31,12 +31,12 @@ class Caller:
         self.command = command
 
     def come(self) -> None:
-        """From now on it waits."""
+        """Start the waiting time of the command."""
         if self.command is not None and self.command.wait_s:
             self.until = time.monotonic() + self.command.wait_s
 
     def value(self) -> Any:
-        """The raw answer; or raise the error."""
+        """Return the raw answer, or raise the error."""
         value, error = self.outcome or (None, None)
         if error is not None:
             raise error
@@ -44,7 +44,7 @@ class Caller:
 
 
 class ThreadCaller(Caller):
-    """A thread, which waits at a lock: the quickest there is."""
+    """A thread, which waits on a lock, the fastest primitive."""
 
     def __init__(self, command: Command[Any] | None) -> None:
         super().__init__(command)
@@ -52,41 +52,41 @@ class ThreadCaller(Caller):
         self._gate.acquire()
 
     def tell(self) -> None:
-        """Let it go on: it has an outcome, or the lead."""
+        """Wake the thread: it has an outcome or the lead."""
         self._gate.release()
 
     def wait(self) -> None:
-        """Wait to be told."""
+        """Wait until :meth:`tell` is called."""
         self._gate.acquire()
 
 
 class LoopCaller(Caller):
-    """Somebody in an event loop."""
+    """A caller in an event loop."""
 
     def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(command)
         self.loop = loop
 
     def told(self) -> None:
-        """Called in the loop: it has an outcome, or the lead."""
+        """Handle an outcome or the lead; called in the loop."""
         raise NotImplementedError
 
 
 class TaskCaller(LoopCaller):
-    """A task, which awaits a future."""
+    """An asyncio task, which awaits a future."""
 
     def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
-        self.command, self.loop = command, loop  # calls of super() would cost twice as much as all of it
+        self.command, self.loop = command, loop  # super() would cost twice as much as the rest
         self.future: asyncio.Future[None] = loop.create_future()
 
     def told(self) -> None:
-        """Let it go on."""
+        """Complete the future."""
         if not self.future.done():
             self.future.set_result(None)
 
 
 class PostedCaller(LoopCaller):
-    """A function that is called with the answer or with the error."""
+    """A callback that takes the answer or the error."""
 
     def __init__(
         self, command: Command[Any], loop: asyncio.AbstractEventLoop, done: Callable[[Any, BaseException | None], None]
@@ -96,7 +96,7 @@ class PostedCaller(LoopCaller):
         self._done = done
 
     def told(self) -> None:
-        """Call it; nobody else's turn suffers if it fails."""
+        """Call the callback; its failure does not affect other callers."""
         value, error = None, None
         try:
             value = self._answer(self.value())
@@ -109,18 +109,18 @@ class PostedCaller(LoopCaller):
 
 
 class Nobody(Caller):
-    """No caller: something is to be done, by default to try the parked receives again, and nobody waits for it."""
+    """A command without a waiting caller; by default one that makes the writer retry the parked receives."""
 
     def __init__(self, command: Command[Any] | None = None) -> None:
         super().__init__(command or Ask("", lambda _store, _now_ms: None))
 
 
 def tell(callers: Sequence[Caller], here: asyncio.AbstractEventLoop | None = None) -> None:
-    """Let callers go on; those of one loop all at once.
+    """Notify callers; those of one loop together.
 
     Args:
-        callers: whom.
-        here: the event loop that this is called in, if it is.
+        callers: callers that have an outcome or the lead.
+        here: the event loop of the calling thread, if this is called in one.
     """
     loops: defaultdict[asyncio.AbstractEventLoop, list[LoopCaller]] = defaultdict(list)
     for caller in callers:
@@ -131,7 +131,7 @@ def tell(callers: Sequence[Caller], here: asyncio.AbstractEventLoop | None = Non
     if here is not None:
         _tell_all(loops.pop(here, ()))
     for loop, those in loops.items():
-        with suppress(RuntimeError):  # the loop was closed, so nobody waits
+        with suppress(RuntimeError):  # the loop was closed, so no caller waits
             loop.call_soon_threadsafe(_tell_all, those)
 
 

@@ -1,6 +1,6 @@
-"""What can be asked of a queue, as values: the writer puts many of them into one transaction.
+"""Commands: the operations on a queue as values, of which the writer puts many into one transaction.
 
-A command says what it does with a store, and what its answer means to the caller.
+A command defines what it does with a store, and how the store's answer becomes the caller's result.
 """
 
 from collections import defaultdict
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 def queue_of(store: Store, name: str) -> QueueInfo:
-    """A queue by its name.
+    """Return a queue by its name.
 
     Raises:
-        NoSuchQueue: if there is none.
+        NoSuchQueue: if there is no queue of this name.
     """
     info = store.queues.get(name)
     if info is None:
@@ -32,19 +32,19 @@ def queue_of(store: Store, name: str) -> QueueInfo:
 
 @runtime_checkable
 class Joined(Protocol):
-    """A transaction of the caller's own, that commands can be done in."""
+    """A transaction of the caller in which commands can run."""
 
     @property
     def identity(self) -> str:
-        """Identify the open database that it belongs to; see :class:`inturn.store.base.SqlStore`."""
+        """Identity of the open database it belongs to; see :class:`inturn.store.base.SqlStore`."""
         ...
 
     def run(self, command: "Command[T]") -> T:
-        """Do a command in it."""
+        """Run a command in the transaction."""
         ...
 
     async def arun(self, command: "Command[T]") -> T:
-        """The same for a task."""
+        """Run a command in the transaction, from an asyncio task."""
         ...
 
 
@@ -52,20 +52,20 @@ if TYPE_CHECKING:
     import psycopg
 
     Transaction: TypeAlias = Joined | psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
-    """What verbs take as ``tx=``: that of ``db.transaction()``, or a connection to the same PostgreSQL database."""
-else:  # for who has no psycopg
+    """The values of ``tx=``: the result of ``db.transaction()`` or a connection to the same PostgreSQL database."""
+else:  # psycopg may not be installed
     Transaction = Joined
 
 
 class Command(Generic[T]):
-    """One thing to be done in a transaction.
+    """One operation that runs in a transaction.
 
     Attributes:
-        queue: the queue it is about.
-        answer: what the store's answer means to the caller; may raise what is wrong.
-        tx: the transaction of the caller's own in which it is done; None: in one of the writer's.
-        wait_s: how long it waits if nothing is found.
-        is_short: whether it takes no longer than what is asked for, so that an event loop can do it itself.
+        queue: name of the queue; empty if the command is not about a queue.
+        answer: converts the store's answer into the caller's result; may raise the caller's error.
+        tx: the caller's transaction in which it runs; None: a transaction of the writer.
+        wait_s: how long it waits if nothing is found, in seconds.
+        is_short: whether its duration depends only on its size, so that an event loop can run it itself.
     """
 
     __slots__ = ("answer", "queue", "tx")
@@ -78,57 +78,57 @@ class Command(Generic[T]):
         self.tx: Transaction | None = None
 
     def within(self, tx: "Transaction | None") -> Self:
-        """The same, in a transaction of the caller's own."""
+        """Set the caller's transaction in which it runs; return the command."""
         self.tx = tx
         return self
 
     def run(self, store: Store, now_ms: int) -> Any:
-        """Do it, alone."""
+        """Run it by itself, not merged with other commands."""
         raise NotImplementedError
 
     def undoing(self, found: Any) -> "Command[Any] | None":  # noqa: ARG002 - most have nothing to undo
-        """What gives back what was found, if who asked for it has gone meanwhile."""
+        """Return the command that gives back what was found for a caller that is gone, or None."""
         return None
 
 
 class Send(Command[T]):
-    """Put messages into a queue."""
+    """A send of messages to a queue."""
 
     __slots__ = ("drafts",)
     is_short = True
 
     def __init__(self, queue: str, answer: Callable[[list[Sent]], T], drafts: Sequence[Draft]) -> None:
-        # As Command has it; a call of super() for each message would cost as much as the rest.
+        # As in Command; super() for each message would cost as much as the rest.
         self.queue, self.answer, self.tx = queue, answer, None
         self.drafts: Final = drafts
 
     def run(self, store: Store, now_ms: int) -> list[Sent]:
-        """Do it, alone."""
+        """Run it by itself, not merged with other commands."""
         return store.send(queue_of(store, self.queue), self.drafts, now_ms)
 
 
 class Settle(Command[T]):
-    """Acknowledge, extend, give back, move, defer or cancel messages."""
+    """A settlement: messages to acknowledge, extend, give back, move, defer or cancel."""
 
     __slots__ = ("changes",)
     is_short = True
 
     def __init__(self, queue: str, answer: Callable[[list[Verdict]], T], changes: Sequence[Change]) -> None:
-        # As Command has it; a call of super() for each message would cost as much as the rest.
+        # As in Command; super() for each message would cost as much as the rest.
         self.queue, self.answer, self.tx = queue, answer, None
         self.changes: Final = changes
 
     def run(self, store: Store, now_ms: int) -> list[Verdict]:
-        """Do it, alone."""
+        """Run it by itself, not merged with other commands."""
         return store.settle(queue_of(store, self.queue), self.changes, now_ms)
 
 
 class Receive(Command[T]):
-    """Lease messages, and wait for some if there are none.
+    """A receive, which may wait for messages.
 
     Attributes:
-        want: what is asked for.
-        wait_s: how long to wait for the first.
+        want: the receive request.
+        wait_s: how long to wait for the first message, in seconds.
     """
 
     __slots__ = ("wait_s", "want")
@@ -140,17 +140,17 @@ class Receive(Command[T]):
         self.wait_s = wait_s
 
     def run(self, store: Store, now_ms: int) -> list[Delivery]:
-        """Do it, alone; nothing is waited for."""
+        """Lease messages, without waiting."""
         return store.receive(queue_of(store, self.queue), [self.want], now_ms)[0]
 
     def undoing(self, found: list[Delivery]) -> Settle[Any] | None:
-        """The messages are given back; nobody need wait for their leases to end."""
+        """Return the command that gives the messages back, so that their leases need not expire."""
         changes = [Change(each.entry.sequence_number, each.token, Act.NACK) for each in found]
         return Settle(self.queue, _as_it_is, changes) if changes else None
 
 
 class Ask(Command[T]):
-    """Anything else: a look, or a change of the queue itself."""
+    """Any other operation: a read, or a change of the queue itself."""
 
     __slots__ = ("function",)
 
@@ -159,16 +159,16 @@ class Ask(Command[T]):
         self.function: Final = function
 
     def run(self, store: Store, now_ms: int) -> T:
-        """Do it."""
+        """Call the function."""
         return self.function(store, now_ms)
 
 
 class AskSession(Command[T]):
-    """Ask for something about a group: that a session begins or ends, that it is parked, its state.
+    """A session request for a group: begin or end a session, park the group, read or write its state.
 
     Attributes:
-        group: which; None: the next that can be locked.
-        request: what is asked.
+        group: the group; None: the next group that can be locked.
+        request: the session request.
     """
 
     __slots__ = ("group", "request")
@@ -181,17 +181,17 @@ class AskSession(Command[T]):
         self.request: Final = request
 
     def run(self, store: Any, now_ms: int) -> session.Answer:
-        """Do it."""
+        """Apply the request."""
         sessions: SessionStore = store
         return sessions.session(queue_of(store, self.queue), self.group, self.request, now_ms)
 
 
 class TakeSession(Command[T]):
-    """Lock a group, and wait for one if none is free; a list of one answer, or of none.
+    """A lock of a group, which may wait for a free one; the store's answer is a list of one answer or none.
 
     Attributes:
-        ask: how.
-        wait_s: how long to wait.
+        ask: the session request that locks the group.
+        wait_s: how long to wait, in seconds.
     """
 
     __slots__ = ("ask", "wait_s")
@@ -202,12 +202,12 @@ class TakeSession(Command[T]):
         self.wait_s = wait_s
 
     def run(self, store: Store, now_ms: int) -> list[session.Answer]:
-        """Do it; nothing is waited for."""
+        """Lock a group, without waiting."""
         answer = self.ask.run(store, now_ms)
         return [answer] if answer.verdict is Verdict.DONE else []
 
     def undoing(self, found: list[session.Answer]) -> AskSession[Any] | None:
-        """The group is free again."""
+        """Return the command that unlocks the group."""
         for answer in found:
             close = session.Request(session.Verb.CLOSE, answer.gate.token)
             return AskSession(self.queue, answer.group, close, _as_it_is)
@@ -215,28 +215,28 @@ class TakeSession(Command[T]):
 
 
 class ReceiveWithin(Receive[T]):
-    """Lease messages in a session; the answer is None if its lock is over."""
+    """A receive in a session; the store's answer is None if the session's lock has expired."""
 
     __slots__ = ()
 
     def run(self, store: Any, now_ms: int) -> Any:
-        """Do it, alone; nothing is waited for."""
+        """Lease messages if the lock is still valid, without waiting."""
         look = session.Request(session.Verb.LOOK, self.want.token)
         answer = AskSession(self.queue, self.want.group, look, _as_it_is).run(store, now_ms)
         return None if answer.verdict is Verdict.EXPIRED else super().run(store, now_ms)
 
     def undoing(self, found: list[Delivery] | None) -> Settle[Any] | None:
-        """The messages are given back to the session."""
+        """Return the command that gives the messages back to the session."""
         return super().undoing(found or [])
 
 
 class Decide(Command[T]):
-    """Decide about an idempotency key.
+    """A request for an idempotency key.
 
     Attributes:
-        space: whose keys.
-        key: which one.
-        request: what is wanted.
+        space: namespace of the key.
+        key: the key.
+        request: the requested change.
     """
 
     __slots__ = ("key", "request", "space")
@@ -247,13 +247,13 @@ class Decide(Command[T]):
         self.key: Final = key
         self.request: Final = request
 
-    def run(self, store: Any, now_ms: int) -> Answer:  # a store of queues has keys only if it is a database
-        """Do it."""
+    def run(self, store: Any, now_ms: int) -> Answer:  # only databases have keys
+        """Apply the request."""
         keys: KeyStore = store
         return keys.decide(self.space, self.key, self.request, now_ms)
 
     def undoing(self, found: Answer) -> "Decide[Any] | None":
-        """The key is free again, if it was locked for nobody."""
+        """Return the command that releases the key, if this one has locked it."""
         if found.verdict is not KeyVerdict.LOCKED or found.record is None:
             return None
         return Decide(self.space, self.key, Release(found.record.token), _as_it_is)
@@ -264,7 +264,7 @@ def _as_it_is(value: T) -> T:
 
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
-"""What a command came to: its raw answer, or its error."""
+"""The raw answer of a command, or its error."""
 
 _ORDER: Final[dict[type, int]] = {
     Settle: 0,
@@ -277,26 +277,25 @@ _ORDER: Final[dict[type, int]] = {
     ReceiveWithin: 4,
 }
 _ALONE: Final = {2, 4}
-"""What is done one by one."""
+"""The ranks in ``_ORDER`` of commands that run one by one."""
 
 
 def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int]) -> list[Outcome]:
-    """Do commands in one transaction.
+    """Run commands in one transaction.
 
-    Of commands that are there at the same time nobody can say which was first, so acknowledgements are done first,
-    since they free groups, and receives last, so that they find what has just come; and what goes into one queue goes
-    in together.
+    Concurrent commands have no order among them. Settlements run first, since they free groups, and receives last, so
+    that they find new messages. Sends to one queue are merged, as are settlements.
 
     Raises:
-        Exception: whatever a command raises, and then nothing is done of any; the caller may try them one by one.
+        Exception: the error of a command; then the transaction is rolled back, and the caller may run them one by one.
     """
     with store.transaction():
         return outcomes_within(store, commands, clock())
 
 
 def outcomes_within(store: Store, commands: Sequence[Command[Any]], now_ms: int) -> list[Outcome]:
-    """The same, in the transaction that is open."""
-    if len(commands) == 1:  # nothing to put together
+    """Run commands in the open transaction; see :func:`execute`."""
+    if len(commands) == 1:  # nothing to merge
         return [(commands[0].run(store, now_ms), None)]
     outcomes: list[Outcome] = [(None, None)] * len(commands)
     parts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
@@ -322,12 +321,12 @@ def outcomes_within(store: Store, commands: Sequence[Command[Any]], now_ms: int)
 
 
 def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, now_ms: int) -> list[Outcome]:
-    """Commands of one kind for one queue, as one."""
+    """Run sends or settlements for one queue as one call of the store."""
     queue = queue_of(store, part[0].queue)
     every = [one for each in sets for one in each]
     answers: Sequence[Any]
     answers = store.send(queue, every, now_ms) if isinstance(part[0], Send) else store.settle(queue, every, now_ms)
-    if all(len(each) == 1 for each in sets):  # as nearly always
+    if all(len(each) == 1 for each in sets):  # the usual case
         return [([answer], None) for answer in answers]
     ends = list(accumulate(len(each) for each in sets))
     return [(answers[end - len(each) : end], None) for end, each in zip(ends, sets, strict=True)]

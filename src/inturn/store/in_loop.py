@@ -1,9 +1,9 @@
-"""Commands of an event loop done in that loop: only the commit, which waits for the disk, is left to the helper.
+"""Execution of commands in the event loop; only the commit, which waits for the disk, runs in the helper thread.
 
-Beside a loop that is busy, a thread that runs statements hands Python's lock to and fro with every one of them, which
-costs more than the statements. So a server, whose loop has nothing else to do, does them itself, and goes on reading
-requests while the helper commits. What may take longer, a question about everything for example, is left to the helper
-as ever, and so is a batch that finds another process writing, or that fails.
+Beside a busy loop, a thread that runs statements passes the GIL to and fro with each statement, which costs more than
+the statements. So a server, whose loop has no other work, runs them in the loop and reads requests while the helper
+commits. The helper still runs commands that may take longer, such as a query over all messages, and batches that find
+another process writing or that fail.
 """
 
 import asyncio
@@ -20,36 +20,36 @@ from inturn.store.writer import Batch, Writer
 
 
 class SteppedStore(Store, Protocol):
-    """A store whose transactions can be begun in one thread and committed in another."""
+    """A store whose transactions can begin in one thread and commit in another."""
 
     def begin(self, *, wait: bool = True) -> None:
         """Begin a transaction.
 
         Args:
-            wait: for another process that writes; otherwise it is refused.
+            wait: whether to wait for another process that writes; otherwise the call fails.
 
         Raises:
-            StoreError: if it cannot be begun.
+            StoreError: if the transaction cannot begin.
         """
         ...
 
     def commit(self) -> None:
-        """Keep what was done; or nothing, if that fails."""
+        """Commit; if that fails, nothing is written."""
         ...
 
     def roll_back(self, because: BaseException) -> None:
-        """Keep nothing of it."""
+        """Roll back."""
         ...
 
 
 class InLoop:
-    """While this is entered, the commands of the running event loop are done in it; it is to be left before that ends.
+    """A context in which the running event loop executes the writer's commands; exit it before the loop ends.
 
-    Meanwhile nothing in that loop's thread may wait for the writer but by ``await``: it would wait for itself.
+    Inside it, code in the loop's thread may wait for the writer only by ``await``: other waits would deadlock.
 
     Args:
-        writer: whose commands.
-        store: that it writes to.
+        writer: writer whose commands are executed.
+        store: the writer's store.
     """
 
     _loop: asyncio.AbstractEventLoop
@@ -67,11 +67,11 @@ class InLoop:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._writer.delegate = self._writer.by_helper
-        with suppress(StoreError):  # whoever asked is told
-            await self._writer.arun(Ask("", _nothing))  # which comes after all that has begun
+        with suppress(StoreError):  # callers get it too
+            await self._writer.arun(Ask("", _nothing))  # runs after all that has begun
 
     def _call(self) -> None:
-        """Lead in the loop, as soon as it has heard all who are ready."""
+        """Schedule the lead in the loop, behind the callbacks that are ready."""
         self._loop.call_soon_threadsafe(self._lead)
 
     def _lead(self) -> None:
@@ -99,7 +99,7 @@ class InLoop:
         self._writer.by_helper()
 
     def _commit(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
-        """Called in the helper's thread."""
+        """Commit, in the helper thread."""
         try:
             self._store.commit()
         except Exception:  # noqa: BLE001 - nothing was kept, so it is done once more
@@ -115,4 +115,4 @@ class InLoop:
 
 
 def _nothing(_store: Store, _now_ms: int) -> None:
-    """Only its turn is waited for."""
+    """Do nothing: the caller only waits for its turn."""

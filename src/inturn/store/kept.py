@@ -1,6 +1,6 @@
-"""What a store keeps of a pipeline that runs in a process: plain values, in which the rules of core are bytes already.
+"""Stored records of pipelines that run in a process: plain values, with core's objects already encoded.
 
-A store looks at no more of them than it needs to find them again.
+A store interprets only the fields by which it finds them.
 """
 
 from collections.abc import Sequence
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 Spot: TypeAlias = tuple[int, int, str]
-"""Where a held message lies in its group: epoch, turn and id."""
+"""The position of a held message in its group: epoch, turn and id."""
 
 
 @dataclass
 class PipelineInfo:
-    """What a store knows of a pipeline.
+    """The stored info of a pipeline.
 
     Attributes:
-        number: its own among the pipelines of the store; 0 before it has one.
-        name: what it is called.
-        about: what it is, so that no other is taken for it: plain values.
-        counts: where its messages went: plain values.
-        outputs: how many outputs it has made; the number of the last.
-        tokens: the last fencing token of its outbox.
+        number: unique number in the store; 0 before it has one.
+        name: name of the pipeline.
+        about: its definition as plain values, by which another pipeline of this name is detected.
+        counts: counts of its messages by verdict, as plain values.
+        outputs: number of outputs made so far; also the number of the last one, except in PostgreSQL.
+        tokens: last fencing token of its outbox.
     """
 
     number: int
@@ -33,17 +33,17 @@ class PipelineInfo:
 
 
 class Line(NamedTuple):
-    """A group as it was left.
+    """The stored record of a group.
 
     Attributes:
-        group: its text form.
-        version: grows with every change; 0 before the first.
-        status: where it stands.
-        timeline: its place in its order.
-        state: what its handler keeps.
-        held: how many messages it holds.
-        oldest_us: since when the one that waits longest waits.
-        due_us: when its wait ends by itself; None if it does not.
+        group: text form of the group.
+        version: number that grows with every change; 0 before the first.
+        status: status of the group.
+        timeline: encoded position in the group's order.
+        state: encoded state of the handler.
+        held: number of held messages.
+        oldest_us: since when its longest held message is held; None: it holds none.
+        due_us: when its wait ends by itself; None: never.
     """
 
     group: str
@@ -57,14 +57,14 @@ class Line(NamedTuple):
 
 
 class HeldMessage(NamedTuple):
-    """A message that a group holds.
+    """A message held by a group.
 
     Attributes:
-        epoch: 0 where the order has none.
-        turn: its place.
-        id: its deduplication id; empty where the pipeline names none.
+        epoch: epoch; 0 where the order has none.
+        turn: place in the order.
+        id: deduplication id; empty where the pipeline names none.
         since_us: since when it is held.
-        digest: of its content as it came.
+        digest: digest of its original content.
         content: the message as JSON.
     """
 
@@ -77,17 +77,17 @@ class HeldMessage(NamedTuple):
 
 
 class MadeOutput(NamedTuple):
-    """An output.
+    """An output of a pipeline.
 
     Attributes:
-        number: its place among the pipeline's outputs; 0 before it has one.
-        group: whose it is.
-        epoch: the epoch of the message that caused it; None where the order has none.
-        revision: the revision of the message; None where the order has none.
-        id: the message's id, where the pipeline names one.
-        at: which of the message's outputs, from 0.
-        effect_id: the same in every run.
-        output: what the handler returned, as JSON.
+        number: number among the pipeline's outputs; 0 before it has one.
+        group: text form of the group.
+        epoch: epoch of the message that caused it; None where the order has none.
+        revision: revision of that message; None where the order has none.
+        id: id of that message; None where the pipeline names none.
+        at: index among the outputs of that message, from 0.
+        effect_id: idempotency key, the same in every run.
+        output: the value that the handler emitted, as JSON.
     """
 
     number: int
@@ -104,11 +104,11 @@ class RejectedMessage(NamedTuple):
     """A message that will not be applied.
 
     Attributes:
-        group: whose it is, if that is known.
-        reason: in a word.
-        detail: in more words.
-        message: as JSON, or as the text that it is.
-        at_ms: when; 0 before it is kept.
+        group: text form of the group; None if unknown.
+        reason: reason in one word.
+        detail: description of the reason.
+        message: the message as JSON, or its text if it is not JSON.
+        at_ms: time of the rejection; 0 before it is stored.
     """
 
     group: str | None
@@ -119,12 +119,12 @@ class RejectedMessage(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A message that was applied and is remembered for ever.
+    """The permanent record of an applied message.
 
     Attributes:
-        mark: the bytes by which it is known again.
-        digest: the first bytes of its digest.
-        turn: its place.
+        mark: bytes that identify the message.
+        digest: first bytes of its digest.
+        turn: place in the order.
     """
 
     mark: bytes
@@ -133,14 +133,14 @@ class Mark(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a turn of a group leaves behind.
+    """The changes that a turn of a group makes.
 
     Attributes:
-        line: the group as it is now, with the version that the turn began with.
-        held: messages that it holds now and did not, or that are other ones now.
-        gone: where messages lie that it held and does not any more.
-        outputs: what it put out, in order.
-        marks: what is remembered beside the group from now on.
+        line: new record of the group, with the version that the turn began with.
+        held: messages that are newly held or have changed.
+        gone: spots of messages that are held no longer.
+        outputs: new outputs, in order.
+        marks: new marks.
     """
 
     line: Line
@@ -151,13 +151,13 @@ class Kept(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What a person decided about a group.
+    """A decision of a person about a group.
 
     Attributes:
-        name: names it; in the order of names they are taken.
-        group: about which.
-        decision: as JSON.
-        verdict: None: not taken yet; empty: it was done; else why it is void.
+        name: unique name; decisions are taken in the order of their names.
+        group: text form of the group.
+        decision: the decision as JSON.
+        verdict: None: not taken yet; empty: it was carried out; otherwise why it is void.
     """
 
     name: str
@@ -167,13 +167,13 @@ class Decided(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A group whose outputs are to be delivered by who has the claim, until it is over.
+    """A claim: the right to deliver the outputs of a group, for a limited time.
 
     Attributes:
-        group: which.
-        token: grows with every claim.
-        attempts: how often its first output could not be delivered.
-        outputs: in their order.
+        group: text form of the group.
+        token: fencing token, which grows with every claim.
+        attempts: number of failed deliveries of its first output.
+        outputs: first outputs of the group, in order.
     """
 
     group: str
@@ -183,14 +183,14 @@ class Claim(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A group with outputs that are not delivered.
+    """A group with undelivered outputs.
 
     Attributes:
-        group: which.
-        until_ms: when the next attempt may be.
-        attempts: how often its first output could not be delivered.
-        error: why, the last time.
-        depth: how many outputs there are.
+        group: text form of the group.
+        until_ms: earliest time of the next attempt.
+        attempts: number of failed deliveries of its first output.
+        error: reason of the last failure.
+        depth: number of undelivered outputs.
     """
 
     group: str

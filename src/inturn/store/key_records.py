@@ -1,4 +1,4 @@
-"""The stored form of an idempotency key's record: JSON, checked when it is read."""
+"""The stored form of idempotency records: JSON, validated when it is read."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from inturn.core.errors import StoreError
 from inturn.core.idempotency import Record
 
 _SHOWN = 60
-"""How many characters of what is no record an error shows."""
+"""Maximum number of characters of an invalid record that an error shows."""
 
 
 def written_record(record: Record) -> str:
@@ -15,14 +15,14 @@ def written_record(record: Record) -> str:
 
 
 def read_record(text: str | bytes, where: str) -> Record:
-    """Return the record that a text stands for.
+    """Decode a stored record.
 
     Args:
-        text: what is stored.
-        where: what it is stored under, for the error.
+        text: stored JSON.
+        where: description of its key, for the error.
 
     Raises:
-        StoreError: It is no record: somebody else has written it, or it is damaged.
+        StoreError: if it is not a record: another program has written it, or it is damaged.
     """
     try:
         record = msgspec.json.decode(text, type=Record)
@@ -36,7 +36,7 @@ def read_record(text: str | bytes, where: str) -> Record:
 
 
 def no_record(where: str, found: object, why: str) -> StoreError:
-    """Return the error that says what was found where a record was expected."""
+    """Return the error for a value that is not a record."""
     shown = repr(found)
     if len(shown) > _SHOWN:
         shown = f"{shown[:_SHOWN]}…"

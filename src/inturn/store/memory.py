@@ -1,6 +1,6 @@
-"""Queues in memory: the rules as they are written, run over plain lists. The oracle that other stores are held to.
+"""Queues in memory: core's rules run over plain lists, as the oracle for the other stores.
 
-Nothing here is fast or durable. Every question is answered by looking at all messages.
+The store is neither fast nor durable. Every operation scans all messages.
 """
 
 import copy
@@ -33,7 +33,7 @@ from inturn.store.memory_pipelines import MemoryPipelines
 
 @dataclass
 class _Kept:
-    """One message, and what is known of its delivery."""
+    """A message and the state of its delivery."""
 
     entry: Entry
     done: bool = False
@@ -41,14 +41,14 @@ class _Kept:
 
 
 Key = int | str
-"""A group that may be ready: its name, or the sequence number of a message without one."""
+"""A group: its name, or the sequence number of a message without a group."""
 
 
 @dataclass
 class _Queue:
-    """A queue and all that is in it, by sequence number.
+    """A queue and all its data.
 
-    ``line`` has the places of the groups that are ready, by the sequence numbers of their first messages.
+    ``line`` maps the sequence numbers of the first messages of ready groups to the groups' places in the line.
     """
 
     info: QueueInfo
@@ -64,7 +64,7 @@ class _Queue:
 
 
 class MemoryStore:
-    """A store that lasts as long as its process."""
+    """A store in the memory of the process."""
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
@@ -74,12 +74,12 @@ class MemoryStore:
         self.pipelines = MemoryPipelines()
 
     def is_identity(self, identity: str) -> bool:
-        """Say whether this is the identity of this store."""
+        """Return whether this is the identity of this store."""
         return identity == self.identity
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing."""
+        """Restore the state of the store if the block raises."""
         before = copy.deepcopy(self.__dict__)
         try:
             yield
@@ -95,7 +95,7 @@ class MemoryStore:
         return {name: queue.info for name, queue in self._queues.items()}
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
-        """Make, change or remove a queue."""
+        """Create, change or remove a queue."""
         if info is None:
             del self._queues[name]
             return
@@ -113,7 +113,7 @@ class MemoryStore:
         self._forget_read(queue)
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Put messages at the end of a queue."""
+        """Append messages to a queue."""
         self._look_at_clock(now_ms)
         return [self._send_one(self._queues[queue.name], draft, now_ms) for draft in drafts]
 
@@ -200,14 +200,14 @@ class MemoryStore:
         return taken
 
     def _next_within(self, kept: _Queue, want: Want, now_ms: int) -> list[_Kept]:
-        """What a session can receive next: it is not in its own way."""
+        """Return what a session can receive next; its own leases do not block it."""
         group = [each for each in self._all_of(kept, want.group) if not delivery.is_deferred(each.hold)]
         others = [each for each in group if each.hold is None or each.hold.token != want.token]
         waiting = self._without_exhausted(kept, others, now_ms)
         return waiting[: delivery.takes([message.hold for message in waiting], want.limit, now_ms)]
 
     def _fetched(self, kept: _Queue, want: Want, number: int, now_ms: int) -> list[_Kept]:
-        """A deferred message, if nobody has it."""
+        """Return a deferred message if it is not leased."""
         message = kept.messages.get(number)
         if message is None or not delivery.is_deferred(message.hold) or delivery.is_hidden(message.hold, now_ms):
             return []
@@ -216,7 +216,7 @@ class MemoryStore:
         return self._without_exhausted(kept, [message], now_ms)
 
     def _look_at_clock(self, now_ms: int) -> None:
-        """If it went back, nothing waits for much longer than it was to wait."""
+        """Correct deadlines after the clock was set back, so that nothing waits much longer than its duration."""
         for (kind, number, key, *span), since_ms, until_ms in self._behind.look(now_ms, self._later):
             for queue in (each for each in self._queues.values() if each.info.number == number):
                 kept = queue.messages.get(key) if isinstance(key, int) else None
@@ -225,10 +225,10 @@ class MemoryStore:
                     kept.hold = kept.hold._replace(since_ms=since_ms, until_ms=until_ms)
                 if kind == "lock" and [gate.since_ms, gate.until_ms] == span:
                     queue.gates[str(key)] = gate._replace(since_ms=since_ms, until_ms=until_ms)
-        self._behind.kept()  # or all of this is as it was before the transaction
+        self._behind.kept()  # a rollback restores it all
 
     def _later(self, now_ms: int) -> list[Span]:
-        """All that begins in the future."""
+        """Return the holds and locks that begin in the future."""
         spans = [
             Span("hold", queue.info.number, number, kept.hold.since_ms, kept.hold.until_ms)
             for queue in self._queues.values()
@@ -244,19 +244,19 @@ class MemoryStore:
         return [span for span in spans if span.since_ms > now_ms]
 
     def _look_ahead(self, queue: _Queue) -> None:
-        """See when a lease, a delay or a lock is over."""
+        """Set the next end of a lease, a delay or a lock."""
         ends = [message.hold.until_ms for message in queue.messages.values() if message.hold]
         ends += [gate.until_ms for gate in queue.gates.values()]
         ends.append(self._behind.next_ms(queue.info.number))
         queue.info.due_ms = min((end for end in ends if end is not None), default=None)
 
     def _in_line(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
-        """The groups of which something can be received, in the order of their line."""
+        """Return the groups that can be received, in the order of the line."""
         heads = {group[0].entry.sequence_number: group for group in self._free(queue, now_ms)}
         return [heads[number] for number in sorted(heads, key=lambda number: (queue.line[number], number))]
 
     def _line_up(self, queue: _Queue, touched: Iterable[Key], now_ms: int) -> None:
-        """Something became of these groups: those that are ready now join the line, in this order."""
+        """Add those of the changed groups that are ready now to the line, in this order."""
         free = {_key(group[0]): group[0] for group in self._free(queue, now_ms)}
         heads = {head.entry.sequence_number for head in free.values()}
         queue.line = {number: place for number, place in queue.line.items() if number in heads}
@@ -268,7 +268,7 @@ class MemoryStore:
                 )
 
     def _free(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
-        """The groups of which something can be received, the oldest first."""
+        """Return the groups that can be received, the oldest first."""
         return [
             group
             for group in self._groups(queue)
@@ -279,7 +279,7 @@ class MemoryStore:
 
     @staticmethod
     def _groups(queue: _Queue) -> list[list[_Kept]]:
-        """The pending messages of each group that are not deferred, in order of their heads."""
+        """Return the pending messages of each group that are not deferred, in order of the groups' heads."""
         groups: dict[Any, list[_Kept]] = {}
         for number in sorted(queue.messages):
             message = queue.messages[number]
@@ -289,7 +289,7 @@ class MemoryStore:
         return list(groups.values())
 
     def _tidy(self, queue: _Queue, now_ms: int) -> None:
-        """Leases that are over are given back, what is past its retention goes, what was tried too often moves."""
+        """Remove messages past their retention, unlock expired locks and give back expired leases."""
         retention_s = queue.info.settings.retention_s
         touched: list[Key] = []
         for number in sorted(queue.messages):
@@ -317,7 +317,7 @@ class MemoryStore:
 
     @staticmethod
     def _over(queue: _Queue, now_ms: int) -> list[Key]:
-        """The groups of which a lock, a lease or a delay is over, in the order of the deadlines."""
+        """Return the groups of which a lock, a lease or a delay has ended, in the order of the deadlines."""
         over: list[tuple[int, int, Key]] = [
             (gate.until_ms, 0, group)
             for group, gate in queue.gates.items()
@@ -331,12 +331,12 @@ class MemoryStore:
         return [key for *_, key in sorted(over)]
 
     def _without_exhausted(self, queue: _Queue, group: list[_Kept], now_ms: int) -> list[_Kept]:
-        """What is left of a group when the messages at its head that were tried too often are moved away."""
+        """Move messages that were received too often from the head of a group; return the rest of the group."""
         settings = queue.info.settings
         to = self._queues.get(settings.dead_letter or "")
         while to is not None and group and delivery.is_exhausted(group[0].hold, settings.max_receives):
             self._move(queue, group[0], to, delivery.exhausted(settings.max_receives), now_ms)
-            again = [queue.messages[group[0].entry.sequence_number]] if to is queue else []  # it stays where it is
+            again = [queue.messages[group[0].entry.sequence_number]] if to is queue else []  # it keeps its place
             group = [*again, *group[1:]]
         return group
 
@@ -347,12 +347,12 @@ class MemoryStore:
         if any(change.act is Act.NACK for change in changes) and not kept.info.settings.retry_delay_s:
             over = self._over(kept, now_ms)
             self._unlock(kept, now_ms)
-            self._line_up(kept, over, now_ms)  # they were given back before
+            self._line_up(kept, over, now_ms)  # they ended before the nack
         before = dict(kept.messages)
         verdicts = [self._settle_one(kept, change, now_ms) for change in changes]
         done = [change.sequence_number for change, each in zip(changes, verdicts, strict=True) if each is Verdict.DONE]
         touched = [_key(before[number]) for number in done]
-        if all(change.act is Act.ACK for change in changes):  # of these nobody knows which was first
+        if all(change.act is Act.ACK for change in changes):  # concurrent acknowledgements have no order
             heads = {_key(group[0]): group[0].entry.sequence_number for group in self._groups(kept)}
             touched.sort(key=lambda key: heads.get(key, 0))
         self._line_up(kept, touched, now_ms)
@@ -397,7 +397,7 @@ class MemoryStore:
         )
 
     def _move(self, queue: _Queue, message: _Kept, to: _Queue, note: str | None, now_ms: int) -> None:
-        """A message that comes back to where it was first sent is in its old place again; within a queue it stays."""
+        """Move a message to a queue: to its old place if it was first sent there; within a queue it keeps its place."""
         entry = message.entry
         origin = entry.origin or entry.sequence_number
         is_within = queue is to
@@ -427,7 +427,7 @@ class MemoryStore:
 
     @staticmethod
     def _forget_read(queue: _Queue) -> None:
-        """What is acknowledged and passed by every reader is kept no longer."""
+        """Remove the acknowledged messages that every reader has passed."""
         read_to = queue.info.read_to
         for number in [number for number, each in queue.messages.items() if each.done and number <= read_to]:
             del queue.messages[number]
@@ -435,7 +435,7 @@ class MemoryStore:
     # --- sessions ---
 
     def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
-        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         kept = self._queues[queue.name]
         self._look_at_clock(now_ms)
         if request.verb is Verb.LOCK:
@@ -463,7 +463,7 @@ class MemoryStore:
         return Answer(verdict, group, gate, kept.states.get(group) if request.verb is Verb.GET_STATE else None)
 
     def _renew(self, queue: _Queue, group: str | None, gate: Gate) -> None:
-        """A group has another gate; what was received under its lock lasts as long as that."""
+        """Set the gate of a group; the leases under its lock end with the lock."""
         queue.gates[group] = gate
         for message in self._all_of(queue, group):
             if message.hold and message.hold.token is not None and message.hold.token == gate.token:
@@ -471,7 +471,7 @@ class MemoryStore:
 
     @staticmethod
     def _all_of(queue: _Queue, group: str | None) -> list[_Kept]:
-        """The pending messages of a group, deferred ones too."""
+        """Return the pending messages of a group, including deferred ones."""
         every = [queue.messages[number] for number in sorted(queue.messages)]
         return [each for each in every if each.entry.group == group and not each.done]
 
@@ -479,12 +479,12 @@ class MemoryStore:
         return any(delivery.is_leased(each.hold, now_ms) for each in self._all_of(queue, group))
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Groups that are parked, those first that were parked first."""
+        """Return the parked groups, in the order in which they were parked."""
         gates = self._queues[queue.name].gates.items()
         found = [(gate.parked_ms or 0, group or "", gate.note) for group, gate in gates if gate.note is not None]
         return [ParkedGroup(group, note, parked_ms) for parked_ms, group, note in sorted(found)[:limit]]
 
-    # --- looking ---
+    # --- reads ---
 
     def read(
         self,
@@ -496,7 +496,7 @@ class MemoryStore:
         deferred: bool = False,
         group: str | None = None,
     ) -> list[Entry]:
-        """The messages after a sequence number."""
+        """Return the messages after a sequence number."""
         messages = self._queues[queue.name].messages
         is_all = not (pending or deferred or group is not None)
         found = [messages[number] for number in sorted(messages) if number > after]
@@ -509,7 +509,7 @@ class MemoryStore:
         ][:limit]
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
-        """How much is in a queue."""
+        """Return the message counts of a queue."""
         holds = [each.hold for each in self._queues[queue.name].messages.values()]
         deferred = sum(map(delivery.is_deferred, holds))
         hidden = [hold for hold in holds if hold is not None and delivery.is_hidden(hold, now_ms)]
@@ -517,7 +517,7 @@ class MemoryStore:
         return Depth(queue.depth, leased, len(hidden) - leased, queue.last, deferred)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
-        """Groups with messages, those whose head is oldest first."""
+        """Return the groups that have messages, oldest head first."""
         kept = self._queues[queue.name]
         wanted = set(names)
         found = [group for group in self._groups(kept) if not wanted or group[0].entry.group in wanted]

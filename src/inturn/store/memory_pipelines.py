@@ -1,4 +1,4 @@
-"""What pipelines keep, in memory: the plain meaning of :class:`inturn.store.base.PipelineStore`, for tests."""
+"""Pipelines in memory: the reference implementation of :class:`inturn.store.base.PipelineStore`, for tests."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -21,7 +21,7 @@ from inturn.store.kept import (
 
 @dataclass
 class _Post:
-    """A group with outputs that are not delivered."""
+    """The outbox entry of a group with undelivered outputs."""
 
     until_ms: int
     token: int = 0
@@ -31,7 +31,7 @@ class _Post:
 
 @dataclass
 class _Pipeline:
-    """A pipeline and all that it keeps."""
+    """A pipeline and all its stored data."""
 
     info: PipelineInfo
     lines: dict[str, Line] = field(default_factory=dict)
@@ -53,32 +53,32 @@ class MemoryPipelines:
         return self._pipelines[number - 1]
 
     def names(self) -> list[str]:
-        """The names of all pipelines."""
+        """Return the names of all pipelines."""
         return sorted(each.info.name for each in self._pipelines)
 
     def info(self, name: str) -> PipelineInfo | None:
-        """What is known of a pipeline."""
+        """Return the info of a pipeline."""
         return next((deepcopy(each.info) for each in self._pipelines if each.info.name == name), None)
 
     def save(self, info: PipelineInfo) -> None:
-        """Make or change a pipeline."""
+        """Create or change a pipeline."""
         if info.number == 0:
             info.number = len(self._pipelines) + 1
             self._pipelines.append(_Pipeline(info))
         self._of(info.number).info = deepcopy(info)
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
-        """Those of the groups that are known."""
+        """Return the records of those of the groups that exist."""
         lines = self._of(pipeline).lines
         return [lines[group] for group in groups if group in lines]
 
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
-        """Groups in the order of their names."""
+        """Return groups in the order of their names."""
         lines = [line for _, line in sorted(self._of(pipeline).lines.items())]
         return [line for line in lines if line.group > after and not (parked and line.status == "open")][:limit]
 
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
-        """Groups whose wait is over."""
+        """Return the groups whose wait has ended."""
         waits = sorted(
             (each.due_us, name) for name, each in self._of(pipeline).lines.items() if each.due_us is not None
         )
@@ -87,32 +87,32 @@ class MemoryPipelines:
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
-        """What a group holds."""
+        """Return the held messages of a group."""
         every = self._all_held(pipeline, group)
         if turns is None and ids is None:
             return every
         return [each for each in every if each.turn in (turns or ()) or (each.id and each.id in (ids or ()))]
 
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """What a group holds from a spot on."""
+        """Return the held messages of a group from a spot on."""
         return [each for each in self._all_held(pipeline, group) if each[:3] >= spot][:limit]
 
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Since when a group holds those messages that wait longest, and where they lie."""
+        """Return the times and spots of the messages that a group has held longest."""
         return sorted((each.since_us, each[:3]) for each in self._all_held(pipeline, group))[:limit]
 
     def _all_held(self, pipeline: int, group: str) -> list[HeldMessage]:
         return [message for _, message in sorted(self._of(pipeline).held.get(group, {}).items())]
 
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
-        """What is remembered beside a group of messages with these marks."""
+        """Return the stored marks of a group among these marks."""
         there = self._of(pipeline).marks
         return [there[group, mark] for mark in sorted(marks) if (group, mark) in there]
 
     def keep(
         self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
-        """Keep what turns have left behind."""
+        """Write the results of turns."""
         mine = self._of(info.number)
         known = {group: line.version for group, line in mine.lines.items()}
         overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
@@ -135,15 +135,15 @@ class MemoryPipelines:
         return []
 
     def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
-        """Rejected messages with their numbers."""
+        """Return rejected messages with their numbers."""
         return list(enumerate(self._of(pipeline).rejected, 1))[after : after + limit]
 
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
-        """Outputs in the order in which they were made."""
+        """Return outputs in the order in which they were made."""
         return [each for each in self._of(pipeline).outputs if each.number > after][:limit]
 
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        """The first outputs of groups that nobody has."""
+        """Claim the first outputs of unclaimed groups."""
         mine = self._of(info.number)
         free = sorted((post.until_ms, group) for group, post in mine.posts.items() if post.until_ms <= now_ms)[:groups]
         info.tokens += bool(free)
@@ -157,14 +157,14 @@ class MemoryPipelines:
         return claims
 
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
-        """Have claims for longer."""
+        """Extend claims."""
         for claim in claims:
             post = self._of(pipeline).posts.get(claim.group)
             if post is not None and post.token == claim.token:
                 post.until_ms = until_ms
 
     def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
-        """The first outputs of a claim were delivered."""
+        """End a claim and remove its delivered outputs."""
         mine = self._of(pipeline)
         post = mine.posts.get(claim.group)
         if post is None or post.token != claim.token:
@@ -179,7 +179,7 @@ class MemoryPipelines:
         return True
 
     def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
-        """Groups with outputs that are not delivered."""
+        """Return groups with undelivered outputs."""
         mine = self._of(pipeline)
         return [
             Outgoing(group, post.until_ms, post.attempts, post.error, sum(each.group == group for each in mine.outputs))
@@ -192,18 +192,18 @@ class MemoryPipelines:
         self._of(pipeline).decisions[decided.name] = decided
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
-        """Those that are not taken yet."""
+        """Return the decisions that are not taken yet."""
         every = [each for _, each in sorted(self._of(pipeline).decisions.items())]
         return [each for each in every if each.verdict is None and group in (None, each.group)][:limit]
 
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
-        """Decisions were taken."""
+        """Mark decisions as taken."""
         decisions = self._of(pipeline).decisions
         for name, verdict in verdicts.items():
             if decisions[name].verdict is None:
                 decisions[name] = decisions[name]._replace(verdict=verdict)
 
     def verdict(self, pipeline: int, name: str) -> str | None:
-        """What has come of a decision."""
+        """Return the verdict on a decision."""
         decided = self._of(pipeline).decisions.get(name)
         return decided and decided.verdict

@@ -1,4 +1,4 @@
-"""What commands come to that are done together: each its own answer or error, whatever becomes of the others."""
+"""Outcomes of commands that run together: an answer or error for each, independent of the others."""
 
 import random
 import time
@@ -15,19 +15,19 @@ T = TypeVar("T")
 Watch = Callable[[Sequence[Command[Any]], Sequence[Outcome]], None]
 
 BUSY: Final = object()
-"""In the place of an answer: another transaction is in the way, so it is still to be done."""
+"""Placeholder for an answer: another transaction blocks the command, which is still to run."""
 
 
 def outcomes_of(
     store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int], watch: Watch
 ) -> list[Outcome]:
-    """Do commands in one transaction or, if one fails or has to wait, in several.
+    """Run commands in one transaction or, if one fails or has to wait, in several.
 
     Args:
-        store: where.
-        commands: what.
-        clock: the time, in milliseconds since 1970.
-        watch: is told of each transaction.
+        store: the store.
+        commands: the commands.
+        clock: returns the time in milliseconds since 1970.
+        watch: callback for each committed transaction.
     """
     if not commands:
         return []
@@ -37,7 +37,7 @@ def outcomes_of(
         return _parts(store, commands, clock, watch, error)
     except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
         if isinstance(error, StoreError) and not isinstance(error, NoRoom):
-            return [(None, error)] * len(commands)  # the store cannot be written, so no other command fares better
+            return [(None, error)] * len(commands)  # the store cannot be written: all others would fail too
         if len(commands) == 1:
             return [(None, error)]
         return [outcome for command in commands for outcome in outcomes_of(store, [command], clock, watch)]
@@ -48,7 +48,7 @@ def outcomes_of(
 def _parts(
     store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int], watch: Watch, error: Busy
 ) -> list[Outcome]:
-    """Do what does not wait for another transaction. Commands of a kind for one queue wait for the same."""
+    """Run commands by type and queue, since those of one type for one queue wait for the same lock."""
     parts: dict[tuple[type, str], list[int]] = {}
     for place, command in enumerate(commands):
         parts.setdefault((type(command), command.queue), []).append(place)
@@ -62,7 +62,7 @@ def _parts(
 
 
 def again(act: Callable[[], T]) -> T:
-    """Do something in a transaction, and again if another was in the way."""
+    """Run a function, and again after each conflict with another transaction."""
     tries = 0
     while True:
         try:
@@ -71,5 +71,5 @@ def again(act: Callable[[], T]) -> T:
             tries += 1
             if tries == limits.RUN_AGAIN:
                 raise
-            # so that those who met do not meet again
+            # random, so that the same transactions do not conflict again
             time.sleep(random.uniform(0, 0.001 * 2 ** min(tries, 6)))  # noqa: S311

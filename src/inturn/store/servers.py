@@ -1,4 +1,4 @@
-"""What a server asks of a database beyond its queues: figures, and what all servers of one database have in common."""
+"""Protocols of the server tables: figures of queues, and values shared by all servers of one database."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,15 +7,15 @@ from inturn.core.envelope import QueueInfo
 
 
 class QueueFigures(NamedTuple):
-    """How a queue stands.
+    """The figures of a queue.
 
     Attributes:
-        queue: its name.
-        messages: not acknowledged, all of them.
-        in_flight: those of them that a receiver has.
-        delayed: those of them that are hidden for a time and nobody has.
+        queue: name of the queue.
+        messages: number of messages that are not acknowledged.
+        in_flight: number of them that are leased.
+        delayed: number of them that are hidden for a time and not leased.
         oldest_ms: when the oldest of them was sent; None if there is none.
-        blocked: how many groups have messages hidden of which none can be received now.
+        blocked: number of groups with hidden messages of which none can be received now.
     """
 
     queue: str
@@ -27,15 +27,15 @@ class QueueFigures(NamedTuple):
 
 
 class ReceivedLease(NamedTuple):
-    """One message of a receive that can be asked for again.
+    """One message of a receive that can be retried by its attempt id.
 
     Attributes:
-        sequence_number: which.
-        token: under which lease.
+        sequence_number: sequence number of the message.
+        token: fencing token of the lease.
         attempts: how often it has been received.
-        first_ms: when for the first time.
-        received_ms: when this time.
-        until_ms: when the lease ends.
+        first_ms: time of the first receive.
+        received_ms: time of this receive.
+        until_ms: end of the lease.
     """
 
     sequence_number: int
@@ -47,51 +47,54 @@ class ReceivedLease(NamedTuple):
 
 
 class SharedStore(Protocol):
-    """What servers have in common that serve one database side by side; all of it is called in a transaction."""
+    """Values shared by all servers of one database; all methods are called in a transaction."""
 
     def version(self) -> int:
-        """Another number whenever :meth:`keep` has changed something."""
+        """Return a number that changes whenever :meth:`keep` changes something."""
         ...
 
     def facts(self) -> dict[str, str]:
-        """All that is kept, by name."""
+        """Return all stored texts by name."""
         ...
 
     def keep(self, name: str, value: str | None) -> None:
-        """Keep a text under a name, in the place of what is there; None: nothing."""
+        """Store a text under a name, replacing the old one; None: remove it."""
         ...
 
     def attempt(self, queue: QueueInfo, attempt_id: str, now_ms: int) -> list[ReceivedLease]:
-        """What a receive of this id has given, if all of it is still leased as it was given; else nothing."""
+        """Return the leases of the receive with this id if all of them are unchanged, otherwise an empty list."""
         ...
 
     def remember(
         self, queue: QueueInfo, attempt_id: str, leases: Sequence[ReceivedLease], until_ms: int, now_ms: int
     ) -> None:
-        """A receive of this id has given messages; it can be asked for again until then."""
+        """Store the leases of the receive with this id, which can be retried until ``until_ms``."""
         ...
 
     def remember_leases(self, queue: QueueInfo, attempt_id: str, leases: Sequence[ReceivedLease]) -> None:
-        """What a receive of this id has given is leased for longer; it can be asked for again as long as before."""
+        """Store the extended leases of the receive with this id; the time for retries stays as it is."""
         ...
 
     def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:
-        """Whether a signature comes for the first time; it is remembered until it is not valid any more."""
+        """Return whether a signature is seen for the first time; it is stored until it expires."""
         ...
 
 
 class ServerStore(Protocol):
-    """What a server asks of a database; all of it is called in a transaction."""
+    """The server tables of a database; all methods are called in a transaction."""
 
     @property
     def shared(self) -> SharedStore | None:
-        """What all servers have in common; None: nothing, since those of a file are on its machine."""
+        """The values shared by all servers; None for a file, whose servers are on one machine."""
         ...
 
     def figures(self, now_ms: int) -> list[QueueFigures]:
-        """How all queues stand, by their names; what it costs grows with what is hidden, not with what there is."""
+        """Return the figures of all queues, by their names.
+
+        The cost grows with the number of hidden messages, not with the number of all messages.
+        """
         ...
 
     def written(self, now_ms: int) -> int:
-        """Write the time, so that it is known that something can be written; how many messages there are."""
+        """Write the time, which shows that the database can be written; return the number of messages."""
         ...

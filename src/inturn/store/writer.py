@@ -1,14 +1,14 @@
-"""One writer for many callers: commands that wait are done together, in one transaction with one fsync.
+"""Group commit: the commands of many concurrent callers run in one transaction with one fsync.
 
-There is no thread that writes. Whoever comes while nobody writes takes the lead: it does all that has gathered, its own
-command among it, in one transaction, gives each caller its answer, and hands the lead to the first of those that have
-come meanwhile. So a lone caller pays for no switch of threads, and sixty-four callers share one fsync. This is the
-group commit of databases, with the leader and followers of LevelDB's write path.
+There is no writer thread. A caller that finds no leader takes the lead: it runs all queued commands and its own in one
+transaction, gives each caller its outcome, and passes the lead to the first caller that has arrived meanwhile. So a
+single caller needs no thread switch, and sixty-four callers share one fsync. This is the group commit of databases,
+with the leader and followers of LevelDB's write path.
 
-Callers are threads or asyncio tasks; for tasks a helper thread leads, so that no event loop waits for a disk; it begins
-when the loop has heard all who are ready, so that they go into one transaction. A receive
-that finds nothing and may wait stays parked, and is tried again with every batch, when a lease or a delay is over, and
-every ``limits.POLL_S`` for the sake of what other processes send.
+Callers are threads or asyncio tasks. For tasks a helper thread leads, so that no event loop waits for a disk. It starts
+after the callbacks that are ready in the loop, so that their commands go into one transaction. A receive that finds
+nothing and may wait is parked. It is retried with every batch, when a lease or a delay ends, and every
+``limits.POLL_S`` for messages that other processes send.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ class Batch(NamedTuple):
     """Commands that go into one transaction.
 
     Attributes:
-        callers: whose they are; receives that wait already are the first.
-        commands: what each of them wants.
-        gathered: those callers that have just come.
-        heard: how often the writer had been woken until then.
+        callers: callers of the commands; parked receives first.
+        commands: command of each caller.
+        gathered: callers taken from the queue for this batch.
+        heard: number of calls of :meth:`Writer.wake` so far.
     """
 
     callers: list[Caller]
@@ -50,29 +50,28 @@ class Batch(NamedTuple):
 
 
 class Leader(Protocol):
-    """Who has the lead for longer than a batch."""
+    """A caller's transaction, which holds the lead for longer than a batch."""
 
     def overdue(self) -> float | None:
-        """Give the lead up if it has been held for too long; else when that will be, by the monotonic clock."""
+        """Give up the lead if it is overdue; otherwise return the deadline, by the monotonic clock."""
         ...
 
 
 class Writer:
-    """Does commands over a store, for any number of threads and tasks.
+    """A writer that runs commands on a store for any number of threads and tasks.
 
     Args:
-        store: where.
-        clock: the time, in milliseconds since 1970.
+        store: the store.
+        clock: returns the time in milliseconds since 1970.
 
     Attributes:
-        watch: called by whoever leads, after each transaction, with its commands and their raw outcomes; for who
-            wants to count them.
-        is_own: says whether an identity is that of this writer's database, of which transactions may come as ``tx=``.
-        identity: the identity of this writer's database; empty if it is none.
-        adopt: makes of a connection of the caller's what does commands in its transaction; None: there are none here.
-        poll: called when receives wait; after how many seconds they are to be tried again though nothing is heard.
-        delegate: called from any thread, by who has the lead and passes it on to those who cannot lead; by default
-            the helper leads for them.
+        watch: called by the leader after each transaction with its commands and their raw outcomes, for metrics.
+        is_own: returns whether an identity is that of this writer's database, whose transactions are valid as ``tx=``.
+        identity: returns the identity of this writer's database; empty if the store is not a database.
+        adopt: wraps a caller's connection so that commands run in its transaction; None: not supported by the store.
+        poll: called when receives are parked; returns after how many seconds to retry them without a notification.
+        delegate: called from any thread by the leader to pass the lead on to callers that cannot lead themselves; by
+            default the helper leads for them.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
@@ -80,7 +79,7 @@ class Writer:
         self.clock = clock
         self._mutex = threading.Lock()
         self._callers: deque[Caller] = deque()
-        self._parked: list[Caller] = []  # only who leads changes it
+        self._parked: list[Caller] = []  # only the leader changes it
         self._is_led = self._is_closed = False
         self._heard = 0
         self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
@@ -90,20 +89,20 @@ class Writer:
         self.poll: Callable[[], float] = _poll_s
         self.delegate: Callable[[], object] = self.by_helper
         self._leader: Leader | None = None
-        self._owner: Any = None  # the thread or the task that leads for longer
-        self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that is about to call the helper
+        self._owner: Any = None  # the thread or task whose transaction has the lead
+        self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that will call the helper
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="inturn-writer")
         self._alarm = Alarm(self._ring)
 
-    # --- what a caller does ---
+    # --- callers ---
 
     def run(self, command: Command[T]) -> T:
-        """Do a command; what it did is durable when this returns.
+        """Run a command; its effect is durable when this returns.
 
         Raises:
             StoreError: if the store cannot be written, or is closed.
-            QueueError: within a transaction of this thread's own, which it would wait for.
-            Exception: what else the command has to say.
+            QueueError: if a transaction of this thread has the lead, since the command would wait for its end.
+            Exception: an error of the command.
         """
         if self._owner is not None and self._owner[0] == threading.get_ident():
             raise _within()
@@ -144,7 +143,7 @@ class Writer:
             return command.run(self.store, self.clock())
 
     async def arun(self, command: Command[T]) -> T:
-        """The same for a task."""
+        """Run a command from an asyncio task; see :meth:`run`."""
         if self._owner is not None and self._owner[1] is asyncio.current_task():
             raise _within()
         caller = TaskCaller(command, asyncio.get_running_loop())
@@ -157,15 +156,15 @@ class Writer:
         return command.answer(caller.value())
 
     def post(self, command: Command[T], done: Callable[[T | None, BaseException | None], None]) -> Callable[[], None]:
-        """The same for who has no task: it costs least where there are very many.
+        """Run a command and call back; the cheapest form for very many commands.
 
         Args:
-            command: what is to be done.
-            done: called in the event loop that runs now, with the answer or with the error.
+            command: the command.
+            done: called in the running event loop with the answer or the error.
 
         Returns:
-            What to call in that loop if the answer is not wanted any more; messages that were received for nobody are
-            given back. ``done`` may be called all the same.
+            A function to call in that loop if the answer is no longer wanted. Messages that the command has received
+            are given back. ``done`` may still be called.
 
         Raises:
             StoreError: if the store is closed.
@@ -175,19 +174,19 @@ class Writer:
         return partial(self._abandon, caller)
 
     def end_waits(self) -> None:
-        """Receives that wait for messages wait no more: they are told that there are none."""
+        """End the wait of all waiting receives: they return empty."""
         with self._mutex:
             for caller in (*self._parked, *self._callers):
                 caller.until = 0.0
         self._alarm.set(time.monotonic())
 
     def wake(self) -> None:
-        """Somebody else has put something there: try the parked receives again, and those that are about to park."""
+        """Retry the parked receives, and those about to park, after another process has sent something."""
         self._heard += 1
         self._alarm.set(time.monotonic())
 
     def take_lead(self, leader: Leader) -> None:
-        """Write alone, until :meth:`give_up_lead`."""
+        """Wait for the lead and keep it until :meth:`give_up_lead`."""
         if self._owner is not None and self._owner[0] == threading.get_ident():
             raise _within()
         caller = ThreadCaller(None)
@@ -200,7 +199,7 @@ class Writer:
             raise
 
     async def atake_lead(self, leader: Leader) -> None:
-        """The same for a task."""
+        """Take the lead from an asyncio task; see :meth:`take_lead`."""
         if self._owner is not None and self._owner[1] is asyncio.current_task():
             raise _within()
         caller = TaskCaller(None, asyncio.get_running_loop())
@@ -213,7 +212,7 @@ class Writer:
             raise
 
     def give_up_lead(self) -> None:
-        """Let others write again; what was committed may be what a parked receive waits for."""
+        """Give up the lead and retry the parked receives, which may find what was committed."""
         self._leader = self._owner = None
         if self._parked:
             with self._mutex:
@@ -221,7 +220,7 @@ class Writer:
         self.pass_on()
 
     def close(self) -> None:
-        """Wait for who is writing, let nobody in any more, and tell those who wait."""
+        """Wait for the leader, refuse new commands, and fail the waiting ones."""
         with self._mutex:
             if self._is_closed:
                 return
@@ -241,7 +240,7 @@ class Writer:
     # --- the lead ---
 
     def _is_alone(self) -> bool:
-        """Whether nobody else is here, so that a thread leads at once and has nobody to tell."""
+        """Take the lead if there is no other caller; return whether it was taken."""
         with self._mutex:
             if self._is_closed:
                 raise _closed()
@@ -251,9 +250,9 @@ class Writer:
             return True
 
     def _come(self, caller: LoopCaller) -> None:
-        """Come in; the helper is called once all who are ready in this loop have come.
+        """Queue a caller; the helper is called after the callbacks that are ready in its loop.
 
-        Until then nobody leads for them, so if the loop ends before, whoever comes next does.
+        Until then they have no leader; if the loop ends first, the next caller of the writer leads for them.
         """
         caller.come()
         with self._mutex:
@@ -274,7 +273,7 @@ class Writer:
         self.delegate()
 
     def _enter(self, caller: Caller) -> bool:
-        """Come in; whether nobody leads, so that the caller does, or the helper for it."""
+        """Queue a caller; return whether there was no leader, so that the caller or the helper leads."""
         caller.come()
         with self._mutex:
             if self._is_closed:
@@ -297,11 +296,11 @@ class Writer:
             self._alarm.set(overdue)
 
     def by_helper(self, act: Callable[[], None] | None = None) -> None:
-        """Have the helper do something that ends with :meth:`pass_on`; by default, lead for those who cannot."""
+        """Run a function that ends with :meth:`pass_on` in the helper thread; by default :meth:`serve`."""
         self._helper.submit(act or self.serve)
 
     def pass_on(self) -> None:
-        """Give the lead to the first of those that have come meanwhile."""
+        """Pass the lead to the first waiting caller."""
         with self._mutex:
             if not self._callers:
                 self._is_led = False
@@ -316,22 +315,22 @@ class Writer:
             self.delegate()
 
     def serve(self) -> None:
-        """Lead for those who cannot, in this thread."""
+        """Lead in this thread for callers that cannot lead themselves."""
         self._write()
         self.pass_on()
 
     def _write(self) -> None:
-        """Do what has gathered, in one transaction, and tell the callers."""
+        """Run the queued commands in one transaction and notify the callers."""
         batch = self.gather()
         try:
             outcomes = outcomes_of(self.store, batch.commands, self.clock, self.watch)
-        except BaseException:  # this thread is interrupted; what it was to do, the next one does
+        except BaseException:  # this thread is interrupted; the next leader runs the batch
             self.put_back(batch)
             raise
         self.hand_out(batch, outcomes)
 
     def gather(self) -> Batch:
-        """What is to be done in the next transaction, for who has the lead."""
+        """Return the batch for the next transaction; called by the leader."""
         with self._mutex:
             gathered: list[Caller] = []
             while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
@@ -340,19 +339,19 @@ class Writer:
         return Batch(callers, [caller.command for caller in callers if caller.command], gathered, self._heard)
 
     def put_back(self, batch: Batch) -> None:
-        """It was not done; it is before all that has come since."""
+        """Queue a batch that was not run again, before all later callers."""
         with self._mutex:
             self._callers.extendleft(reversed(batch.gathered))
 
     def hand_out(
         self, batch: Batch, outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        """Give each caller its outcome; receives that found nothing and may wait are parked.
+        """Give each caller its outcome, and park receives that found nothing and may wait.
 
         Args:
-            batch: what was done.
-            outcomes: what it came to.
-            here: the event loop that this is called in, if it is.
+            batch: the batch that was run.
+            outcomes: outcome of each command.
+            here: the event loop of the calling thread, if this is called in one.
         """
         now = time.monotonic()
         told, parked, unclaimed, put_back = [], [], [], []
@@ -377,11 +376,11 @@ class Writer:
             self._give_back(caller, outcome)
         if parked:
             self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
-            if self._heard != batch.heard:  # it came too late for this transaction, and too early for the alarm
+            if self._heard != batch.heard:  # woken during this batch, before the alarm was set
                 self._alarm.set(now)
 
     def _wait_again(self, callers: Sequence[Caller]) -> None:
-        """They are before all who came later, but for one who wants the lead, who need not wait for the same."""
+        """Queue callers again, before later ones, but behind one that waits for the lead and not for their lock."""
         self._callers.extendleft(reversed(callers))
         leading = next((each for each in self._callers if each.command is None), None) if callers else None
         if leading is not None:
@@ -390,12 +389,12 @@ class Writer:
 
     @staticmethod
     def _is_over(caller: Caller, now: float) -> bool:
-        """Whether a caller has waited long enough for another transaction, or waits no more."""
+        """Return whether a caller has waited long enough for another transaction, or has gone."""
         caller.busy_until = caller.busy_until or now + limits.BUSY_S
         return caller.is_gone or now > caller.busy_until
 
     def _due(self, parked: Sequence[Caller]) -> float:
-        """When a lease or a delay is over in a queue that is waited for, by the monotonic clock."""
+        """Return when the next lease or delay ends in the queues of parked receives, by the monotonic clock."""
         queues = self.store.queues
         names = {caller.command.queue for caller in parked if caller.command}
         due_ms = [queues[name].due_ms for name in names if name in queues]
@@ -403,7 +402,7 @@ class Writer:
         return inf if next_ms is None else time.monotonic() + max(0, next_ms - self.clock()) / 1000
 
     def _ring(self) -> None:
-        """The alarm's thread: end what has lasted too long, and try the parked receives again."""
+        """End an overdue lead and retry the parked receives; runs in the alarm's thread."""
         leader = self._leader
         overdue = leader.overdue() if leader is not None else None
         if overdue is not None:
@@ -413,10 +412,10 @@ class Writer:
                 if self._enter(Nobody()):
                     self.serve()
 
-    # --- leaving ---
+    # --- abandoned commands ---
 
     def _abandon(self, caller: Caller) -> None:
-        """A caller waits no more: interrupted, or cancelled."""
+        """Remove a caller that was interrupted or cancelled."""
         with self._mutex:
             caller.is_gone = True
             if caller in self._callers:
@@ -428,7 +427,7 @@ class Writer:
             self._give_back(caller, caller.outcome)
 
     def _give_back(self, caller: Caller, outcome: Outcome) -> None:
-        """Messages and sessions that nobody takes any more need not wait for their lease to end."""
+        """Give back the messages or the session of a caller that is gone, so that they need not expire."""
         undoing = caller.command.undoing(outcome[0]) if caller.command and outcome[0] else None
         if undoing is not None:
             with suppress(StoreError):
@@ -445,7 +444,7 @@ def _is_no_database(_identity: str) -> bool:
 
 
 def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
-    """Nobody watches."""
+    """Ignore the outcomes."""
 
 
 def _within() -> QueueError:

@@ -1,4 +1,4 @@
-"""Queues in a PostgreSQL database, for any number of processes on any number of machines."""
+"""The PostgreSQL store, for any number of processes on any number of machines."""
 
 from inturn.store.postgres.store import PostgresStore
 

@@ -1,7 +1,7 @@
-"""The transaction of a caller's own connection: what is done with messages is part of it, as the caller's own SQL is.
+"""Commands in the transaction of a caller's connection, together with the caller's own SQL.
 
-The connection is the caller's: its settings, its isolation and its prepared statements stay as they are. It is spoken
-to beneath psycopg, while nobody else uses it, so it does not matter whether it is a plain one or one for asyncio.
+The connection keeps its settings, its isolation level and its prepared statements. inturn uses it below psycopg, under
+the connection's lock, so plain and asyncio connections work alike.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ Connection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 
 class Adopted:
-    """Does commands in the transaction that a caller's connection has begun.
+    """The transaction of a caller's connection, in which commands run.
 
     Args:
-        connection: the caller's.
-        queues: as they are within it.
-        clock: the time; None: the server's.
-        identity: of the database whose verbs these are.
+        connection: the caller's connection.
+        queues: the queues as seen by that transaction.
+        clock: returns the time; None: the server's time.
+        identity: identity of the database whose verbs take this transaction.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Adopted:
         self._clock = clock
 
     def run(self, command: Command[T]) -> T:
-        """Do a command in it."""
+        """Run a command in the transaction."""
         connection = self._connection
         if not isinstance(connection, psycopg.Connection):
             msg = "the connection is an AsyncConnection; await the verb: queue.send.aio(…, tx=connection)"
@@ -53,7 +53,7 @@ class Adopted:
             return self._run(command)
 
     async def arun(self, command: Command[T]) -> T:
-        """The same for a task, whose loop goes on meanwhile."""
+        """Run a command in the transaction without blocking the event loop."""
         connection = self._connection
         if isinstance(connection, psycopg.Connection):
             return await _to_the_end(lambda: self.run(command))
@@ -65,10 +65,10 @@ class Adopted:
             return await _to_the_end(lambda: self._run(command))
 
     def _is_to_begin(self) -> bool:
-        """Whether psycopg would begin the transaction with the next statement.
+        """Return whether psycopg would begin the transaction with the next statement.
 
         Raises:
-            InputError: if the connection has no transaction, so that nothing could be part of it.
+            InputError: if the connection is in pipeline mode, or in autocommit mode without a transaction.
         """
         connection = self._connection
         if connection.pgconn.pipeline_status != PipelineStatus.OFF:
@@ -96,12 +96,12 @@ class Adopted:
 
 
 class AdoptedQueues(Queues):
-    """Queues as they are within a transaction of a caller's. It does not hold the connection itself.
+    """Queues as seen by a caller's transaction; without a reference to the psycopg connection.
 
     Args:
-        connection: the caller's.
-        channel: on which who waits for messages is told.
-        is_own: whether an identity is that of these tables, so that it is seen whether the connection sees the same.
+        connection: the caller's connection.
+        channel: channel of the notifications for waiting receivers.
+        is_own: returns whether an identity is that of these tables, to check which tables the connection sees.
     """
 
     def __init__(self, connection: Connection, channel: str, is_own: Callable[[str], bool]) -> None:
@@ -111,21 +111,21 @@ class AdoptedQueues(Queues):
         self._is_known = False
 
     def transaction(self) -> AbstractContextManager[None]:
-        """It is the caller's."""
+        """Return an empty context: the transaction is the caller's."""
         return nullcontext()
 
     def look_at_clock(self, now_ms: int) -> None:
-        """Who has the queues open sees to what the clock has done."""
+        """Do nothing: the store that has the queues open corrects deadlines."""
 
     def look(self) -> int:
-        """See what others have changed; the server's time.
+        """Read what others have changed; return the server's time.
 
         Raises:
-            InputError: if the connection sees other tables, or none.
+            InputError: if the connection sees other tables, or none, or its encoding is not UTF8.
         """
         if not self._is_known:
             self._check()
-        self.incarnations.begun.clear()  # whether what was written is kept is not known here
+        self.incarnations.begun.clear()  # the caller may have rolled back
         for those in (self._locked, self._news, self._idle):
             those.clear()
         self._look_again()
@@ -147,14 +147,14 @@ class AdoptedQueues(Queues):
         self._is_known = True
 
     def tell(self) -> None:
-        """Have others told at the end of the transaction; and see that all was done."""
+        """Run the queued statements, with the notification for others, which is sent when the transaction ends."""
         self._notify(self._channel)
         self.wire.flush()
         self.catalog.forget_if_changed()
 
 
 async def _to_the_end(act: Callable[[], T]) -> T:
-    """Do something in a thread; who is cancelled meanwhile waits for the end, since the connection is in use."""
+    """Run a function in a thread; a cancelled caller waits for its end, since the connection is in use."""
     doing = asyncio.ensure_future(asyncio.to_thread(act))
     cancelled = None
     while not doing.done():

@@ -1,4 +1,4 @@
-"""What is known of each queue: its settings are kept in memory, and read again when somebody has changed a queue."""
+"""A cache of the queues' infos, which is read again when any process has changed a queue."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from inturn.store.postgres.statements import Statements, Wire
 
 
 class Known(QueueInfo):
-    """A queue whose counts are asked of the database when somebody looks at them; few do, and all write them.
+    """A queue info that reads its counts from the database when they are used.
 
-    A copy of it is a plain value.
+    Most transactions change the counts and few callers read them. A deep copy is a plain ``QueueInfo``.
     """
 
     catalog: "Catalog"
@@ -36,40 +36,40 @@ class Known(QueueInfo):
 
     @property
     def last(self) -> int:
-        """The last sequence number that was given out."""
+        """Last sequence number that was given."""
         return self.catalog.counts(self)[0]
 
     @last.setter
     def last(self, value: int) -> None:
-        """It is the database's."""
+        """Do nothing: the database has the count."""
 
     @property
     def depth(self) -> int:
-        """How many messages are not acknowledged."""
+        """Number of messages that are not acknowledged."""
         return self.catalog.counts(self)[1]
 
     @depth.setter
     def depth(self, value: int) -> None:
-        """It is the database's."""
+        """Do nothing: the database has the count."""
 
     @property
     def tokens(self) -> int:
-        """The last fencing token that was given out."""
+        """Last fencing token that was given."""
         return self.catalog.counts(self)[2]
 
     @tokens.setter
     def tokens(self, value: int) -> None:
-        """It is the database's."""
+        """Do nothing: the database has the count."""
 
 
 class Catalog(Statements):
     """The queues of one database.
 
     Args:
-        wire: to it.
+        wire: wire to the database.
 
     Attributes:
-        queues: by name, as they are in the transaction that is open.
+        queues: infos by name, as seen by the open transaction.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -79,9 +79,9 @@ class Catalog(Statements):
         self._is_changed = False
 
     def look(self, version: int) -> None:
-        """A transaction has begun: see whether a queue was changed since the last one."""
+        """Read the queues again if one was changed since the last transaction; called when a transaction begins."""
         if version != self._version:
-            check(*self._one("readable_from"))  # before anything that may be otherwise now
+            check(*self._one("readable_from"))  # before any table that may have changed its meaning
             due = {info.number: info.due_ms for info in self.queues.values()}
             queues: dict[str, QueueInfo] = {}
             for number, name, settings, readers, created_ms in self._all("queues"):
@@ -93,20 +93,20 @@ class Catalog(Statements):
                     msgspec.json.decode(readers, type=dict[str, int]),
                 )
                 queues[name].due_ms = due.get(number)
-            self.queues = queues  # whole, since others may be looking
+            self.queues = queues  # replaced as a whole, since other threads may be reading it
             self._version = version
 
     def forget(self) -> None:
-        """The transaction has been rolled back, and with it what is known here."""
+        """Invalidate the cache, after a rollback."""
         self._version, self._is_changed = None, False
 
     def forget_if_changed(self) -> None:
-        """Whether what was changed is kept is not known here."""
+        """Invalidate the cache after a change, since the caller may still roll back."""
         if self._is_changed:
             self.forget()
 
     def counts(self, info: QueueInfo) -> tuple[int, int, int]:
-        """The last number, how many messages are pending, and the last token."""
+        """Return the last sequence number, the number of pending messages and the last token."""
         row = self._one("counts", info.number, limits.SEQUENCE_BITS)
         return row or (first_number(info.number), 0, 0)
 
@@ -116,11 +116,11 @@ class Catalog(Statements):
         return known
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool) -> None:
-        """Make, change or remove a queue.
+        """Create, change or remove a queue.
 
         Raises:
-            RunAgain: if somebody else has changed a queue since the transaction began; what was to be saved was
-                made of what was known then.
+            RunAgain: if another process has changed a queue since the transaction began; the new info was derived
+                from the state at that time.
         """
         (version,) = self._one("change_catalog")
         if self._version is None or version != self._version + 1:

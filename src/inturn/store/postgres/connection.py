@@ -1,4 +1,4 @@
-"""A connection to the server: how it is opened, brought up to date, and what its errors mean in plain words."""
+"""Connections to the server: settings, migration of the tables, and translation of errors."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,8 +13,8 @@ from inturn.core.errors import StoreError, StoreMismatch
 from inturn.store.postgres.migrate import check_there, migrate
 
 _SETTINGS: Final = {
-    # The tables are as often empty as they are full, and their statistics are those of an hour ago: every statement
-    # has its index, whatever these say. A plan is made once.
+    # The tables are often empty and often full, and their statistics may be an hour old. Every statement has its
+    # index, whatever the statistics say, and is planned once.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -22,37 +22,37 @@ _SETTINGS: Final = {
     "enable_mergejoin": "off",
     "jit": "off",
     "lock_timeout": f"{round(limits.LOCK_S * 1000)}ms",
-    # Who has locked a queue and then vanished, or hangs, does not hold up the others for ever.
+    # A client that locks a queue and then vanishes or hangs must not block the others for ever.
     "idle_in_transaction_session_timeout": f"{2 * limits.TRANSACTION_S}s",
 }
 _LINE: Final[dict[str, Any]] = {
     "fallback_application_name": "inturn",
     "connect_timeout": limits.BUSY_S,
-    # A line that is cut without a word is known to be after so long, and not after hours, as is usual.
+    # A dead connection is detected after this time instead of after hours, the usual default.
     "keepalives_idle": limits.DEAD_LINE_S // 3,
     "keepalives_interval": limits.DEAD_LINE_S // 6,
     "keepalives_count": 4,
     "tcp_user_timeout": limits.DEAD_LINE_S * 1000,
 }
-"""How the server is spoken to, if the address does not say otherwise."""
+"""Connection parameters that the address may override."""
 PLANNING: Final = {name: value for name, value in _SETTINGS.items() if name.startswith(("plan_", "enable_", "jit"))}
-"""Those of the settings that are for statements of inturn only."""
+"""The planner settings, which apply only to statements of inturn."""
 
 
 def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[psycopg.Connection[Any], dict[str, str]]":
-    """Connect to a database, and make the tables that it does not have.
+    """Connect to a database and migrate its tables.
 
     Args:
-        url: ``postgresql://user@host/database``, or what else libpq takes.
-        durable: whether a commit waits until the disk has it.
-        create: whether tables are made if there are none.
+        url: ``postgresql://user@host/database``, or another form that libpq accepts.
+        durable: whether a commit waits until it is on disk.
+        create: whether to create the tables if there are none.
 
     Returns:
-        The connection, and what it would have in the place of ``PLANNING``, for statements of the caller's.
+        The connection, and its original values of the ``PLANNING`` settings, for statements of the caller.
 
     Raises:
         StoreError: if there is no such database, or it cannot be used.
-        StoreMismatch: if a newer version of inturn has made its tables.
+        StoreMismatch: if a newer version of inturn has changed its tables so that this one cannot use them.
     """
     connection = plainly(url)
     with _closed_if_not(connection, url):
@@ -61,12 +61,12 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[ps
         usual = connection.execute(f"select {questions}".encode()).fetchone() or ()
         _set(connection, settings)
         migrate(connection, create=create)
-    connection.prepare_threshold = None  # psycopg would forget ours too when it forgets its own
+    connection.prepare_threshold = None  # psycopg would deallocate ours together with its own
     return connection, dict(zip(PLANNING, usual, strict=True))
 
 
 def plainly(url: str) -> "psycopg.Connection[Any]":
-    """A connection with nothing done yet; every statement is a transaction of its own."""
+    """Connect in autocommit mode, without settings or migrations."""
     try:
         said_there = conninfo_to_dict(url)
         usual = {name: value for name, value in _LINE.items() if name not in said_there}
@@ -76,10 +76,10 @@ def plainly(url: str) -> "psycopg.Connection[Any]":
 
 
 def connect_to_look(url: str) -> "psycopg.Connection[Any]":
-    """Connect to a database whose tables are there, to read them only; a server that stands by will do.
+    """Connect read-only to a database whose tables exist; it may be a standby server.
 
     Raises:
-        StoreError: if there is no such database, it cannot be used, or has no queues.
+        StoreError: if there is no such database, it cannot be used, or it has no queues.
         StoreMismatch: if another version of inturn has made its tables.
     """
     connection = plainly(url)
@@ -96,7 +96,7 @@ def _set(connection: "psycopg.Connection[Any]", settings: Mapping[str, str]) -> 
 
 @contextmanager
 def _closed_if_not(connection: "psycopg.Connection[Any]", url: str) -> Iterator[None]:
-    """A connection that cannot be used is closed, and the reason told."""
+    """Close the connection if the block raises, and translate the error."""
     try:
         yield
     except psycopg.Error as error:
@@ -116,11 +116,11 @@ _TOLD: Final = {
     "55P03": f"another transaction has held a lock for more than {limits.BUSY_S} s; nothing was changed",
     "42501": "the user may not do this in the database; grant it the right to make and write tables in its schema",
 }
-"""What to tell of an error, https://www.postgresql.org/docs/current/errcodes-appendix.html."""
+"""Texts by SQLSTATE, see https://www.postgresql.org/docs/current/errcodes-appendix.html."""
 
 
 def said(error: psycopg.Error, url: str) -> StoreError:
-    """An error of the connection or the server in plain words."""
+    """Return the store error for an error of the connection or the server."""
     words = without_password(str(error).strip(), url) or type(error).__name__
     told = _TOLD.get(error.sqlstate or "")
     return StoreError(f"{shown(url)}: {told} ({words})" if told else f"{shown(url)}: {words}")

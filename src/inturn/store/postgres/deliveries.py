@@ -1,4 +1,4 @@
-"""Who is given what, over PostgreSQL: it selects what core/delivery.py decides about."""
+"""Receives in PostgreSQL: selects the messages to which core/delivery.py applies the rules."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from inturn.store.postgres.desk import Desk, Held, InLine, Move, Row, entry_of, 
 from inturn.store.postgres.settling import Settling
 
 Taken = list[tuple[Entry, Hold | None]]
-"""Messages that somebody is given, with what was known of each before."""
+"""Messages for a receiver, each with its hold before the receive."""
 
 
 @dataclass
 class _Leases:
-    """What is written once all receivers have theirs."""
+    """Leases to write, collected for several receivers."""
 
     fresh: list[tuple[int, str | None, int, int]] = field(default_factory=list)
     again: list[Held] = field(default_factory=list)
@@ -25,7 +25,7 @@ class _Leases:
 
 
 class Deliveries(Settling):
-    """Receives messages."""
+    """Receives of messages without a session."""
 
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
@@ -52,7 +52,7 @@ class Deliveries(Settling):
     def _take_next(
         self, queue: QueueInfo, desk: Desk, wants: Sequence[Want], leases: _Leases, now_ms: int
     ) -> Iterator[Taken]:
-        """What receivers get who take from any group, one after the other."""
+        """Yield the messages for each of several receivers that take from any group."""
         groups = self._free(queue, desk, len(wants), max(want.limit for want in wants))
         for want in wants:
             taken: Taken = []
@@ -68,11 +68,11 @@ class Deliveries(Settling):
     def _free(
         self, queue: QueueInfo, desk: Desk, receivers: int, most: int
     ) -> Iterator[tuple[InLine, str | None, list[Row]]]:
-        """The groups that can be received, in the order of their line: the place, the group, its first messages."""
+        """Yield the groups that can be received, in the order of the line: place, group, first messages."""
         end = first_number(queue.number + 1)
         chunk = max(receivers * most, limits.LIST_AT_ONCE)
         begin = (desk.ready_from or 0) if desk.left is None else desk.left + 1
-        after, count = desk.line, receivers * most + 1  # one more tells whether there are more
+        after, count = desk.line, receivers * most + 1  # one more shows whether there are more
         listing = self._do("list", queue.number, end, chunk, desk.floor, desk.version) if desk.ran_out else None
         while True:
             if desk.has_back:
@@ -86,10 +86,10 @@ class Deliveries(Settling):
                 desk.ran_out, listing = listed < chunk, None
             heads = [(head, list(those)) for head, those in groupby(rows, lambda row: row[:4])]
             is_cut = len(rows) == count
-            if is_cut and len(heads) > 1:  # of the last group there may be more
+            if is_cut and len(heads) > 1:  # the last group may have more rows
                 heads.pop()
             for (number, turn, head, group), those in heads:
-                if number > desk.listed and not desk.ran_out:  # before it is what was not listed yet
+                if number > desk.listed and not desk.ran_out:  # messages before it are not listed yet
                     is_cut = False
                     break
                 after, begin = (number, turn, head), max(begin, min(number, desk.listed) + 1)
@@ -104,7 +104,7 @@ class Deliveries(Settling):
     def _take_of_group(
         self, queue: QueueInfo, desk: Desk, wants: Sequence[Want], leases: _Leases, now_ms: int
     ) -> Iterator[Taken]:
-        """What a receiver gets who takes from one group only."""
+        """Yield the messages for the receiver that takes from one group only."""
         (want,) = wants
         rows = self._all("next_of_group", queue.number, want.group, desk.floor, want.limit)
         taken: Taken | None = None
@@ -117,9 +117,10 @@ class Deliveries(Settling):
     def _take(
         self, queue: QueueInfo, desk: Desk, group: str | None, rows: list[Row], limit: int, now_ms: int
     ) -> Taken | None:
-        """What can be received of a group; what was tried too often at its head is moved away first.
+        """Return the messages of a group that can be received.
 
-        None: it cannot be moved now, and the group is left as it is.
+        Messages at its head that were received too often are moved away first. None: a message cannot be moved now,
+        and the group is left as it is.
         """
         to = self.queues.get(queue.settings.dead_letter or "")
         most = queue.settings.max_receives
@@ -134,7 +135,7 @@ class Deliveries(Settling):
             rows = []
             if group is not None:
                 rows = self._all("next_of_group", queue.number, group, desk.floor, limit)
-            elif to.number == queue.number:  # it stays where it is
+            elif to.number == queue.number:  # it keeps its place
                 rows = self._all("one_message", entry.sequence_number)
         taken = [(entry_of(row), hold_of(row)) for row in rows[:limit]]
         return taken[: delivery.takes([_seen(hold, now_ms) for _, hold in taken], limit, now_ms)]
@@ -142,7 +143,7 @@ class Deliveries(Settling):
     def _lease(
         self, queue: QueueInfo, desk: Desk, taken: Taken, want: Want, leases: _Leases, now_ms: int
     ) -> list[Delivery]:
-        """What one receiver gets."""
+        """Add leases for the messages of one receiver; return its deliveries."""
         if not taken:
             return []
         desk.tokens += 1
@@ -175,12 +176,12 @@ _LATER: Final = 2**62
 
 
 def _hides(hold: Hold | None) -> bool:
-    """Whether a hold keeps its message hidden, whatever the time: until it is given back."""
+    """Return whether a hold hides its message: whatever the time, until the hold is ended."""
     return hold is not None and hold.until_ms is not None
 
 
 def _seen(hold: Hold | None, now_ms: int) -> Hold | None:
-    """A hold that is over, and that somebody is settling just now, as one that is not over."""
+    """Return a hold; one that has expired, and that a settlement has locked, as not expired."""
     if hold is not None and hold.until_ms is not None and hold.until_ms <= now_ms:
         return hold._replace(until_ms=_LATER)
     return hold

@@ -1,18 +1,19 @@
-"""Who locks what in a queue, and how it is known which groups can be received.
+"""The locks of a queue, and the list of groups that can be received.
 
-Two rows of each queue are locked, each by one transaction at a time, until it ends:
+Each queue has two rows that one transaction at a time locks, until it ends:
 
-- who sends, or moves messages in, locks the queue's *numbering*, so numbers are seen in their order, without gaps;
-- who receives, or changes by hand what can be received, locks the queue's *desk*. `inturn_ready` holds the heads of
-  groups that can be received, and is changed only by who has the desk.
+- A transaction that sends, or moves messages in, locks the *numbering* row. So numbers become visible in order and
+  without gaps.
+- A transaction that receives, or changes by hand what can be received, locks the *desk* row. `inturn_ready` holds the
+  heads of groups that can be received. Only the holder of the desk changes it.
 
-So a slow transaction that sends does not stop receivers, nor the other way round. A send does not touch
-`inturn_ready`: the log is the mailbox, and who has the desk *lists* what has come to it. Who settles locks no more
-than the holds of the messages it was given: it leaves a note in `inturn_touched`, and the next who has the desk
-*draws* these and *refreshes* those groups, in the order of the notes: see core/line.py for what places they have.
+So a slow sender does not block receivers, nor a slow receiver senders. A send does not change `inturn_ready`: the
+holder of the desk *lists* new messages from the log. A settlement locks only the holds of its messages. It writes notes
+to `inturn_touched`. The next holder of the desk *draws* the notes and *refreshes* their groups in the order of the
+notes. Their places in the line are defined in core/line.py.
 
-Who has the desk never waits for who settles: a hold that is over is given back only if nobody is settling it just
-now, and until it is given back, whatever the time, it keeps its group closed.
+The holder of the desk never waits for a settlement. It ends an expired hold only if no settlement has it locked. Until
+then the hold keeps its group closed, whatever the time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,13 +38,13 @@ Held = tuple[int, str | None, Hold]
 
 
 class Touch(NamedTuple):
-    """A group that is to be looked at again, or a message without one.
+    """A group, or a message without a group, to check again for readiness.
 
     Attributes:
-        group: its name.
-        number: of the message, if it has no group.
-        place: if it was given back by hand, the last sequence number then.
-        at_ms: when that was.
+        group: name of the group; None: a message without a group.
+        number: sequence number of the message without a group.
+        place: last sequence number of the queue when it was given back by hand; None: it was not.
+        at_ms: time when it was given back by hand; in :meth:`Desk.touch_over` the deadline that has passed.
     """
 
     group: str | None
@@ -53,31 +54,34 @@ class Touch(NamedTuple):
 
 
 InLine = tuple[int, int, int]
-"""A place in the line and the head that stands there: a number, a turn (0: the number is the head's), the head."""
+"""A place in the line, as (number, turn, head); with turn 0 the number is that of the head."""
 
 Note = tuple[str | None, int | None, int, int | None, int | None]
-"""What is left for who has the desk next: a group, or a number; how many are gone; when something is due; and when it
-was given back by hand, if it was."""
+"""A note for the next holder of the desk.
+
+It has the group, or the number of a message without one, how many messages are gone, when something is due, and when
+the group was given back by hand, if it was.
+"""
 
 
 @dataclass
 class Desk:
-    """The row of a queue's desk, which is locked; see 0001.sql. ``ready_from`` is None if it stays as it is.
+    """The locked desk row of a queue; see 0001.sql. ``ready_from`` is None if it is unchanged.
 
     Attributes:
-        version: that of the row: whenever it is kept it has another, by which it is found.
-        kept: the row as it is in the database.
-        is_changed: whether it was written meanwhile.
-        left: the first head that stays listed though it was passed by.
-        ready_kept: ``ready_from`` as it is in the database.
-        has_back: whether anything of the queue was ever given back; if not, the simpler statements do.
-        line: up to there nobody is left of those with a place of their own; None: it stays as it is.
-        is_line_left: whether one of them stays though it was passed by.
-        is_at_end: whether the row in the database says that nobody is left of them.
-        has_ended: whether this is so now.
-        touched: groups that are to be looked at again, in the order in which they became ready if they are.
-        oldest_ms: when the first message was sent that is there.
-        drawn: what was drawn that was touched: all up to a transaction, but for those that had not ended.
+        version: version of the row, by which it is found; :meth:`Desks._keep` increments it.
+        kept: the row's values in the database.
+        is_changed: whether another statement of the transaction has changed the row or the list.
+        left: first head that was skipped and stays listed.
+        ready_kept: ``ready_from`` in the database.
+        has_back: whether any message of the queue was ever given back; if not, simpler statements suffice.
+        line: no group with a place of its own is left up to here; None: unchanged.
+        is_line_left: whether a group with a place of its own was skipped and stays listed.
+        is_at_end: whether the row in the database says that no group with a place of its own is left.
+        has_ended: whether none is left now.
+        touched: groups to check again, in the order in which they became ready, if they are.
+        oldest_ms: when the first stored message was sent.
+        drawn: the transactions whose notes were drawn: all below a number but the listed ones, which had not ended.
     """
 
     tokens: int
@@ -103,15 +107,15 @@ class Desk:
 
     @property
     def row(self) -> tuple[Any, ...]:
-        """What is to be kept."""
+        """The values to write."""
         return self.tokens, self.gone, self.floor, self.ready_from, self.ran_out, self.due_ms
 
     def is_due(self, until_ms: int) -> None:
-        """Something is to be looked at then."""
+        """Set the due time of the desk to this deadline if it is earlier."""
         self.due_ms = until_ms if self.due_ms is None else min(self.due_ms, until_ms)
 
     def passed(self, place: InLine, *, is_left: bool) -> None:
-        """All who come before in the line are taken, or taken off, but for those that are left."""
+        """Record that the line was processed up to a place; ``is_left``: the group there stays listed."""
         number, turn, head = place
         if turn:
             self.is_line_left |= is_left
@@ -121,22 +125,22 @@ class Desk:
         self.ready_from = self.left or min(number, self.listed) + 1
 
     def see_end(self) -> None:
-        """Nobody is in the line but for those that are left: what is dead is not looked at again."""
+        """Record that only skipped groups are left in the line, so that dead rows are not scanned again."""
         if self.left is None and (self.ready_from or self.ready_kept) <= self.listed:
             self.ready_from = self.listed + 1
         if self.has_back and not self.is_line_left:
             self.has_ended = self.is_changed or not self.is_at_end
 
     def touch(self, number: int | None, group: str | None) -> None:
-        """A message, or its group, is to be looked at again."""
+        """Add a message, or its group, to those to check again."""
         self.touched.append(Touch(group, None if group is not None else number))
 
     def touch_over(self, touched: Sequence[Touch], *, before_nacks: bool) -> None:
-        """The same with those of which something is over, in the order of the deadlines.
+        """Add groups of which a hold or a lock has ended, in the order of the deadlines.
 
         Args:
-            touched: they; ``at_ms`` is the deadline.
-            before_nacks: whether one stands before what was given back by hand after its deadline.
+            touched: the groups; ``at_ms`` is the deadline.
+            before_nacks: whether to put each before the groups that were given back by hand after its deadline.
         """
         nacks = [(at, each) for at, each in enumerate(self.touched) if each.at_ms is not None] if before_nacks else []
         merged, begin, rest = [], 0, list(touched)
@@ -149,13 +153,13 @@ class Desk:
 
 
 class Move(NamedTuple):
-    """A message that goes into another queue.
+    """A message to move to another queue.
 
     Attributes:
-        number: which.
+        number: sequence number of the message.
         group: its group.
-        origin: where it was sent at first, if it has been moved before.
-        note: why.
+        origin: sequence number under which it was first sent; None if it was never moved.
+        note: reason of the move.
     """
 
     number: int
@@ -165,10 +169,10 @@ class Move(NamedTuple):
 
 
 class Desks(Statements):
-    """The desks of one database's queues.
+    """The desks of a database's queues.
 
     Args:
-        wire: to it.
+        wire: wire to the database.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -177,10 +181,10 @@ class Desks(Statements):
         self.gates: Final = Gates(wire)
         self.incarnations: Final = Incarnations(wire)
         self.behind: Final = Behind()
-        self._locked: set[int] = set()  # the queues whose desks this transaction has
-        self._news: set[int] = set()  # the queues in which others may find something after it
-        self._idle: set[int] = set()  # the queues in which nothing was found the last time
-        self._drawn: set[int] = set()  # the queues whose notes this connection has once looked through whole
+        self._locked: set[int] = set()  # the queues whose desks this transaction has locked
+        self._news: set[int] = set()  # the queues in which others may find messages after the commit
+        self._idle: set[int] = set()  # the queues in which the last receive found nothing
+        self._drawn: set[int] = set()  # the queues whose notes this connection has scanned in full once
 
     @property
     def queues(self) -> dict[str, QueueInfo]:
@@ -188,12 +192,12 @@ class Desks(Statements):
         return self.catalog.queues
 
     def _notify(self, channel: str) -> None:
-        """Tell others that they may find something."""
+        """Notify others of the queues in which they may find messages."""
         if self._news:
             self._do("notify", channel, ",".join(map(str, sorted(self._news)[: limits.COMMANDS_AT_ONCE])))
 
     def look_at_clock(self, now_ms: int) -> None:
-        """If it went back, nothing waits for much longer than it was to wait."""
+        """Correct deadlines after the clock was set back, so that nothing waits much longer than its duration."""
         over = self.behind.look(now_ms, self._later)
         holds = [(until_ms, since_ms, *span[2:]) for span, since_ms, until_ms in over if span.kind == "hold"]
         if holds:
@@ -203,7 +207,7 @@ class Desks(Statements):
                 self._do("end_lock_at", until_ms, since_ms, *span[1:])
 
     def _later(self, now_ms: int) -> list[Span]:
-        """What begins in the future of this clock."""
+        """Return the holds and locks that begin in the future of this clock."""
         rows = self._all("begun_later", now_ms, limits.NOTED_SPANS)
         return [
             Span("lock", queue, grp, *span) if kind else Span("hold", queue, number, *span)
@@ -213,19 +217,19 @@ class Desks(Statements):
     # --- the desk ---
 
     def _lock(self, queue: QueueInfo) -> None:
-        """Have the desk until the transaction ends."""
+        """Lock the desk until the transaction ends."""
         if queue.number not in self._locked:
             self._locked.add(queue.number)
             self._do("lock_desk", queue.number)
 
     def _open(self, queue: QueueInfo, now_ms: int) -> Desk:
-        """Have the desk, with everything seen to that has come about since: what was settled, and what is over.
+        """Lock and return the desk, after processing notes of settlements and expired deadlines.
 
         Raises:
-            RunAgain: if the queue is not there any more.
+            RunAgain: if the queue was removed.
         """
         self._lock(queue)
-        is_known = queue.number in self._drawn  # or the numbers of transactions may be those of another server
+        is_known = queue.number in self._drawn  # if not, the transaction ids may be those of another server
         rows = self._all("draw", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
             self.catalog.forget()
@@ -235,7 +239,7 @@ class Desks(Statements):
         snapshot, own, first, oldest_ms = rows[0][10:14]
         self._drawn.add(queue.number)
         kept = tokens, gone, floor, None, ran_out, due_ms
-        # What is not committed yet, or comes later, has a number after all that were listed.
+        # Messages not committed yet, or sent later, have numbers after all listed ones.
         floor = first or max(floor, listed + 1)
         desk = Desk(tokens, gone, listed, floor, None, ran_out, due_ms, oldest_ms, _drawn(snapshot, own), version, kept)
         desk.has_back, desk.is_at_end, desk.ready_kept = has_back, is_at_end, ready_from
@@ -252,9 +256,9 @@ class Desks(Statements):
         return desk
 
     def _is_idle(self, queue: QueueInfo, now_ms: int) -> bool:
-        """Whether there is nothing to be had, as there was nothing the last time: whoever waits only looks.
+        """Return whether there is still nothing to receive, for a receiver that waits.
 
-        It takes no lock and so writes nothing, whereas a row lock is written to the server's disk.
+        The check takes no lock and so writes nothing; a row lock is written to the server's disk.
         """
         if queue.number not in self._idle or queue.number in self._locked:
             return False
@@ -267,14 +271,14 @@ class Desks(Statements):
         return False
 
     def _keep(self, queue: QueueInfo, desk: Desk) -> None:
-        """What is at the desk has changed."""
+        """Write the row of the desk if it has changed."""
         if desk.row != desk.kept or desk.is_changed or desk.line is not None or desk.has_ended:
             line = desk.line or (None, None, None)
             self._do("keep_desk", queue.number, *desk.row, *desk.drawn, desk.version, *line, desk.has_ended)
             desk.version += 1
 
     def _tidy(self, queue: QueueInfo, desk: Desk, now_ms: int) -> None:
-        """Give back leases that are over, remove what is past its retention, and list groups that are free now."""
+        """End expired holds and locks, remove messages past their retention, and list groups that are free now."""
         if queue.settings.retention_s is not None:
             self._retire(queue, desk, round(now_ms - queue.settings.retention_s * 1000))
         if desk.due_ms is not None and desk.due_ms <= now_ms:
@@ -291,7 +295,7 @@ class Desks(Statements):
         self._refresh(queue, desk)
 
     def _end_holds(self, queue: QueueInfo, rows: Iterable[Row], now_ms: int) -> None:
-        """End leases and delays that are over; each row has the hold, and whether it is the head of its group."""
+        """End expired leases and delays; each row has the hold and whether its message is the head of its group."""
         left = []
         for number, group, *fields, is_head in rows:
             hold = Hold._make(fields)
@@ -300,7 +304,7 @@ class Desks(Statements):
         self._set_holds(queue, left)  # type: ignore[arg-type]
 
     def _retire(self, queue: QueueInfo, desk: Desk, sent_until_ms: int) -> None:
-        if desk.oldest_ms is None or desk.oldest_ms > sent_until_ms:  # as nearly always
+        if desk.oldest_ms is None or desk.oldest_ms > sent_until_ms:  # the usual case
             return
         end = first_number(queue.number + 1)
         for number, group, done in self._all("retire", desk.floor, end, limits.EXPIRE_AT_ONCE, sent_until_ms):
@@ -308,10 +312,10 @@ class Desks(Statements):
             desk.touch(number, group)
 
     def _refresh(self, queue: QueueInfo, desk: Desk) -> None:
-        """Put the heads of those groups that are free now into the line."""
+        """Put the heads of the touched groups that are free now into the line."""
         touched: dict[tuple[str | None, int | None], Touch] = {}
         for each in desk.touched:
-            touched.pop(each[:2], None)  # where one is last
+            touched.pop(each[:2], None)  # its last position counts
             touched[each[:2]] = each
         if touched and not desk.has_back:
             groups = [each.group for each in touched.values() if each.group is not None]
@@ -327,23 +331,23 @@ class Desks(Statements):
         desk.touched = []
 
     def _mark_back(self, queue: QueueInfo, desk: Desk) -> None:
-        """Something was given back."""
+        """Record in the desk that a message of the queue was given back."""
         if not desk.has_back:
             desk.has_back = desk.is_changed = True
             self._do("mark_back", queue.number, desk.version, first_number(queue.number))
 
     def _see_ahead(self, queue: QueueInfo, desk: Desk, now_ms: int) -> None:
-        """Nothing was found: when a lease, a delay or a lock is over, at the earliest."""
+        """Set the next end of a lease, a delay or a lock, after a receive that found nothing."""
         self._idle.add(queue.number)
-        is_ahead = desk.due_ms is not None and desk.due_ms > now_ms  # if not, somebody is settling it just now
+        is_ahead = desk.due_ms is not None and desk.due_ms > now_ms  # if not, a settlement has it locked
         noted_ms = self.behind.next_ms(queue.number)
         due_ms = desk.due_ms if is_ahead else None
         queue.due_ms = due_ms if noted_ms is None else min(noted_ms, noted_ms if due_ms is None else due_ms)
 
-    # --- what both who receives and who settles does ---
+    # --- shared by receives and settlements ---
 
     def _set_holds(self, queue: QueueInfo, holds: Sequence[tuple[int, str | None, Hold | None]]) -> None:
-        """Messages have other holds, or none."""
+        """Write the holds of messages, or remove them (None)."""
         none = [number for number, _, hold in holds if hold is None]
         if none:
             self._do("remove_holds", none)
@@ -354,7 +358,7 @@ class Desks(Statements):
             self._do("set_holds", queue.number, *map(list, columns))
 
     def _leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
-        """Messages are done with, which nobody holds any more; one is kept if a reader has yet to read it."""
+        """Remove messages that are done and have no hold; mark those that a reader has yet to read as done."""
         kept: list[int] = []
         if queue.readers:
             read_to = queue.read_to
@@ -366,9 +370,9 @@ class Desks(Statements):
             self._do("remove_messages", list(numbers))
 
     def _move(self, queue: QueueInfo, moves: Sequence[Move], to: QueueInfo, now_ms: int) -> None:
-        """Put messages into another queue; where one was sent at first, it is in its old place again.
+        """Move messages to another queue; a message that returns to the queue of its first send takes its old place.
 
-        Within their queue they stay where they are.
+        A move within the queue keeps the places.
         """
         here = moves if to.number == queue.number else []
         back = [] if here else [move for move in moves if to.has_given(move.origin or move.number)]
@@ -398,11 +402,14 @@ class Desks(Statements):
             self._touch(queue, [(move.group, None, 1, None, None) for move in moves])
 
     def _may_move(self, to: QueueInfo) -> bool:
-        """Whether messages can be moved there now; not while another transaction, which may last, is sending to it."""
+        """Return whether messages can be moved to a queue now.
+
+        They cannot while another transaction, which may be long, sends to it.
+        """
         return self._one("try_numbering", to.number) is not None
 
     def _touch(self, queue: QueueInfo, notes: Iterable[Note]) -> None:
-        """Leave notes for who has the desk next."""
+        """Write notes for the next holder of the desk."""
         rows = list(notes)
         if not rows:
             return
@@ -414,23 +421,26 @@ class Desks(Statements):
 
 
 def entry_of(row: Row) -> Entry:
-    """The message in a row that begins with one."""
+    """Return the message from the first columns of a row."""
     number, body, content, *rest = row[:_ENTRY]
     text = body if content == Content.BYTES else body.decode()  # type: ignore[attr-defined]
     return Entry(number, text, content, *rest)  # type: ignore[arg-type]
 
 
 def hold_of(row: Row) -> Hold | None:
-    """The hold in a row, behind the message."""
+    """Return the hold from the columns behind the message."""
     return None if row[_ENTRY + 2] is None else Hold._make(row[_ENTRY:])
 
 
 def _drawn(snapshot: str, own: int) -> tuple[int, list[int]]:
-    """What a transaction with this snapshot has seen: all before one, but for those that go on, itself among them."""
+    """Return the transactions that a snapshot sees: the number below which all are seen, and the exceptions.
+
+    The exceptions are the running transactions, including the own one.
+    """
     _, end, going_on = snapshot.split(":")
     return int(end), [own, *map(int, filter(None, going_on.split(",")))]
 
 
 def _note(note: str | None) -> str | None:
-    """A PostgreSQL text holds no NUL."""
+    """Replace NUL, which a PostgreSQL text cannot hold."""
     return note and note.replace("\0", "\N{REPLACEMENT CHARACTER}")

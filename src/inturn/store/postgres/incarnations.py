@@ -1,4 +1,4 @@
-"""The incarnation that this connection is to each queue, written down before the first number that it gives."""
+"""Incarnations of this connection, recorded for each queue before the connection gives its first number."""
 
 import uuid
 
@@ -11,13 +11,13 @@ _ALL_READ = 2**63 - 1
 
 
 class Incarnations(Statements):
-    """What is written of incarnations; see :mod:`inturn.core.incarnation`.
+    """The recorded incarnations of the queues; see :mod:`inturn.core.incarnation`.
 
     Args:
-        wire: to the database.
+        wire: wire to the database.
 
     Attributes:
-        begun: the numbers of the queues in which this connection has given a number.
+        begun: numbers of the queues in which this connection has given a sequence number.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -26,18 +26,18 @@ class Incarnations(Statements):
         self.renew()
 
     def renew(self) -> None:
-        """Be another one from now on."""
+        """Begin a new incarnation."""
         self._id = uuid.uuid4().hex
         self._trimmed: set[int] = set()
         self.begun.clear()
 
     def of(self, queue: int, number: int) -> str:
-        """Return the incarnation in which a number was given."""
+        """Return the incarnation in which a sequence number was given."""
         row = self._one("incarnation", queue, number)
         return str(row[0]) if row else ORIGIN
 
     def begin(self, queue: QueueInfo, now_ms: int) -> None:
-        """Write down that it begins, as the function in core says: this connection is about to give a number."""
+        """Record the begin of the incarnation, as in core, before this connection gives a number."""
         if queue.number in self.begun:
             return
         self._do("lock_numbering", queue.number)

@@ -1,8 +1,8 @@
-"""Idempotency keys in the database: one row for each key that is not free.
+"""Idempotency keys in PostgreSQL: one row for each key that is not free.
 
-Who takes a key waits for nobody: while a transaction of somebody else's takes the key, or settles it, the key is in
-progress. An advisory lock says so where there is no row that could be locked yet. Who settles a key has its lock, so
-there is nobody to wait for but one who takes a key whose time is over.
+Locking a key never waits: while another transaction locks or settles the key, it is in progress. An advisory lock
+marks a key that has no row yet. A caller that settles a key holds it, so it waits only for a transaction that locks the
+key after its lock has expired.
 """
 
 import time
@@ -19,10 +19,10 @@ class Keys(Statements):
     """The idempotency keys of one database."""
 
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
-        """Read, decide and write, within a transaction.
+        """Read the record of a key, decide, and write the new record, in the open transaction.
 
-        A row is cleared away by a later change of any key, and only well after its lifetime: if the clock is set back,
-        it counts again.
+        A later change of any key deletes expired rows, but only well after their lifetime: if the clock is set back,
+        they are valid again.
         """
         at = short(written(space)), short(written(key))
         if isinstance(request, Lock):
@@ -38,10 +38,10 @@ class Keys(Statements):
         return answer
 
     def _take(self, space: str, key: str, request: Lock, now_ms: int) -> Answer:
-        """Lock a key that was free, if nobody else is about to."""
+        """Lock a free key, unless another transaction is doing so."""
         at = short(written(space)), short(written(key))
         taken, row = self._do("take_key", *at), self._do("lock_free_key", *at)
-        token = self._next_token(now_ms)  # asked for once nobody else can take the key
+        token = self._next_token(now_ms)  # taken when no other transaction can lock the key
         if not taken.rows[0][0] or not row.rows:
             return Answer(Verdict.IN_PROGRESS, None, round(limits.POLL_S * 1000))
         record = _record(row.rows[0], space, key)
@@ -50,10 +50,10 @@ class Keys(Statements):
         return answer
 
     def _next_token(self, now_ms: int) -> int:
-        """Move the sequence on, and up to the server's time if it is behind, as after a restore from an older copy.
+        """Advance the sequence, to the server's time if it is behind, as after a restore from an older copy.
 
-        Two who move it up at once could set it back: a lock lets one at a time, and going back to the savepoint lets
-        go of the lock, in whatever transaction this is, and not of what was done to the sequence.
+        Two transactions that advance it at once could set it back, so a lock admits one at a time. The rollback to the
+        savepoint releases the lock in any transaction, but does not undo the change of the sequence.
         """
         self.wire.say("savepoint inturn_token")
         self._do("lock_key_tokens")

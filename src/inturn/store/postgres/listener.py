@@ -1,8 +1,9 @@
-"""Hears what others have put into the queues, on a connection of its own, so that who waits need not ask again.
+"""Notifications of new messages from other processes, on a separate connection, so that receivers need not poll.
 
-A notification takes a lock that all databases of the server share until its transaction has ended. So it is not part
-of the transaction that it tells of, but a statement of its own behind the commit, which writes nothing to the disk;
-only in a connection of the caller's it is part of theirs. One that is lost costs ``limits.LISTEN_POLL_S``, no message.
+A notification takes a lock, shared by all databases of the server, until its transaction ends. So it is not part of
+the transaction that it announces, but a separate statement after the commit, which writes nothing to the disk. Only on
+a caller's connection it is part of the caller's transaction. A lost notification costs a delay of
+``limits.LISTEN_POLL_S``, but no message.
 """
 
 import select
@@ -21,13 +22,13 @@ from inturn.store.postgres.connection import plainly
 
 
 class Listener:
-    """A thread that listens.
+    """A thread that listens for notifications.
 
     Args:
-        url: of the database.
-        channel: to what.
-        is_own: whether a notification is this process's own, by the number of the server's process.
-        heard: called in the thread when somebody has put something somewhere.
+        url: address of the database.
+        channel: name of the notification channel.
+        is_own: returns whether a notification comes from this process, by the pid of the server's backend.
+        heard: called in the thread after a notification of another process, and after each connect.
     """
 
     def __init__(self, url: str, channel: str, is_own: Callable[[int], bool], heard: Callable[[], None]) -> None:
@@ -41,8 +42,8 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more."""
-        self._waker.close()  # which the other end sees
+        """Stop the thread."""
+        self._waker.close()  # wakes the thread
         self._thread.join()
 
     def _run(self) -> None:
@@ -51,7 +52,7 @@ class Listener:
             with suppress(psycopg.Error, StoreError), plainly(self._url) as connection:
                 connection.execute(f'listen "{self._channel}"'.encode())
                 self.is_listening, pause_s = True, 0.02
-                self._heard()  # what has come before is not told again
+                self._heard()  # earlier notifications are not repeated
                 if self._listen(connection):
                     self._woken.close()
                     return
@@ -62,7 +63,7 @@ class Listener:
             pause_s = min(2 * pause_s, limits.RECONNECT_S)
 
     def _listen(self, connection: "psycopg.Connection[Any]") -> bool:
-        """Until it is stopped; or until the connection is lost, which raises."""
+        """Handle notifications until the thread is stopped; raise if the connection is lost."""
         while True:
             ready, _, _ = select.select([connection.fileno(), self._woken.fileno()], [], [])
             if self._woken.fileno() in ready:

@@ -1,4 +1,4 @@
-"""The log of one queue for who only reads it, on whichever machine: it takes no lock and writes nothing."""
+"""Read-only access to the log of a queue, from any machine; it takes no lock and writes nothing."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
@@ -18,17 +18,17 @@ T = TypeVar("T")
 
 
 class Row(NamedTuple):
-    """A message as the log has it.
+    """A message in the log.
 
     Attributes:
-        sequence_number: its place.
-        group: whose timeline it is in.
-        revision: its place there.
-        dedup_id: what it is known by.
-        body: the UTF-8 of its text, or its bytes.
-        content: what the body is, by its number.
-        attributes: more about it, as JSON.
-        sent_ms: when it was sent.
+        sequence_number: sequence number.
+        group: group; None: it has none.
+        revision: revision in the group's timeline.
+        dedup_id: deduplication id.
+        body: UTF-8 of the text, or the bytes.
+        content: kind of the body, by its number.
+        attributes: attributes as JSON.
+        sent_ms: time of the send.
     """
 
     sequence_number: int
@@ -45,11 +45,11 @@ class Log(Statements):
     """The log of one queue.
 
     Args:
-        url: of the database.
-        queue: the queue's name.
+        url: address of the database.
+        queue: name of the queue.
 
     Raises:
-        StoreError: if the database is not there, has no queues or cannot be read.
+        StoreError: if the database does not exist, has no queues or cannot be read.
         StoreMismatch: if another version of inturn has made its tables.
     """
 
@@ -62,10 +62,10 @@ class Log(Statements):
         self._catalog = Catalog(self.wire)
 
     def info(self) -> QueueInfo:
-        """What is known of the queue now.
+        """Return the current info of the queue.
 
         Raises:
-            NoSuchQueue: if it is not there, or not any more.
+            NoSuchQueue: if the queue does not exist or was removed.
         """
         _, version = self._one("now")
         self._asked(lambda: self._catalog.look(version))
@@ -75,25 +75,29 @@ class Log(Statements):
         return info
 
     def first(self) -> int:
-        """The number before the first sequence number of the queue."""
+        """Return the number before the first sequence number of the queue."""
         return first_number(self.info().number)
 
     def identity(self) -> str:
-        """What tells these tables, and this queue, from others."""
+        """Return a text that identifies these tables and this queue."""
         return f"{self._one('channel')[0]} {self.info().created_ms}"
 
     def incarnation(self, number: int) -> str:
-        """Return the incarnation in which a number was given."""
+        """Return the incarnation in which a sequence number was given."""
         row = self._one("incarnation", self.info().number, number)
         return str(row[0]) if row else ORIGIN
 
     def place(self, after: int, up_to: int, count: int) -> int | None:
-        """The sequence number of the count-th message after one, if there are so many up to another."""
+        """Return the sequence number of the count-th message after ``after``; None if fewer are up to ``up_to``."""
         row = self._one("log_place", after, up_to, count - 1)
         return cast("int", row[0]) if row else None
 
     def rows(self, after: int, up_to: int) -> Sequence[Row]:
-        """Messages after a sequence number and up to another: as many as one may hold at once, and one at least."""
+        """Return the messages after a sequence number and up to another: one batch at most, and at least one if any.
+
+        A batch has at most ``limits.SOURCE_ARROW_ROWS`` messages and ends with the one whose body reaches
+        ``limits.SOURCE_ARROW_BYTES``.
+        """
         part = after, up_to, limits.SOURCE_ARROW_ROWS
         (size,) = self._one("log_size", *part)
         if (size or 0) <= limits.SOURCE_ARROW_BYTES:
@@ -101,12 +105,12 @@ class Log(Statements):
         else:
             rows = self._many("log_bounded", *part, limits.SOURCE_ARROW_BYTES)
         name = self._asked(lambda: self._names.reader(row[1] for row in rows))
-        if name is as_it_is:  # as nearly always
+        if name is as_it_is:  # the usual case
             return rows
         return [Row._make((row[0], row[1] and name(row[1]), *row[2:])) for row in rows]
 
     def _many(self, name: str, *values: int) -> Sequence[Row]:
-        """Many rows: for these a cursor of psycopg costs less than a wire."""
+        """Run a statement with many rows, for which a psycopg cursor is cheaper than a wire."""
 
         def ask() -> Sequence[Any]:
             with psycopg.RawCursor(self._connection) as cursor:
@@ -115,7 +119,7 @@ class Log(Statements):
         return self._asked(ask)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection."""
         self._connection.close()
 
     def _all(self, name: str, *values: Any) -> list[Any]:
@@ -125,10 +129,10 @@ class Log(Statements):
         return next(iter(self._all(name, *values)), None)
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Ask; and once more if the connection was lost, as when the server was started again: nothing is written.
+        """Run a query, and retry it once after a lost connection, which is safe since it only reads.
 
         Raises:
-            StoreError: what the server has to say.
+            StoreError: if the server reports an error.
         """
         try:
             try:

@@ -1,12 +1,14 @@
-"""Brings the tables up to date, while servers of the version before go on with them.
+"""Migration of the tables while servers of the previous version are using them.
 
-A migration has a number, the file's. It only adds: tables, columns that may be null or have a default, indices. Then
-who does not know it goes on as before. One that takes away, or gives another meaning, says so in its first line,
+The number of a migration is that of its file. A migration only adds tables, columns that are nullable or have a
+default, and indices, so that older versions go on as before. One that removes something or changes a meaning has the
+first line
 
     -- readable_from: 7
 
-by the number of the first migration that who goes on must know; what it takes away was last used by the version before
-that. It waits until all transactions that are open have ended, and whoever is older learns of it in its next one.
+with the number of the first migration that a version must know to use the tables. What it removes was last used by the
+version before that one. Such a migration waits until all open transactions have ended. An older version detects it
+in its next transaction.
 """
 
 import re
@@ -20,7 +22,7 @@ from inturn.core import limits
 from inturn.core.errors import StoreError, StoreMismatch
 
 _MIGRATING: Final = int.from_bytes(b"inturn", "big")
-"""The advisory lock under which tables are made."""
+"""The advisory lock for migrations."""
 _STEPS: Final[list[tuple[int, Traversable]]] = sorted(
     (int(step.name[:4]), step)
     for step in (files("inturn.store.postgres") / "migrations").iterdir()
@@ -32,15 +34,16 @@ KNOWN: Final = _STEPS[-1][0]
 
 
 def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
-    """Run the migrations that the schema has not seen, each once, whoever connects at the same time.
+    """Run the missing migrations, each once, even if several processes connect at the same time.
 
     Args:
-        connection: which commits each statement by itself.
-        create: whether tables are made if there are none.
+        connection: connection in autocommit mode.
+        create: whether to create the tables if there are none.
 
     Raises:
-        StoreError: if there are none, and none are to be made; or the connection's search_path is of no use.
-        StoreMismatch: if a newer version of inturn has changed them so that this one cannot go on.
+        StoreError: if there are no tables and ``create`` is false, if the search_path names no existing schema, or if
+            the migrations fail ``limits.MIGRATION_TRIES`` times because of deadlocks.
+        StoreMismatch: if a newer version of inturn has changed the tables so that this one cannot use them.
     """
     for _ in range(limits.MIGRATION_TRIES):
         version, readable_from = _versions(connection)
@@ -54,7 +57,7 @@ def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
                 connection.execute(f"set local lock_timeout = '{limits.BUSY_S}s'".encode())
                 connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATING,))
                 _run(connection, _versions(connection)[0])
-        except psycopg.errors.DeadlockDetected:  # with a transaction of who is at work
+        except psycopg.errors.DeadlockDetected:  # with a transaction that uses the tables
             continue
     msg = f"its tables cannot be brought up to date while others work with them: tried {limits.MIGRATION_TRIES} times"
     raise StoreError(msg)
@@ -67,12 +70,12 @@ def _run(connection: "psycopg.Connection[Any]", version: int) -> None:
         text = step.read_text()
         breaking = re.match(r"-- readable_from: (\d+)\n", text)
         if breaking:
-            connection.execute("lock table inturn_meta in access exclusive mode")  # which every transaction reads first
+            connection.execute("lock table inturn_meta in access exclusive mode")  # every transaction reads it first
         connection.execute(text.encode())
         _set(connection, "version", number)
         if breaking:
             _set(connection, "readable_from", int(breaking[1]))
-            connection.execute("update inturn_meta set value = value + 1 where name = 'catalog'")  # so that all look
+            connection.execute("update inturn_meta set value = value + 1 where name = 'catalog'")  # so that all check
 
 
 def _set(connection: "psycopg.Connection[Any]", name: str, value: int) -> None:
@@ -83,11 +86,11 @@ def _set(connection: "psycopg.Connection[Any]", name: str, value: int) -> None:
 
 
 def check_there(connection: "psycopg.Connection[Any]") -> None:
-    """See whether the tables can be read as they are.
+    """Check that the tables can be read without a migration.
 
     Raises:
-        StoreError: if there are none.
-        StoreMismatch: if they are another version's.
+        StoreError: if there are no tables.
+        StoreMismatch: if they are those of another version.
     """
     version, readable_from = _versions(connection)
     if not version:
@@ -101,14 +104,14 @@ def check_there(connection: "psycopg.Connection[Any]") -> None:
 
 
 def check(readable_from: int, version: int | None = None) -> None:
-    """See whether this version may go on.
+    """Check that this version may use the tables.
 
     Args:
-        readable_from: the newest migration that who goes on must know.
-        version: the newest that there is, if that is known.
+        readable_from: the migration that a version must know to use the tables.
+        version: the newest migration that the schema has; None: unknown.
 
     Raises:
-        StoreMismatch: if it may not.
+        StoreMismatch: if this version does not know ``readable_from``.
     """
     if readable_from > KNOWN:
         newest = "" if version is None else f": its format is {version}"
@@ -120,8 +123,8 @@ def check(readable_from: int, version: int | None = None) -> None:
 
 
 def _versions(connection: "psycopg.Connection[Any]") -> tuple[int, int]:
-    """The newest migration that the schema has seen, 0 if there are no tables; and what must be known to use it."""
-    # of pg_class, since to_regclass may not see yet what was made while this waited for the lock
+    """Return the newest migration of the schema (0: no tables) and the one that must be known to use it."""
+    # From pg_class, since to_regclass may not see yet a table made while this waited for the lock.
     there = connection.execute(
         "select current_schema(), (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace "
         "where n.nspname = current_schema() and c.relname = 'inturn_meta')"

@@ -1,8 +1,8 @@
-"""Names of groups and ids that are too long for an index of PostgreSQL, whose entries have 2,704 bytes at most.
+"""Names of groups and ids that are too long for a PostgreSQL index, whose entries have at most 2,704 bytes.
 
-A name has up to 1,000 characters, so up to 4,000 bytes. One that is too long stands in all tables in its short form:
-its beginning, so that names are about in their order, and its SHA-256, so that there are no two. The name itself is
-kept once, in `inturn_name`, and stays there. The first of them stops versions that do not know of this.
+A name has up to 1,000 characters, so up to 4,000 bytes. All tables contain the short form of a name that is too long:
+its beginning, which roughly keeps the order of names, and its SHA-256, which makes it unique. The full name is stored
+once, in `inturn_name`, and never removed. The first such name locks out versions that do not know short forms.
 """
 
 import hashlib
@@ -15,16 +15,16 @@ from inturn.core.errors import StoreError
 from inturn.store.postgres.statements import Statements, Wire
 
 LONGEST: Final = 1_200
-"""The longest name that stands for itself, in bytes: two of them are in one index."""
+"""The longest name that is stored as it is, in bytes; an index entry may have two names."""
 _BEGINNING: Final = 64
 _MARK: Final = "\1\3"
 _SHORT: Final = re.compile(rf".{{0,{_BEGINNING}}}{_MARK}[0-9a-f]{{64}}", re.DOTALL)
 
 
 def short(name: str) -> str:
-    """Return what stands for a name: itself, if it is not too long, and looks like no other's short form."""
+    """Return the stored form of a name: the name itself, unless it is too long or looks like a short form."""
     is_long = len(name) > LONGEST // 4 and len(name.encode()) > LONGEST
-    if not is_long and not is_short(name):  # as nearly always
+    if not is_long and not is_short(name):  # the usual case
         return name
     return f"{name[:_BEGINNING]}{_MARK}{hashlib.sha256(name.encode()).hexdigest()}"
 
@@ -35,15 +35,15 @@ def is_short(text: str) -> bool:
 
 
 def as_it_is(text: str) -> str:
-    """Give a text that is no short form."""
+    """Return a text that is not a short form unchanged."""
     return text
 
 
 class Names(Statements):
-    """Writes and reads names.
+    """The long names of a database.
 
     Args:
-        wire: to the database.
+        wire: wire to the database.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -51,17 +51,17 @@ class Names(Statements):
         self._known: dict[str, str] = {}
 
     def kept(self, name: str) -> str:
-        """Return what stands for a name in what is about to be written."""
+        """Return the stored form of a name for a write; a long name is stored."""
         found = short(name)
         if found is not name:
             self._do("add_name", found, name)
         return found
 
     def reader(self, texts: Iterable[str | None]) -> Callable[[str], str]:
-        """Return what gives the name for each of some texts that were read.
+        """Return a function that converts each of these stored forms into its name.
 
         Raises:
-            StoreError: if the table has not the name of one.
+            StoreError: if a short form is not in the table.
         """
         wanted = {text for text in texts if text is not None and is_short(text)}
         if not wanted:

@@ -1,13 +1,13 @@
-"""What pipelines keep in the database: groups, what these hold, outputs on their way, what was rejected, decisions.
+"""Pipelines in PostgreSQL: groups, held messages, undelivered outputs, rejected messages and decisions.
 
-Workers on several machines seldom wait for each other. Who keeps what turns have left behind has the rows of these
-groups. Counts are added to one of several rows. Outputs are numbered by a sequence: within a group in their order, of
-several groups in about theirs, and with gaps.
+Workers on several machines seldom wait for each other. A worker that writes the results of turns locks the rows of
+their groups. Counts are added to one of several rows. Outputs are numbered by a sequence: in order within a group,
+roughly in order between groups, and with gaps.
 
-Who makes outputs leaves a note, in `inturn_posted`, and has no look at the outbox; there are only those who deliver.
-Who claims outputs, which is the last that a worker does in a transaction, draws the notes first. A note about a group
-with a row in the outbox is dropped only by who has that row, and the row only by who sees that the group has no output:
-so whatever comes together, where there is an output, there is a note or a row.
+A worker that makes outputs writes a note to `inturn_posted` and does not touch the outbox, which only deliveries use.
+A claim of outputs, the last step of a worker's transaction, draws the notes first. A note about a group with a row in
+the outbox is removed only by a transaction that has locked that row. The row is removed only by a transaction that sees
+no output of the group. So, whatever runs concurrently, a group with an output has a note or a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,15 +38,15 @@ from inturn.store.postgres.statements import Statements, Wire
 from inturn.store.postgres.texts import read, written
 
 _OUTPUTS = "outputs"
-"""The kind of count under which outputs are counted; messages are counted under other names."""
+"""The kind of count for outputs; messages are counted under other names."""
 
 
 @dataclass
 class Known(PipelineInfo):
-    """What is known of a pipeline; what is different then is added to the counts.
+    """A pipeline's info with the counts that were read, so that only differences are written.
 
     Attributes:
-        seen: the counts as they were.
+        seen: the counts that were read or written last.
     """
 
     seen: dict[str, Any] = field(default_factory=dict)
@@ -62,11 +62,11 @@ class Pipelines(Statements):
     # --- pipelines and their groups ---
 
     def names(self) -> list[str]:
-        """The names of all pipelines."""
+        """Return the names of all pipelines."""
         return [read(name) for (name,) in self._all("pipelines")]
 
     def info(self, name: str) -> PipelineInfo | None:
-        """What is known of a pipeline; its outputs are counted, and its tokens are the database's."""
+        """Return the info of a pipeline; ``tokens`` is not set, since a sequence gives them."""
         rows = self._all("pipeline", written(name))
         if not rows:
             return None
@@ -81,10 +81,10 @@ class Pipelines(Statements):
         return Known(number, name, msgspec.json.decode(about), counts, outputs, seen=deepcopy(counts))
 
     def save(self, info: PipelineInfo) -> None:
-        """Make or change a pipeline.
+        """Create or change a pipeline.
 
         Raises:
-            RunAgain: if somebody else has made it at the same time.
+            RunAgain: if another process has created it at the same time.
         """
         about = msgspec.json.encode(info.about).decode()
         if info.number:
@@ -98,7 +98,7 @@ class Pipelines(Statements):
         self._tally(info, 0)
 
     def _tally(self, info: PipelineInfo, outputs: int) -> None:
-        """Add to the counts in the database what is new in these."""
+        """Add the changes of the counts to those in the database."""
         seen = info.seen if isinstance(info, Known) else {}
         before, now = _flat(seen), _flat(info.counts)
         more = [(*at, count - before.get(at, 0)) for at, count in now.items() if count != before.get(at, 0)]
@@ -110,11 +110,11 @@ class Pipelines(Statements):
             info.seen = deepcopy(info.counts)
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
-        """Those of the groups that are known."""
+        """Return the records of those of the groups that exist."""
         return self._lines(self._all("lines", pipeline, [*map(_key, groups)]))
 
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
-        """Groups in the order of their names."""
+        """Return groups in the order of their names."""
         rows = self._all("parked_lines" if parked else "lines_after", pipeline, _key(after), limit)
         return self._lines(rows)
 
@@ -123,14 +123,14 @@ class Pipelines(Statements):
         return [Line(read(name(row[0])), *row[1:]) for row in rows]
 
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
-        """Groups whose wait is over."""
+        """Return the groups whose wait has ended."""
         groups = [group for (group,) in self._all("due_groups", pipeline, now_us, limit)]
         return [*map(read, map(self._names.reader(groups), groups))]
 
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
-        """What a group holds."""
+        """Return the held messages of a group."""
         group = _key(group)
         if turns is None and ids is None:
             return self._held(self._all("held_of", pipeline, group))
@@ -139,7 +139,7 @@ class Pipelines(Statements):
         return sorted(set(self._held(rows)))
 
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """What a group holds from a spot on."""
+        """Return the held messages of a group from a spot on."""
         epoch, turn, message_id = spot
         return self._held(self._all("held_from", pipeline, _key(group), epoch, turn, _key(message_id), limit))
 
@@ -148,23 +148,23 @@ class Pipelines(Statements):
         return [HeldMessage(epoch, turn, read(name(message_id)), *more) for epoch, turn, message_id, *more in rows]
 
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Since when a group holds those messages that wait longest, and where they lie."""
+        """Return the times and spots of the messages that a group has held longest."""
         rows = self._all("held_longest", pipeline, _key(group), limit)
         name = self._names.reader(row[3] for row in rows)
         return [(since_us, (epoch, turn, read(name(message_id)))) for since_us, epoch, turn, message_id in rows]
 
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
-        """What is remembered beside a group of messages with these marks."""
+        """Return the stored marks of a group among these marks."""
         rows = self._all("marks", pipeline, _key(group), sorted(marks)) if marks else []
         return [Mark._make(row) for row in rows]
 
     def keep(
         self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
-        """Keep what turns have left behind.
+        """Write the results of turns.
 
         Raises:
-            RunAgain: if somebody else has made a group at the same time.
+            RunAgain: if another process has created a group at the same time.
         """
         number = info.number
         names = {each.line.group: self._names.kept(written(each.line.group)) for each in kept}
@@ -211,7 +211,7 @@ class Pipelines(Statements):
             self._do(name, pipeline, *map(list, zip(*rows, strict=True)))
 
     def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
-        """Rejected messages with their numbers."""
+        """Return rejected messages with their numbers."""
         return [
             (number, RejectedMessage(group and read(group), reason, read(detail), read(message), at_ms))
             for number, group, reason, detail, message, at_ms in self._all("rejections", pipeline, after, limit)
@@ -220,7 +220,7 @@ class Pipelines(Statements):
     # --- outputs ---
 
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
-        """Outputs in about the order in which they were made, those of a group in that order."""
+        """Return outputs, in order within a group and roughly in order between groups."""
         return self._outputs(self._all("outputs", pipeline, after, limit))
 
     def _outputs(self, rows: Sequence[Any]) -> list[MadeOutput]:
@@ -231,7 +231,7 @@ class Pipelines(Statements):
         ]
 
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        """The first outputs of groups that nobody has."""
+        """Claim the first outputs of unclaimed groups."""
         self._do("post", info.number, limits.OUTBOX_NOTES)
         rows = self._all("claim", info.number, now_ms, groups, outputs, until_ms)
         claims, empty = [], []
@@ -246,13 +246,13 @@ class Pipelines(Statements):
         return claims
 
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
-        """Have claims for longer."""
+        """Extend claims."""
         groups, tokens = [_key(each.group) for each in claims], [each.token for each in claims]
         if groups:
             self._do("renew_claims", pipeline, until_ms, groups, tokens)
 
     def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
-        """The first outputs of a claim were delivered."""
+        """End a claim and remove its delivered outputs."""
         group, gone = _key(claim.group), [each.number for each in claim.outputs[:count]]
         error = None if error is None else written(error)
         is_ours = bool(self._all("delivered", pipeline, group, claim.token, until_ms, count, error, gone))
@@ -261,7 +261,7 @@ class Pipelines(Statements):
         return is_ours
 
     def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
-        """Groups with outputs that are not delivered."""
+        """Return groups with undelivered outputs."""
         rows = (
             self._all("failing", pipeline, limit)
             if groups is None
@@ -280,7 +280,7 @@ class Pipelines(Statements):
         self._do("add_decision", pipeline, decided.name, self._names.kept(written(decided.group)), decided.decision)
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
-        """Those that are not taken yet."""
+        """Return the decisions that are not taken yet."""
         rows = (
             self._all("decisions", pipeline, limit)
             if group is None
@@ -290,18 +290,18 @@ class Pipelines(Statements):
         return [Decided(name, read(of(group)), *more) for name, group, *more in rows]
 
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
-        """Decisions were taken."""
+        """Mark decisions as taken."""
         if verdicts:
             self._do("take_decisions", pipeline, list(verdicts), [*map(written, verdicts.values())])
 
     def verdict(self, pipeline: int, name: str) -> str | None:
-        """What has come of a decision."""
+        """Return the verdict on a decision."""
         row = self._one("verdict", pipeline, name)
         return None if row is None or row[0] is None else read(row[0])
 
 
 def _flat(counts: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """Counts by what is counted and why: the second is empty where there is only one."""
+    """Return counts by kind and reason; the reason is empty for a kind that has only one count."""
     flat = {}
     for kind, count in counts.items():
         of = count if isinstance(count, Mapping) else {"": count}
@@ -310,5 +310,5 @@ def _flat(counts: Mapping[str, Any]) -> dict[tuple[str, str], int]:
 
 
 def _key(name: str) -> str:
-    """What stands for a group or an id, to be looked for."""
+    """Return the stored form of a group or an id, for a lookup."""
     return short(written(name))

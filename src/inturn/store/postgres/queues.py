@@ -1,4 +1,4 @@
-"""What is sent, and what can be looked at, over PostgreSQL; and what else is in the database."""
+"""Sends and reads in PostgreSQL, with access to the pipelines and keys of the database."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -30,9 +30,9 @@ from inturn.store.postgres.statements import Later, Wire
 
 
 class Queues(Sessions):
-    """All that can be done in a transaction, whoever has begun it."""
+    """All operations in a transaction, whether begun by the store or by a caller."""
 
-    _forgotten_ms = 0  # what was known until then is forgotten
+    _forgotten_ms = 0  # ids that expired before this time are deleted
     _forgetting: Later | None = None
 
     def __init__(self, wire: Wire) -> None:
@@ -40,14 +40,14 @@ class Queues(Sessions):
         self._pipelines, self._keys, self._names = Pipelines(wire), Keys(wire), Names(wire)
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
-        """Make, change or remove a queue."""
+        """Create, change or remove a queue."""
         _check_text("the queue's name", name)
         self.catalog.save(name, info, purge=purge)
 
-    # --- sending ---
+    # --- sends ---
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Put messages at the end of a queue."""
+        """Append messages to a queue."""
         self.look_at_clock(now_ms)
         if not drafts:
             return []
@@ -68,7 +68,7 @@ class Queues(Sessions):
         return sent
 
     def _add(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> int:
-        """Give numbers, and write; the number before the first."""
+        """Write messages under new numbers; return the number before the first."""
         bodies, contents, groups, revisions, ids, _, attributes = map(list, zip(*drafts, strict=True))
         data = [body.encode() if isinstance(body, str) else body for body in bodies]
         for group, dedup_id in zip(groups, ids, strict=True):
@@ -86,7 +86,7 @@ class Queues(Sessions):
         return RunAgain(f"the queue {queue.name!r} was removed at the same time")
 
     def _send_known(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Put those at the end that are not an earlier message again."""
+        """Append the messages that are not duplicates of earlier ones."""
         settings = queue.settings
         keys = [key and (key[0], short(key[1])) for key in (dedup.known_by(draft, settings) for draft in drafts)]
         wanted = [key for key in keys if key is not None]
@@ -125,7 +125,7 @@ class Queues(Sessions):
         return sent
 
     def _forget(self, new: int, now_ms: int) -> None:
-        """Forget twice as many of what is too old as have come, so that the table shrinks again."""
+        """Delete up to twice as many expired ids as were added, so that the table shrinks again."""
         outdated_ms = now_ms - limits.CLOCK_SLACK_MS
         if self._forgetting is not None and self._forgetting.is_done:
             self._forgotten_ms = self._forgetting.rows[0][0] or self._forgotten_ms
@@ -134,7 +134,7 @@ class Queues(Sessions):
         self._forgetting = self._do("forget", self._forgotten_ms, outdated_ms, 2 * new)
 
     def _look_again(self) -> None:
-        """What this transaction has forgotten may be there still."""
+        """Reset the position of the deletion, since deleted ids are back after a rollback."""
         self._forgotten_ms, self._forgetting = 0, None
 
     def _delay(self, queue: QueueInfo, drafts: Sequence[Draft], sent: Sequence[Sent], now_ms: int) -> None:
@@ -148,29 +148,29 @@ class Queues(Sessions):
             self._do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
             self._touch(queue, [(None, None, 0, min(until_ms for *_, until_ms in delayed), None)])
 
-    # --- receiving: within, a group is known by what stands for its name ---
+    # --- receives: inner methods use the stored form of a group's name ---
 
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         wants = [each if each.group is None else each._replace(group=short(each.group)) for each in wants]
         answers = super().receive(queue, wants, now_ms)
         name = self._names.reader(each.entry.group for part in answers for each in part)
-        if name is as_it_is:  # as nearly always
+        if name is as_it_is:  # the usual case
             return answers
         return [[each._replace(entry=_named(each.entry, name)) for each in part] for part in answers]
 
     def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
-        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         answer = super().session(queue, None if group is None else self._names.kept(group), request, now_ms)
         return answer._replace(group=self._names.reader([answer.group])(answer.group))
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Groups that are parked, those first that were parked first."""
+        """Return the parked groups, in the order in which they were parked."""
         found = super().parked(queue, limit)
         name = self._names.reader(each.group for each in found)
         return [each._replace(group=name(each.group)) for each in found]
 
-    # --- looking ---
+    # --- reads ---
 
     def read(
         self,
@@ -182,7 +182,7 @@ class Queues(Sessions):
         deferred: bool = False,
         group: str | None = None,
     ) -> list[Entry]:
-        """The messages after a sequence number."""
+        """Return the messages after a sequence number."""
         if group is not None:
             group = short(group)
             rows = self._all("read_group_deferred" if deferred else "read_group", queue.number, group, after, limit)
@@ -196,11 +196,11 @@ class Queues(Sessions):
         return entries if name is as_it_is else [_named(each, name) for each in entries]
 
     def incarnation(self, queue: QueueInfo, number: int) -> str:
-        """Return the incarnation in which a number was given."""
+        """Return the incarnation in which a sequence number was given."""
         return self.incarnations.of(queue.number, number)
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
-        """How much is in a queue."""
+        """Return the message counts of a queue."""
         hidden = self._do("hidden", queue.number, now_ms)
         deferred = self._do("deferred", queue.number)
         last, messages, _ = self.catalog.counts(queue)
@@ -208,7 +208,7 @@ class Queues(Sessions):
         return Depth(messages, in_flight, delayed, last, put_aside)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
-        """Groups with messages, those whose head is oldest first."""
+        """Return the groups that have messages, oldest head first."""
         wanted = [*map(short, names)]
         if wanted:
             found = [(name, *self._one("group", queue.number, name)) for name in wanted]
@@ -231,15 +231,15 @@ class Queues(Sessions):
         why, until_ms, token = session.why(gate, own, holds, now_ms)
         return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0, gate.note)
 
-    # --- what else is in the database ---
+    # --- pipelines and keys ---
 
     @property
     def pipelines(self) -> PipelineStore:
-        """The pipelines."""
+        """The pipelines of the database."""
         return self._pipelines
 
     def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
-        """Decide about an idempotency key."""
+        """Apply a request to an idempotency key."""
         return self._keys.decide(space, key, request, now_ms)
 
 

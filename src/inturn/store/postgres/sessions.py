@@ -1,8 +1,8 @@
-"""Sessions over PostgreSQL: it selects what core/session.py decides about, and gives out what is theirs only.
+"""Sessions in PostgreSQL: selects the groups to which core/session.py applies the rules, and receives in sessions.
 
-A session begins and ends, and groups are parked and resumed, by who has the desk. What a session does meanwhile takes
-no desk, so it may be in a transaction that lasts: to write its state it keeps others from opening the gate, to renew
-its lock it changes the gate's row alone.
+To begin or end a session, and to park or resume a group, a transaction holds the desk. The other requests of a session
+do not take the desk, so they may be in a long transaction. A write of the state locks the gate's row shared, so that no
+other transaction opens the gate. A renewal of the lock changes the gate's row and its leases.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ _WITHOUT_DESK = {
 
 
 class Sessions(Deliveries):
-    """Deliveries, to sessions too."""
+    """Session requests, and receives with or without a session."""
 
     def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
-        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         self.look_at_clock(now_ms)
         if request.verb in _WITHOUT_DESK:
             return self._go_on(queue, group or "", request, now_ms)
@@ -46,7 +46,7 @@ class Sessions(Deliveries):
         return answer
 
     def _go_on(self, queue: QueueInfo, group: str, request: Request, now_ms: int) -> Answer:
-        """What a session does that has its lock."""
+        """Apply a request that does not need the desk."""
         verb, number = request.verb, queue.number
         before = self.gates.of(number, group, _WITHOUT_DESK[verb])
         verdict, gate = session.decide(before, request, now_ms, is_held=False, token=0)
@@ -60,7 +60,7 @@ class Sessions(Deliveries):
         return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
 
     def _decide(self, queue: QueueInfo, desk: Desk, group: str, request: Request, now_ms: int) -> Answer:
-        """What who has the desk does."""
+        """Apply a request that needs the desk."""
         verb, number = request.verb, queue.number
         before = self.gates.to_take(number, group)
         if before is None:
@@ -87,7 +87,7 @@ class Sessions(Deliveries):
         return Answer(verdict, group, gate)
 
     def _next_group(self, queue: QueueInfo, desk: Desk) -> str | None:
-        """The first group that is free; one is passed by only if a part of it is leased, and that was extended."""
+        """Return the first free group in the line; a listed group is skipped only if it has an extended lease."""
         after: tuple[int, int, int] | None = None
         count = 1
         if desk.ran_out:
@@ -96,7 +96,7 @@ class Sessions(Deliveries):
             seen = after or (None, None, None)
             rows = self._all("next_group", queue.number, first_number(queue.number + 1), *seen, count, desk.version)
             for place, turn, number, group in rows:
-                if place > desk.listed and not desk.ran_out:  # before it is what was not listed yet
+                if place > desk.listed and not desk.ran_out:  # messages before it are not listed yet
                     break
                 after = place, turn, number
                 if not self._is_held(queue, group):
@@ -117,7 +117,10 @@ class Sessions(Deliveries):
         desk.ran_out = listed < limits.LIST_AT_ONCE
 
     def _is_held(self, queue: QueueInfo, group: str) -> bool:
-        """Whether somebody has a message of it; a lease that is over, and was not given back, is being settled."""
+        """Return whether a message of the group is leased.
+
+        An expired lease that was not ended counts, since a settlement has it locked.
+        """
         return any(hold.token is not None and hold.until_ms is not None for _, hold in self._leases(queue, group))
 
     def _leases(self, queue: QueueInfo, group: str) -> list[tuple[int, Hold]]:
@@ -126,7 +129,7 @@ class Sessions(Deliveries):
         return [(number, Hold._make(hold)) for number, *hold in (*rows, *fetched.rows)]
 
     def _end(self, queue: QueueInfo, desk: Desk, group: str, token: int, now_ms: int) -> None:
-        """Give back what was received under a lock."""
+        """Give back the messages received under a lock."""
         numbers = [number for number, hold in self._leases(queue, group) if hold.token == token]
         if not numbers:
             return
@@ -149,14 +152,14 @@ class Sessions(Deliveries):
         self._refresh(queue, desk)
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Groups that are parked, those first that were parked first."""
+        """Return the parked groups, in the order in which they were parked."""
         return [ParkedGroup._make(row) for row in self._all("parked", queue.number, limit)]
 
-    # --- receiving ---
+    # --- receives ---
 
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
-        if all(want.token is None and want.number is None for want in wants):  # as nearly always
+        if all(want.token is None and want.number is None for want in wants):  # the usual case
             return super().receive(queue, wants, now_ms)
         return [self._receive_one(queue, want, now_ms) for want in wants]
 
@@ -179,7 +182,7 @@ class Sessions(Deliveries):
         return given
 
     def _take_within(self, queue: QueueInfo, desk: Desk, want: Want, gate: Gate, now_ms: int) -> Taken:
-        """What a session can receive next: it is not in its own way."""
+        """Return what a session can receive next; its own leases do not block it."""
         to = self.queues.get(queue.settings.dead_letter or "")
         most = queue.settings.max_receives
         while rows := self._all("session_messages", queue.number, want.group, desk.floor, gate.token, want.limit):
@@ -195,7 +198,7 @@ class Sessions(Deliveries):
         return []
 
     def _fetch(self, queue: QueueInfo, desk: Desk, want: Want, number: int, now_ms: int) -> list[Delivery]:
-        """A deferred message, if nobody has it."""
+        """Lease a deferred message if it is not leased."""
         row = self._one("one_message", number) if queue.has_given(number) else None
         hold = hold_of(row) if row else None
         if row is None or not delivery.is_deferred(hold) or _hides(hold):
@@ -215,7 +218,7 @@ class Sessions(Deliveries):
         return self._give(queue, desk, [(entry, hold)], want, gate, now_ms)
 
     def _give(self, queue: QueueInfo, desk: Desk, taken: Taken, want: Want, gate: Gate, now_ms: int) -> list[Delivery]:
-        """Lease messages; those of a session until its lock is over."""
+        """Lease messages; in a session until its lock ends."""
         if not taken:
             return []
         token = want.token

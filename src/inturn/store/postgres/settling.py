@@ -1,7 +1,7 @@
-"""What becomes of messages that somebody was given: acknowledged, extended, given back, moved, deferred, cancelled.
+"""Settlements in PostgreSQL: acknowledge, extend, give back, move, defer and cancel messages.
 
-Who settles what it was given locks no more than the holds of these messages, so its transaction may last. An operator,
-who changes what nobody has, has the desk.
+A receiver that settles its messages locks only their holds, so its transaction may be long. An operator's change of
+messages that are not leased takes the desk.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from inturn.store.postgres.desk import Desks, Move
 
 @dataclass
 class _Message:
-    """A message that is settled.
+    """A message to settle.
 
     Attributes:
         group: its group.
-        origin: where it was sent at first, if it was moved.
-        hold: what is known of it, after the changes so far.
-        before: the numbers of earlier messages in its group.
-        is_changed: whether there is another hold.
+        origin: sequence number under which it was first sent; None if it was never moved.
+        hold: its hold after the changes so far.
+        before: numbers of earlier messages in its group.
+        is_changed: whether the hold has changed.
     """
 
     group: str | None
@@ -34,7 +34,7 @@ class _Message:
 
 @dataclass
 class _Work:
-    """Changes that are being made; nothing is written until all are known."""
+    """The collected writes of several changes; nothing is written before all are decided."""
 
     messages: dict[int, _Message]
     notes: dict[tuple[str | None, int | None], tuple[int, int | None, int | None]]
@@ -42,24 +42,24 @@ class _Work:
     removed: list[int]
     deferred: list[int]
     moves: dict[str, list[Move]]
-    out: set[int]  # what is not before others in its group any more
-    free: list[int]  # what nobody had, and so may be listed
+    out: set[int]  # messages that no longer precede others of their group
+    free: list[int]  # messages that were not leased, and so may be listed
 
     def note(
         self, number: int, message: _Message, gone: int, due_ms: int | None = None, back_ms: int | None = None
     ) -> None:
-        """The group, or the message, is to be looked at again; ``back_ms`` is when it was given back, if it was."""
+        """Add a note about the group or the message; ``back_ms`` is when it was given back, None if it was not."""
         key = (message.group, None) if message.group is not None or gone else (None, number)
-        before, due, back = self.notes.pop(key, (0, None, None))  # it stands where it was noted last
+        before, due, back = self.notes.pop(key, (0, None, None))  # its last position counts
         soonest = min((each for each in (due, due_ms) if each is not None), default=None)
         self.notes[key] = (before + gone, soonest, back if back_ms is None else back_ms)
 
 
 class Settling(Desks):
-    """Settles messages."""
+    """Settlements of messages."""
 
     def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
-        """Acknowledge, extend, give back, move, defer or cancel messages."""
+        """Acknowledge, extend, give back, move, defer or cancel messages, in order."""
         self.look_at_clock(now_ms)
         if not changes:
             return []
@@ -71,7 +71,7 @@ class Settling(Desks):
         return self._settle_each(queue, changes, now_ms)
 
     def _acknowledge(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
-        """All that is mostly done, in one statement."""
+        """Acknowledge messages with one statement, the usual case."""
         numbers = [change.sequence_number for change in changes]
         tokens = [change.token for change in changes]
         if queue.readers:
@@ -88,7 +88,7 @@ class Settling(Desks):
         return [Verdict.DONE if number in done else missed[number] for number in numbers]
 
     def _settle_each(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
-        """Different things at once; each sees those before it."""
+        """Apply changes of any kinds; each sees the effect of those before it."""
         work = self._load(queue, changes)
         verdicts = []
         for change in changes:
@@ -151,7 +151,7 @@ class Settling(Desks):
         work.note(number, message, 1)
 
     def _extends_lock(self, queue: QueueInfo, work: _Work, change: Change, message: _Message, now_ms: int) -> bool:
-        """Extend the lock of the session that a message was received in, if it was."""
+        """Extend the lock of the session in which a message was received; return whether there was one."""
         group = message.group
         if group is None or change.token is None:
             return False

@@ -1,7 +1,7 @@
-"""The statements of the .sql files here, run by their names.
+"""The statements of the .sql files in this folder, run by their names.
 
-What is done and not asked for its result waits until something is asked, or until the end, and goes to the server
-together with that: each journey to the server costs more than most statements.
+A statement whose result is not needed at once is queued. It goes to the server together with the next statement whose
+result is needed, or at the end: a round trip costs more than most statements.
 """
 
 import re
@@ -27,7 +27,7 @@ _HERE: Final = files("inturn.store.postgres")
 
 
 def queries() -> dict[str, str]:
-    """The statements of all .sql files here by their names; parameters are ``$1``, ``$2`` and so on."""
+    """Return the statements of all .sql files in this folder by name; parameters are ``$1``, ``$2`` and so on."""
     found = {}
     for each in sorted(_HERE.iterdir(), key=lambda file: file.name):
         if each.name.endswith(".sql"):
@@ -42,9 +42,9 @@ def queries() -> dict[str, str]:
 
 _SQL: Final = queries()
 _Key = tuple[str, tuple[int, ...]]
-"""A prepared statement: its text, and the types of its parameters."""
+"""The key of a prepared statement: its text and the types of its parameters."""
 _INTERRUPTED_S: Final = 0.1
-"""After how long a wait sees that it is interrupted."""
+"""The interval at which a wait checks for interrupts."""
 _AUTO: Final = PyFormat.AUTO
 _EITHER: Final = Wait.RW
 _BINARY: Final = Format.BINARY
@@ -54,18 +54,18 @@ _SYNCED: Final = ExecStatus.PIPELINE_SYNC
 
 
 def text_of(name: str) -> str:
-    """The text of a statement."""
+    """Return the text of a statement."""
     return _SQL[name]
 
 
 class Later:
-    """A statement that waits.
+    """A queued statement.
 
     Attributes:
-        sql: its text.
+        sql: text of the statement.
         values: its parameters.
-        rows: of its result, once it was done.
-        is_done: whether it was.
+        rows: rows of the result, once it has run.
+        is_done: whether it has run.
     """
 
     __slots__ = ("is_done", "rows", "sql", "values")
@@ -78,7 +78,7 @@ class Later:
 
 
 class _Ours:
-    """How values are written: a type for each, whatever the value, so that the same plan fits; and text as UTF-8."""
+    """Adapters of parameters: types do not depend on the value, so that the same plan fits; text is UTF-8."""
 
     connection = None
     adapters = AdaptersMap(psycopg.adapters)
@@ -86,19 +86,19 @@ class _Ours:
 
 _Ours.adapters.register_dumper(int, Int8BinaryDumper)
 _Ours.adapters.register_dumper(str, StrBinaryDumper)
-# As text they would ask the connection how a ' is written, which they do not have, and write two.
+# In text format, bytes are escaped as the connection says. Without a connection quotes would be doubled.
 _Ours.adapters.register_dumper(bytes, BytesBinaryDumper)
-_Ours.adapters.register_dumper(list, ListBinaryDumper)  # in text, the type is that of the first list that came
+_Ours.adapters.register_dumper(list, ListBinaryDumper)  # in text format the type is that of the first list
 
 
 class Wire:
-    """Runs named statements over one connection, which may be replaced by another when it was lost.
+    """A connection that runs named statements; a lost connection can be replaced.
 
-    It speaks to libpq by itself, since a cursor of psycopg costs twice as much processor time as that.
+    It uses libpq directly, since a psycopg cursor costs twice as much processor time.
 
     Args:
-        connection: to the server.
-        prepares: whether statements are prepared, as is worth while if the connection is nobody else's.
+        pg: libpq connection to the server.
+        prepares: whether to prepare statements, which pays if no other code uses the connection.
     """
 
     def __init__(self, pg: "PGconn", *, prepares: bool = True) -> None:
@@ -107,7 +107,7 @@ class Wire:
         self.use(pg)
 
     def use(self, pg: "PGconn") -> None:
-        """From now on it is this one; what was waiting for the old one is forgotten."""
+        """Replace the connection; queued statements are dropped."""
         self.pg = pg
         self._adapt = psycopg.adapt.Transformer(_Ours())
         self._prepared: dict[_Key, bytes] = {}
@@ -115,48 +115,51 @@ class Wire:
         self._waiting.clear()
 
     def all(self, name: str, *values: Any) -> list[Any]:
-        """The rows of a statement's result."""
+        """Run a statement; return the rows of its result."""
         return self._ask(Later(_SQL[name], values))
 
     def one(self, name: str, *values: Any) -> Any:
-        """The first row of a statement's result; None if it has none."""
+        """Run a statement; return the first row of its result, None if there is none."""
         rows = self._ask(Later(_SQL[name], values))
         return rows[0] if rows else None
 
     def do(self, name: str, *values: Any) -> Later:
-        """Do something before the next statement that is asked for its result; what goes wrong is told then."""
+        """Queue a statement, to run before the next one whose result is needed, which also raises its error."""
         later = Later(_SQL[name], values)
         self._waiting.append(later)
         return later
 
     def do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same once for each row of values; for few, since one statement that takes arrays is much cheaper."""
+        """Queue a statement once for each row of values.
+
+        For few rows only: one statement that takes arrays is much cheaper.
+        """
         self._waiting += [Later(_SQL[name], row) for row in rows]
 
     def say(self, sql: str) -> Later:
-        """Have something done that has no name, such as ``begin``, before what is asked next."""
+        """Queue a statement by its text, such as ``begin``."""
         later = Later(sql, ())
         self._waiting.append(later)
         return later
 
     def flush(self) -> None:
-        """Do what is waiting."""
+        """Run the queued statements."""
         if self._waiting:
             self._ask(self._waiting.pop())
 
     def forget(self) -> None:
-        """Do nothing of what is waiting."""
+        """Drop the queued statements."""
         self._waiting.clear()
 
     def _ask(self, last: Later) -> list[Any]:
-        """Do what is waiting, and this.
+        """Run the queued statements and this one; return its rows.
 
         Raises:
-            psycopg.Error: what the server has to say to the first that it cannot do; or if the connection is lost.
+            psycopg.Error: the server's error for the first statement that fails, or if the connection is lost.
         """
         together, self._waiting = [*self._waiting, last], []
         encoded = [self._encode(each) for each in together]
-        answered: list[Later | _Key] = []  # what each result is of; a key: of a preparation
+        answered: list[Later | _Key] = []  # the statement of each result; a key: of a preparation
         self.pg.enter_pipeline_mode()
         try:
             for later, values in zip(together, encoded, strict=True):
@@ -165,13 +168,13 @@ class Wire:
             results = waiting.wait(_exchange(self.pg), self.pg.socket, _INTERRUPTED_S)
             self.pg.exit_pipeline_mode()
         except BaseException:
-            self.pg.finish()  # nobody knows what is still to come over it
+            self.pg.finish()  # its protocol state is unknown
             raise
         refused = None
         for each, result in zip(answered, results, strict=False):
             if result.status == _REFUSED:
                 refused = result
-            if refused is not None:  # all behind it was passed over
+            if refused is not None:  # the server skips all behind it
                 if isinstance(each, tuple):
                     del self._prepared[each]
             elif isinstance(each, Later):
@@ -184,7 +187,7 @@ class Wire:
         return last.rows
 
     def _encode(self, each: Later) -> tuple[Sequence[Any], tuple[int, ...], Sequence[Any]]:
-        """The parameters of a statement as they are sent, their types and formats."""
+        """Return the encoded parameters of a statement, their types and their formats."""
         if not each.values:
             return (), (), ()
         data = self._adapt.dump_sequence(each.values, [_AUTO] * len(each.values))
@@ -214,9 +217,9 @@ class Wire:
 
 
 def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":
-    """See that all is on its way, and take the result of each statement, up to the last, which is a sync."""
+    """Send everything and return the result of each statement, up to the sync, which is the last."""
     while pg.flush():
-        if (yield _EITHER) & Ready.R:  # the server may not read on before its answers are taken
+        if (yield _EITHER) & Ready.R:  # the server may stop reading until its results are read
             pg.consume_input()
     results: list[PGresult] = []
     while not results or results[-1].status != _SYNCED:
@@ -225,10 +228,10 @@ def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":
 
 
 class Statements:
-    """Runs statements over a wire.
+    """Base class of classes that run statements over a wire.
 
     Args:
-        wire: to the database.
+        wire: wire to the database.
     """
 
     def __init__(self, wire: Wire) -> None:

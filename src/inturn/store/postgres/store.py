@@ -1,4 +1,4 @@
-"""The store over PostgreSQL: its connection and its transactions; see desk.py for what is done in them."""
+"""The PostgreSQL store: its connection and transactions; desk.py describes the locks in them."""
 
 import re
 import time
@@ -26,7 +26,7 @@ BACKUP = (
     "a database of PostgreSQL is copied by pg_dump, or by the server's own backups, and put back by pg_restore; who "
     "opens it then is a new incarnation by itself, so what was remembered of messages after the copy is refused"
 )
-"""What to tell of backups."""
+"""The error text for backups."""
 _ENDS = re.compile(
     r"\s*(begin|start|commit|end|rollback|abort|savepoint|release|prepare\s+transaction|vacuum|set|reset|discard)\b",
     re.IGNORECASE,
@@ -34,15 +34,16 @@ _ENDS = re.compile(
 
 
 class PostgresStore(Queues):
-    """Queues in a PostgreSQL database; several processes, on several machines, may use it.
+    """A store in a PostgreSQL database, which several processes on several machines may use.
 
     Args:
         url: ``postgresql://user@host/database``.
-        durable: whether a commit waits until the server's disk has it.
-        create: whether tables are made if there are none.
+        durable: whether a commit waits until it is on the server's disk.
+        create: whether to create the tables if there are none.
 
     Raises:
-        StoreError: if the database cannot be used; the words say why.
+        StoreError: if the database cannot be used; the text says why.
+        StoreMismatch: if a newer version of inturn has changed its tables so that this one cannot use them.
     """
 
     def __init__(self, url: str, *, durable: bool = True, create: bool = True) -> None:
@@ -54,7 +55,7 @@ class PostgresStore(Queues):
         self._transaction = _Transaction(self)
         self.identity = _identity_at(self._connection)
         self.lineage = _lineage_at(self._connection)
-        self._clock = (0, 0.0)  # the server's, and this machine's monotonic one at the same moment
+        self._clock = (0, 0.0)  # the server's time, and this machine's monotonic time at the same moment
         self._is_lasting = False
         self._listener: Listener | None = None
         self._adopted: WeakKeyDictionary[Any, AdoptedQueues] = WeakKeyDictionary()
@@ -64,9 +65,10 @@ class PostgresStore(Queues):
     # --- transactions ---
 
     def is_identity(self, identity: str) -> bool:
-        """Say whether this is the identity of these tables, maybe opened by another store.
+        """Return whether this is the identity of these tables, maybe of another store that has them open.
 
-        The server may have been started again since, which this connection learns when it is used next.
+        A restart of the server changes the identity. This connection notices a restart only when it is next used, so
+        a different identity is checked on a new connection.
         """
         if identity != self.identity:
             with plainly(self._url) as another:
@@ -74,21 +76,24 @@ class PostgresStore(Queues):
         return identity == self.identity
 
     def transaction(self) -> "_Transaction":
-        """Everything inside is kept when the block ends, or nothing."""
+        """Open a transaction, which commits when the block ends and rolls back if it raises."""
         return self._transaction
 
     def lasting(self) -> AbstractContextManager[None]:
-        """A transaction of the caller's: it waits for locks, since only it knows what else could be done meanwhile."""
+        """Open a transaction of the caller, which may be long.
+
+        It waits for locks, since only the caller knows what else could be done meanwhile.
+        """
         self._is_lasting = True
         return self.transaction()
 
     def clock(self) -> int:
-        """The server's time, which is the same for all who use it, in milliseconds since 1970."""
+        """Return the server's time, which is the same for all its clients, in milliseconds since 1970."""
         ms, at = self._clock
         return ms + int((time.monotonic() - at) * 1000)
 
     def begin(self) -> None:
-        """Begin, and see what others have changed."""
+        """Begin a transaction and read what others have changed."""
         try:
             self._locked.clear()
             self._news.clear()
@@ -101,20 +106,20 @@ class PostgresStore(Queues):
             raise
 
     def listen(self, heard: Callable[[], None]) -> float:
-        """Have something called when others have put something into a queue.
+        """Call back when another process has put messages into a queue.
 
         Returns:
-            After how long it is to be asked all the same, in seconds.
+            The interval in seconds at which to poll all the same.
         """
         if self._listener is None:
             self._listener = Listener(self._url, self._channel, self._is_own, heard)
         return limits.LISTEN_POLL_S if self._listener.is_listening else limits.POLL_S
 
     def adopt(self, connection: Any, clock: Callable[[], int] | None) -> Adopted:
-        """What does commands in the transaction of a caller's connection.
+        """Wrap a caller's connection so that commands run in its transaction.
 
         Raises:
-            InputError: if it is no connection, or not to this database.
+            InputError: if it is not a psycopg connection.
         """
         if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
             msg = f"tx is {connection!r}; it is that of `with db.transaction() as tx:`, or a connection of psycopg"
@@ -136,11 +141,11 @@ class PostgresStore(Queues):
         except psycopg.OperationalError:
             if not self._connection.closed:
                 raise
-            self._reconnect()  # the server was started again while nothing was done: nothing is lost
+            self._reconnect()  # lost between transactions, as by a restart: nothing is lost
             self.wire.say("begin")
             ms, version = self._one("now")
         before = self.clock()
-        # What differs by less than a second are the clocks' own jumps, and no reason to set everything right.
+        # A difference of less than a second is jitter of the clocks, and no reason to correct deadlines.
         self._clock = (before if before - 1000 < ms < before else ms), time.monotonic()
         self.catalog.look(version)
 
@@ -157,7 +162,7 @@ class PostgresStore(Queues):
             else:
                 self.wire.use(self._connection.pgconn)
                 self.identity = _identity_at(self._connection)
-                self.lineage = _lineage_at(self._connection)  # of other tables, if a dump was put in their place
+                self.lineage = _lineage_at(self._connection)  # differs if a dump has replaced the tables
                 self.incarnations.renew()
                 self.catalog.forget()
                 self._idle.clear()
@@ -165,7 +170,11 @@ class PostgresStore(Queues):
                 return
 
     def commit(self) -> None:
-        """Keep what was done."""
+        """Commit the transaction.
+
+        Raises:
+            StoreError: if the connection is lost during the commit, so that its outcome is unknown.
+        """
         try:
             reach("before commit")
             committed = self.wire.say("commit")
@@ -176,7 +185,7 @@ class PostgresStore(Queues):
         try:
             self.wire.flush()
         except psycopg.Error as error:
-            if committed.is_done:  # others learn of it when they ask again
+            if committed.is_done:  # only the notification failed: others find it when they poll
                 return
             if self._connection.closed:
                 self.catalog.forget()
@@ -191,12 +200,12 @@ class PostgresStore(Queues):
         reach("after commit")
 
     def roll_back(self, because: BaseException) -> None:
-        """Keep nothing of it.
+        """Roll back the transaction and translate its error.
 
         Raises:
-            RunAgain: if another transaction was in the way.
-            Busy: if one still is, and may be for long.
-            StoreError: if that is because of the database; the words say what is wrong.
+            RunAgain: if the error is a deadlock or a serialization failure.
+            Busy: if another transaction, which may be long, holds a lock.
+            StoreError: if the error is one of the database; the text says what is wrong.
         """
         self.wire.forget()
         self.catalog.forget()
@@ -216,10 +225,10 @@ class PostgresStore(Queues):
             raise said(because, self._url) from because
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "psycopg.Cursor[Any]":
-        """Run a statement of the caller's, planned as the server would plan it.
+        """Run an SQL statement of the caller, with the server's planner settings.
 
         Raises:
-            StoreError: for one that would end the transaction, or change the connection.
+            StoreError: if the statement would end the transaction or change the connection.
         """
         if _ENDS.match(sql):
             msg = f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back"
@@ -239,7 +248,7 @@ class PostgresStore(Queues):
         connection.execute(f"select {calls}".encode())
 
     def backup(self, target: str) -> None:  # noqa: ARG002 - as every store has it
-        """Refuse it, since the server has its own way.
+        """Refuse the backup: PostgreSQL has its own tools.
 
         Raises:
             InputError: always.
@@ -247,7 +256,7 @@ class PostgresStore(Queues):
         raise InputError(BACKUP)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Stop the listener and close the connection."""
         if self._listener is not None:
             self._listener.stop()
         self._connection.close()
@@ -264,7 +273,7 @@ def _lineage_at(connection: "psycopg.Connection[Any]") -> bytes:
 
 
 class _Transaction:
-    """One transaction of a store; a plain class, since one that is made of a generator costs as much as a statement."""
+    """The context manager of transactions; a class, since a generator-based one costs as much as a statement."""
 
     __slots__ = ("_store",)
 

@@ -1,16 +1,16 @@
-"""How a text of the user's is written where PostgreSQL keeps text, which may hold anything but NUL.
+"""Encoding of the user's texts for PostgreSQL text columns, which hold any character but NUL.
 
-NUL becomes U+0001 U+0001, and U+0001 becomes U+0001 U+0002: different texts stay different, and in their order.
+NUL becomes U+0001 U+0001, and U+0001 becomes U+0001 U+0002. Different texts stay different and keep their order.
 """
 
 
 def written(text: str) -> str:
-    """A text as it is kept."""
+    """Encode a text for the database."""
     if "\0" in text or "\1" in text:
         return text.replace("\1", "\1\2").replace("\0", "\1\1")
     return text
 
 
 def read(text: str) -> str:
-    """A text that was kept."""
+    """Decode a text from the database."""
     return text.replace("\1\1", "\0").replace("\1\2", "\1") if "\1" in text else text
