@@ -118,7 +118,7 @@ class Queue(Sessions):
 
     @operation
     def cancel(self, sequence_number: int, tx: Transaction | None = None) -> Command[bool]:
-        """Remove a scheduled or delayed message before its time comes, for readers too.
+        """Remove a message that was scheduled or delayed at its send, before its time comes; readers lose it too.
 
         Its deduplication id stays known.
 
@@ -208,7 +208,7 @@ class Queue(Sessions):
 
     @operation
     def depth(self, tx: Transaction | None = None) -> Command[Depth]:
-        """Return the numbers of messages in the queue."""
+        """Return the queue's counts of messages."""
         return Ask(self.name, lambda store, now_ms: store.depth(queue_of(store, self.name), now_ms)).within(tx)
 
     @operation

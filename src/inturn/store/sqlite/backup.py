@@ -108,8 +108,8 @@ def _draft(path: str, target: str) -> Iterator[Path]:
 def _adopt(draft: Path, note: str) -> dict[str, int]:
     """Begin a new incarnation of each queue, with a note, and return each queue's last sequence number.
 
-    Advance the tokens too, so that leases from before are void: the discarded history gave out tokens that the copy
-    does not know.
+    Advance the tokens too, so that no lease of the discarded history matches a new one: that history gave out tokens
+    that the copy does not know.
     """
     connection, _ = connect(str(draft), durable=True)
     with closing(connection):

@@ -204,7 +204,7 @@ class Deliveries(Statements):
         self._used.clear()
 
     def _take(self, queue: QueueInfo, head: Head, limit: int, now_ms: int) -> Sequence[Found]:
-        """Return what can be received of a group, after moving exhausted messages to the dead-letter queue."""
+        """Return what can be received of a group, after moving exhausted heads to the dead-letter queue."""
         at, group, known = head
         to = self.queues.get(queue.settings.dead_letter or "")
         while found := known or self._with_holds(self._group(queue, at, group, limit)):
@@ -278,7 +278,7 @@ class Deliveries(Statements):
         locks = self.gates.end_locks(queue.number, now_ms)
         self.leases.break_up_over(queue.number, now_ms)
         holds = self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE)
-        if not holds and not locks:  # as is usual
+        if not holds and not locks:  # the usual case
             return []
         over: list[tuple[int, int, str | None, Hold | None]] = [(until_ms, 0, group, None) for until_ms, group in locks]
         over += [(hold[0], number, group, Hold._make(hold)) for number, group, *hold in holds]
@@ -290,7 +290,7 @@ class Deliveries(Statements):
         touched: Touched = []
         every = first_number(queue.number), first_number(queue.number + 1)
         oldest = self._one("oldest", *every, 1)
-        if oldest is None or oldest[-1] > sent_until_ms:  # as nearly always
+        if oldest is None or oldest[-1] > sent_until_ms:  # the usual case
             return touched
         for number, group, done, sent_ms in self._all("oldest", *every, limits.EXPIRE_AT_ONCE):
             if sent_ms > sent_until_ms:
@@ -384,7 +384,7 @@ class Deliveries(Statements):
                 self._see_over(queue, now_ms)
                 break
         taken = self.leases.acknowledge(queue.number, changes, now_ms)
-        if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # as nearly always
+        if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # the usual case
             self._be_done(queue, [change[0] for change in changes], {group: numbers for _, group, numbers in taken})
             self._free(queue, [(0, group) for _, group, _ in taken], now_ms, in_order=False)
             return [_DONE] * len(changes)

@@ -54,7 +54,7 @@ class Leases(Statements):
                 continue
             numbers = _numbers(text)
             gone = acknowledged[token].intersection(numbers)
-            if len(gone) == len(numbers):  # as nearly always
+            if len(gone) == len(numbers):  # the usual case
                 ended.append((queue, group))
             elif gone:
                 left = [number for number in numbers if number not in gone]

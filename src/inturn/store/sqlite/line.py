@@ -54,7 +54,7 @@ class Line(Statements):
         """
         if not heads:
             return
-        if not queue.back[1] and not [head for head, _, is_back in heads if is_back]:  # as nearly always
+        if not queue.back[1] and not [head for head, _, is_back in heads if is_back]:  # the usual case
             self._do_each("ready", [(head, group) for head, group, _ in heads])
             return
         before = back = LinePlace(*queue.back)

@@ -44,7 +44,7 @@ class Pending(Statements):
         catalog: the queues, with the last sequence number of each in the table.
 
     Attributes:
-        newest_messages: the number of newest messages that are kept out of the table.
+        newest_messages: the minimum number of newest messages that are kept out of the table.
     """
 
     newest_messages = limits.NEWEST_MESSAGES
@@ -105,7 +105,7 @@ class Pending(Statements):
         if not known or not numbers:
             return
         self._touched.add(queue.number)
-        if gone.issuperset(numbers[: len(gone)]):  # as nearly always
+        if gone.issuperset(numbers[: len(gone)]):  # the usual case
             del numbers[: len(gone)]
         else:
             numbers[:] = [number for number in numbers if number not in gone]

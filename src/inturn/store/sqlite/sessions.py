@@ -82,7 +82,7 @@ class Sessions(Deliveries):
 
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
-        if all(want.token is None and want.number is None for want in wants):  # as nearly always
+        if all(want.token is None and want.number is None for want in wants):  # the usual case
             return super().receive(queue, wants, now_ms)
         return [self._receive_one(queue, want, now_ms) for want in wants]
 
