@@ -1,4 +1,4 @@
-"""A database of queues: where it is opened, its queues, and transactions of the caller's own.
+"""Databases of queues: opening, queues, and the caller's transactions.
 
 db = inturn.open("shop.db")
 payments = db.queue("payments")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def wall_clock_ms() -> int:
-    """The time of this machine, in milliseconds since 1970."""
+    """Return this machine's time, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -46,24 +46,25 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
     mode: int | None = None,
     clock: Callable[[], int] | None = None,
 ) -> "Database":
-    """Open a database of queues, which is made if it is not there.
+    """Open a database of queues, and create it if it does not exist.
 
     Args:
-        target: an SQLite file, ``shop.db``; ``:memory:`` for one that ends with the process; or a PostgreSQL
-            database, ``postgresql://user@host/shop``, in which tables are made in the first schema of its
+        target: an SQLite file such as ``shop.db``; ``:memory:`` for a database that ends with the process; or a
+            PostgreSQL database, ``postgresql://user@host/shop``, with tables in the first schema of its
             ``search_path``.
-        create: whether it is made if it is not there. Without, one that has no queues yet is refused, untouched.
-        durable: whether an answer waits until the disk has what was done. Without, the last moments before a power
-            failure or a crash of the machine may be lost, whole transactions from the end; a crash of the process
-            loses nothing, and the database stays sound.
-        mode: who may read and write a new file, its ``-wal``, ``-shm`` and ``-reserve``, whatever the umask says, such
-            as ``0o640``; None: its owner only, ``0o600``. A file that is there keeps its mode.
-        clock: the time in milliseconds since 1970, for tests; None: this machine's, and with PostgreSQL the server's.
+        create: whether to create the database. If False, a database without queues is refused and left untouched.
+        durable: whether each call returns only once its commit is on the disk. If False, a power failure or a crash of
+            the machine may lose the last transactions, each as a whole. A crash of the process loses nothing, and the
+            database stays sound.
+        mode: permissions of a new file and its ``-wal``, ``-shm`` and ``-reserve``, such as ``0o640``, regardless of
+            the umask; None: ``0o600``, the owner only. An existing file keeps its mode.
+        clock: a function that returns milliseconds since 1970, for tests; None: this machine's clock or, with
+            PostgreSQL, the server's.
 
     Raises:
-        StoreError: if the database cannot be used: read-only, corrupt, no database, not reached, or the disk is full;
-            or, without ``create``, if it is not there.
-        StoreMismatch: if a newer version of inturn has written it.
+        StoreError: if the database is read-only, corrupt, no database or unreachable, the disk is full or, with
+            ``create=False``, the database does not exist.
+        StoreMismatch: if a newer version of inturn wrote it.
         InputError: if the target is of no known kind.
         SetupError: if psycopg is not installed, for PostgreSQL.
     """
@@ -104,17 +105,17 @@ class Database:
         self.writer.is_own, self.writer.identity = store.is_identity, lambda: store.identity
 
     def __enter__(self) -> Self:
-        """It closes at the end of the block."""
+        """Return the database, to be closed at the end of the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the database."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the database: what is under way is finished, who waits for messages is told."""
+        """Close the database: finish running commands, and end waiting receives with an error."""
         self.writer.close()
         self.store.close()
 
@@ -126,17 +127,17 @@ class Database:
         create: bool = True,
         tx: "Transaction | None" = None,
     ) -> Queue:
-        """A queue, which is made if it is not there.
+        """Return a queue, and create it if it does not exist.
 
         Args:
-            name: what it is called, 1 to 200 characters.
-            settings: how it delivers; None: as it does, and as usual if it is new.
-            create: whether it is made if it is not there.
-            tx: a transaction of the caller's.
+            name: the queue's name, 1 to 200 characters.
+            settings: the settings it must have; None: any, and the defaults for a new queue.
+            create: whether to create it if it does not exist.
+            tx: the caller's transaction.
 
         Raises:
-            QueueExists: if it is there with other settings; ``Queue.configure`` changes them.
-            NoSuchQueue: if it is not there, and not to be made.
+            QueueExists: if it exists with other settings; ``Queue.configure`` changes them.
+            NoSuchQueue: if it does not exist and ``create`` is False.
         """
         if create:
             self.create(name, settings, tx)
@@ -151,11 +152,11 @@ class Database:
     def create(
         self, name: str, settings: QueueSettings | None = None, tx: "Transaction | None" = None
     ) -> Command[QueueInfo]:
-        """Make a queue if it is not there; what is known of it is returned.
+        """Create a queue if it does not exist, and return its metadata.
 
         Raises:
-            QueueExists: if it is there with other settings.
-            NoSuchQueue: if its dead_letter queue is not there.
+            QueueExists: if it exists with other settings.
+            NoSuchQueue: if its dead_letter queue does not exist.
         """
         checked_name(name)
 
@@ -175,40 +176,40 @@ class Database:
 
     @operation
     def queues(self) -> Command[list[str]]:
-        """The names of all queues."""
+        """Return the names of all queues."""
         return Ask("", lambda store, _now_ms: sorted(store.queues))
 
     def backup(self, target: str | Path) -> None:
-        """Copy the file as it is at one moment, while it is used here and elsewhere; nobody waits for it.
+        """Copy the file as of one moment, while it is in use; nobody is blocked.
 
-        ``cp`` of a file that is open copies no state that it ever was in, and leaves out what was written last.
-        ``inturn restore`` puts the copy in the place of a file.
+        ``cp`` of an open file yields a state that never existed, without the latest commits. ``inturn restore``
+        replaces a file with the copy.
 
         Args:
-            target: of the copy, which is not there yet.
+            target: the copy, which must not exist.
 
         Raises:
-            StoreError: if it is there, cannot be written, or the file is damaged.
-            InputError: if this is no file.
+            StoreError: if the target exists or cannot be written, or the file is damaged.
+            InputError: if the database is not a file.
         """
         self.store.backup(str(target))
 
     def idempotency_keys(self, name: str) -> DatabaseKeys:
-        """Idempotency keys; those of another name are others. There is nothing to make.
+        """Return the idempotency keys of a name, separate from those of other names. Nothing needs to be created.
 
         Args:
-            name: what they are called, 1 to 200 characters.
+            name: 1 to 200 characters.
 
         Raises:
-            InputError: if that is no name.
+            InputError: if the name is not valid.
         """
         return DatabaseKeys(self.writer, name)
 
     def transaction(self) -> "Transaction":
-        """Your own SQL and what is done with messages, all of it or nothing; for ``with`` and ``async with``.
+        """Return a transaction for your own SQL and for verbs, for ``with`` and ``async with``.
 
-        On SQLite it holds the only write lock, so all others wait meanwhile; on PostgreSQL all others of this
-        ``Database`` do. It is rolled back after ``limits.TRANSACTION_S`` seconds.
+        On SQLite it holds the only write lock, so all other writers wait; on PostgreSQL only those of this ``Database``
+        do. It is rolled back after ``limits.TRANSACTION_S`` seconds.
         """
         return Transaction(self.writer, self.store)
 
@@ -219,32 +220,32 @@ def _differences(there: QueueSettings, asked: QueueSettings) -> str:
 
 
 class Transaction:
-    """One transaction over the database: give it to verbs as ``tx=``, and run your own SQL in it.
+    """A transaction over the database: pass it to verbs as ``tx=``, and run your own SQL in it.
 
-    It ends with its block: kept if the block is left plainly, rolled back if it raises.
+    It is committed at the end of its block, and rolled back if the block raises.
     """
 
     def __init__(self, writer: Writer, store: SqlStore) -> None:
         self._writer = writer
         self._store = store
         self._unit: AbstractContextManager[None] | None = None
-        self._mutex = threading.RLock()  # against the alarm, which ends what takes too long
+        self._mutex = threading.RLock()  # against the alarm, which rolls back at the time limit
         self._until = 0.0
         self._is_over = False
 
     def __enter__(self) -> Self:
-        """Wait for who is writing, then begin."""
+        """Wait for the current writer, then begin."""
         self._writer.take_lead(self)
         return self._begun()
 
     async def __aenter__(self) -> Self:
-        """The same in a task."""
+        """Wait for the current writer, then begin."""
         await self._writer.atake_lead(self)
         return self._begun()
 
     @property
     def identity(self) -> str:
-        """Identify the open database that it belongs to."""
+        """The identity of the open database."""
         return self._store.identity
 
     def _begun(self) -> Self:
@@ -260,7 +261,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Keep it, or roll it back."""
+        """Commit or, after an error, roll back."""
         with self._mutex:
             if self._is_over:
                 if kind is None:
@@ -271,8 +272,8 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The same in a task."""
-        # In the loop's own thread, which waits for the disk: an awaited commit could be cancelled and yet be done.
+        """Commit or, after an error, roll back."""
+        # Blocks the event loop on purpose: an awaited commit could be cancelled and yet be done.
         self.__exit__(kind, error, trace)
 
     def _end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -285,7 +286,7 @@ class Transaction:
             self._writer.give_up_lead()
 
     def overdue(self) -> float | None:
-        """Roll back if it has taken too long; else when it will have, by the monotonic clock."""
+        """Roll back if the time limit is over; otherwise return when it will be, by the monotonic clock."""
         if not self._until:
             self._until = time.monotonic() + limits.TRANSACTION_S
         with self._mutex:
@@ -294,7 +295,7 @@ class Transaction:
             now = time.monotonic()
             if now < self._until:
                 return self._until
-            if self._unit is None:  # it is about to begin
+            if self._unit is None:  # not begun yet
                 return now + limits.POLL_S
             error = _over()
             with suppress(TransactionOver):
@@ -302,29 +303,29 @@ class Transaction:
             return None
 
     def execute(self, sql: str, parameters: tuple[Any, ...] | Mapping[str, Any] = ()) -> Any:
-        """Run a statement of your own; a cursor of sqlite3 or of psycopg is returned.
+        """Run a statement of your own, and return a cursor of sqlite3 or psycopg.
 
         Args:
-            sql: one statement; tables that begin with ``inturn_`` are not yours.
-            parameters: for its ``?`` or ``:name`` on SQLite, its ``%s`` or ``%(name)s`` on PostgreSQL.
+            sql: one statement; leave tables whose names begin with ``inturn_`` alone.
+            parameters: values for ``?`` or ``:name`` on SQLite, for ``%s`` or ``%(name)s`` on PostgreSQL.
 
         Raises:
             TransactionOver: if the transaction has ended.
-            sqlite3.Error: what SQLite has to say.
-            psycopg.Error: what PostgreSQL has to say.
+            sqlite3.Error: an error of SQLite.
+            psycopg.Error: an error of PostgreSQL.
         """
         with self._mutex:
             self._check()
             return self._store.execute(sql, parameters)
 
     def run(self, command: Command[T]) -> T:
-        """Run a command in this transaction; the verbs do it when they are given ``tx=``."""
+        """Run a command in this transaction; verbs do so when given ``tx=``."""
         with self._mutex:
             self._check()
             return command.answer(command.run(self._store, self._writer.clock()))
 
     async def arun(self, command: Command[T]) -> T:
-        """The same in a task: at once, since nobody else writes meanwhile."""
+        """Run a command in this transaction, without waiting, since there is no other writer."""
         return self.run(command)
 
     def _check(self) -> None:

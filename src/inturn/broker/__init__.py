@@ -1,4 +1,4 @@
-"""Turns for the tasks of one process: grouped, bounded, in order; docs/broker.md."""
+"""An in-process broker for asyncio tasks: grouped, bounded and in order; see docs/broker.md."""
 
 from inturn.broker.broker import QueueBroker
 from inturn.broker.task import Task

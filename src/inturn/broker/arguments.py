@@ -1,4 +1,4 @@
-"""Check what a broker is given, before anything of it is queued."""
+"""Validation of a broker's arguments, before anything is queued."""
 
 from math import isnan
 
@@ -10,7 +10,7 @@ def checked_bound(name: str, value: int) -> int:
     """Return a bound of a broker.
 
     Raises:
-        InputError: It is no whole number, or less than 1.
+        InputError: if it is not a whole number, or less than 1.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"{name} is {value!r}; it is a whole number and must be at least 1")
@@ -18,10 +18,10 @@ def checked_bound(name: str, value: int) -> int:
 
 
 def seconds_to_wait(timeout_s: float | None) -> float | None:
-    """Return how long to wait; None, for ever, also where it is longer than any timer of an event loop.
+    """Return how long to wait in seconds; None, for ever, also if it is longer than an event loop's timer allows.
 
     Raises:
-        InputError: It is no number of seconds.
+        InputError: if it is not a number of seconds.
     """
     if timeout_s is None:
         return None

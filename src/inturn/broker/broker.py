@@ -1,7 +1,7 @@
-"""A broker: gives turns to tasks and callers of one event loop, and runs the tasks.
+"""A broker: gives slots to tasks and callers of one event loop, and runs the tasks.
 
-Who is next is decided in :mod:`inturn.core.turns`. Tasks are run by workers: one for each task at work, which goes on
-with the task that gets its slot and ends when there is none. So nothing is left over when there is no work.
+:mod:`inturn.core.turns` decides who is next. Each active task has a worker. When the task ends, the worker goes on with
+the task that gets its slot, or ends if there is none. So nothing is left over when there is no work.
 """
 
 import asyncio
@@ -30,21 +30,21 @@ STOPPED = "the broker was stopped"
 
 
 class QueueBroker:
-    """Gives turns to tasks and callers of one event loop.
+    """A broker that gives slots to tasks and callers of one event loop.
 
-    At most ``max_active`` are active at once, and at most one of each group; the oldest that may go goes first. What
-    is active holds a slot until it is acknowledged: a block by its end, a task by its end or, with ``hold=True``, by
-    ``ack``. At most ``max_queued`` wait.
+    At most ``max_active`` are active at once, and at most one of each group; the oldest that may go is first. An active
+    one holds a slot until it is acknowledged: a block by its end, a task by its end or, with ``hold=True``, by ``ack``.
+    At most ``max_queued`` wait.
 
-    As ``async with QueueBroker() as broker:`` it is drained and stopped at the end of the block; on an error, stopped
-    and its tasks cancelled. It is used in the thread of its loop only.
+    As ``async with QueueBroker() as broker:`` it is drained and stopped at the end of the block. On an error it is
+    stopped and its tasks are cancelled. It may be used only in the thread of its loop.
 
     Args:
-        max_active: how many are active at once.
-        max_queued: how many wait for a slot before others are refused with ``QueueFull``.
+        max_active: the number of slots.
+        max_queued: the number that may wait for a slot before others are refused with ``QueueFull``.
 
     Raises:
-        InputError: One of them is no whole number, or less than 1.
+        InputError: if one of them is not a whole number, or less than 1.
     """
 
     def __init__(self, *, max_active: int = limits.BROKER_ACTIVE, max_queued: int = limits.BROKER_QUEUED) -> None:
@@ -56,33 +56,33 @@ class QueueBroker:
         self._deadlines: Deadlines[Waiter[Any]] = Deadlines(self._refuse)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
         self._latest: asyncio.Task[None] | None = None  # the worker that ran last
-        self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # who entered each turn, by the turn's id
+        self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # who entered each turn, by its id
         self._stuck = StuckCheck(self._workers, self._turn_tasks, self._turns)
         self._drainers: set[asyncio.Future[None]] = set()
 
     @property
     def queued(self) -> int:
-        """How many wait for a slot, at most ``max_queued``; callers who wait in ``put`` for room are not among them."""
+        """The number waiting for a slot, at most ``max_queued``; callers that wait in ``put`` for room do not count."""
         return self._turns.queued
 
     @property
     def active(self) -> int:
-        """How many slots are held, at most ``max_active``."""
+        """The number of slots held, at most ``max_active``."""
         return self._turns.active
 
     def turn(self, group: Hashable = None, *, timeout_s: float | None = None) -> Turn:
-        """A slot for the caller itself: ``async with broker.turn("acct-1", timeout_s=5):``.
+        """Return a slot for the caller's own code: ``async with broker.turn("acct-1", timeout_s=5):``.
 
         Args:
-            group: of its group it is the only one active; None is no group.
-            timeout_s: how many seconds it waits at most; None for ever, 0 not at all.
+            group: the group, of which at most one is active; None is no group.
+            timeout_s: the maximum wait in seconds; None for ever, 0 not at all.
 
         Returns:
-            What must be entered or awaited. That raises ``QueueFull`` at once, and ``TurnTimeout`` or
-            ``BrokerStopped`` while it waits.
+            A turn to be entered or awaited. That raises ``QueueFull`` at once, and ``TurnTimeout`` or ``BrokerStopped``
+            during the wait.
 
         Raises:
-            InputError: ``timeout_s`` is no number of seconds.
+            InputError: if ``timeout_s`` is not a number of seconds.
         """
         return Turn(self, group, seconds_to_wait(timeout_s))
 
@@ -94,24 +94,24 @@ class QueueBroker:
         timeout_s: float | None = None,
         hold: bool = False,
     ) -> Task[T]:
-        """Run ``await function(*args)`` when it is its turn.
+        """Run ``await function(*args)`` in its turn.
 
         Args:
-            function: is called in a copy of the caller's context when its turn has come.
+            function: called in a copy of the caller's context when it gets its slot.
             args: its arguments.
-            group: of its group it is the only one active; None is no group.
-            timeout_s: how many seconds it waits for its turn at most; None for ever, 0 not at all. Once started it
-                has all the time it wants.
-            hold: with its result it keeps its slot, until ``Task.ack()`` or until the task is garbage. With an error
-                the slot is freed.
+            group: the group, of which at most one is active; None is no group.
+            timeout_s: the maximum wait for its turn in seconds; None for ever, 0 not at all. A started task has no time
+                limit.
+            hold: whether it keeps its slot after a result, until ``Task.ack()`` or until the task is garbage. An error
+                frees the slot at once.
 
         Returns:
-            The task: await it for the result. If it is dropped, the function runs all the same.
+            The task: await it for the result. The function runs even if the task is dropped.
 
         Raises:
-            QueueFull: It would have to wait, and ``max_queued`` wait already.
-            BrokerStopped: The broker was stopped.
-            InputError: ``timeout_s`` is no number of seconds.
+            QueueFull: if it would have to wait, and ``max_queued`` wait already.
+            BrokerStopped: if the broker was stopped.
+            InputError: if ``timeout_s`` is not a number of seconds.
         """
         timeout_s = seconds_to_wait(timeout_s)
         task = self._task(function, args, group, hold=hold)
@@ -122,20 +122,19 @@ class QueueBroker:
         return task
 
     def post(self, function: Callable[[*Args], Awaitable[object]], *args: *Args, group: Hashable = None) -> None:
-        """Run ``await function(*args)`` when it is its turn, and keep nothing of it.
+        """Run ``await function(*args)`` in its turn, and discard the result.
 
-        For many small tasks whose results nobody asks for, at less than half the cost of ``submit``. It has no deadline
-        and cannot be cancelled but by ``stop``.
+        For many small tasks without results, at less than half the cost of ``submit``. It has no deadline, and only
+        ``stop`` can cancel it. Its error goes to the event loop's exception handler, which logs it by default.
 
         Args:
-            function: is called in an empty context.
+            function: called in an empty context.
             args: its arguments.
-            group: of its group it is the only one active; None is no group. What it raises goes to the event loop's
-                exception handler, which logs it if it is not told otherwise.
+            group: the group, of which at most one is active; None is no group.
 
         Raises:
-            QueueFull: It would have to wait, and ``max_queued`` wait already.
-            BrokerStopped: The broker was stopped.
+            QueueFull: if it would have to wait, and ``max_queued`` wait already.
+            BrokerStopped: if the broker was stopped.
         """
         if self._stopped or self._loop is None:
             self._open()
@@ -151,14 +150,14 @@ class QueueBroker:
         timeout_s: float | None = None,
         hold: bool = False,
     ) -> Task[T]:
-        """Like ``submit``, but where that raises ``QueueFull`` wait for room.
+        """Submit a task like ``submit``, but wait for room where that raises ``QueueFull``.
 
-        The place in the order and the deadline count from the call. If it is refused before there is room, the task
-        says so. Who is cancelled while waiting takes the task along.
+        The place in the order and the deadline count from the call. If the task is refused before there is room,
+        awaiting the task raises the error. Cancelling a waiting caller cancels the task.
 
         Raises:
-            BrokerStopped: The broker was stopped before.
-            InputError: ``timeout_s`` is no number of seconds.
+            BrokerStopped: if the broker was already stopped.
+            InputError: if ``timeout_s`` is not a number of seconds.
         """
         timeout_s = seconds_to_wait(timeout_s)
         task = self._task(function, args, group, hold=hold)
@@ -170,18 +169,18 @@ class QueueBroker:
             try:
                 await room.wait()
             except BaseException:
-                task.cancel()  # nobody else knows of it
+                task.cancel()  # nobody else has a reference to it
                 raise
         return task
 
     async def drain(self) -> None:
-        """Wait until nothing is queued, running or unacknowledged, with what comes in meanwhile.
+        """Wait until nothing is queued, running or unacknowledged, including what is added meanwhile.
 
         Raises:
-            RuntimeError: Called in a task or a turn of this broker, which would wait for its own end.
+            RuntimeError: if called in a task or a turn of this broker, which would wait for its own end.
         """
         self._refuse_within("drain")
-        while self._turns.active:  # as long as anything waits, something is active
+        while self._turns.active:  # something is active as long as anything waits
             idle = asyncio.get_running_loop().create_future()
             self._drainers.add(idle)
             try:
@@ -190,13 +189,13 @@ class QueueBroker:
                 self._drainers.discard(idle)
 
     async def stop(self, *, cancel: bool = False) -> None:
-        """Refuse what waits and what comes later with ``BrokerStopped``; wait until all that is active has ended.
+        """Refuse waiting and later calls with ``BrokerStopped``, and wait until all active tasks and turns have ended.
 
         Args:
-            cancel: cancel running tasks. Turns are their callers' own: they are waited for.
+            cancel: whether to cancel running tasks. Turns belong to their callers and are waited for.
 
         Raises:
-            RuntimeError: Called in a task or a turn of this broker, which would wait for its own end.
+            RuntimeError: if called in a task or a turn of this broker, which would wait for its own end.
         """
         self._refuse_within("stop")
         self._stopped = True
@@ -222,7 +221,7 @@ class QueueBroker:
             await self.stop(cancel=True)
 
     def _open(self) -> asyncio.AbstractEventLoop:
-        """The running loop, which must be the one of the first use; refused once the broker is stopped."""
+        """Return the running loop, which must be that of the first use; refuse if the broker is stopped."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None:
@@ -250,7 +249,7 @@ class QueueBroker:
             raise RuntimeError(f"{name}() in a turn of this broker would wait for its own end: leave the turn first")
 
     def _wait(self, waiter: Waiter[Any], timeout_s: float | None, let_in: Callable[[], object] | None = None) -> bool:
-        """Let it wait; whether it is outside, to be let in."""
+        """Queue a waiter; return whether it is outside the queue, waiting for room."""
         place: Place = [waiter.group, waiter, None]
         outside = self._turns.wait(place, let_in)
         waiter.place = place
@@ -274,7 +273,7 @@ class QueueBroker:
         waiter._fail(_late())
 
     def _look_at(self, one: Place | Posted | None) -> Place | Posted | None:
-        """Who has the slot indeed, after ``Turns.next``: who is late does not. If nobody does, the drained are told."""
+        """Return who really gets a slot after ``Turns.next``, skipping late waiters; if none is active, end drains."""
         while one is not None:
             if one[2] is not None:
                 return one
@@ -285,7 +284,7 @@ class QueueBroker:
             self._deadlines.left()
             if waiter.deadline > waiter.get_loop().time():
                 return one
-            waiter._fail(_late())  # the timer is late itself; the slot goes on to the next
+            waiter._fail(_late())  # the timer has not fired yet; the next one gets the slot
             one = self._turns.next(waiter.group)
         if not self._turns.active:
             for idle in self._drainers:
@@ -300,29 +299,29 @@ class QueueBroker:
                 self._grant(one)
 
     def _release_later(self, group: Hashable) -> None:
-        """The same from a finalizer, which may run at any moment and in any thread."""
+        """Release a slot from a finalizer, which may run at any moment and in any thread."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
                 self._loop.call_soon_threadsafe(self._release, group)
 
     def _grant(self, one: Place | Posted) -> None:
-        """Let one who has its slot begin: a caller goes on, a task gets a worker."""
+        """Start whoever got a slot: resume a caller, or create a worker for a task."""
         if not _to_be_run(one):
             one[1].set_result(None)
             return
-        nobodys = contextvars.Context()  # else it would keep the context of its first task for as long as it lasts
-        # Not by create_task: a task factory could begin it here and now.
+        nobodys = contextvars.Context()  # otherwise it would keep the context of its first task alive
+        # Not create_task: a task factory could start it at once.
         worker = Worker(self._work(), loop=self._loop, context=nobodys)
         self._workers[worker] = one
         worker.add_done_callback(self._worker_ended, context=nobodys)
 
     async def _work(self) -> None:
-        """Run the task that this worker was made for, and then whichever gets its slot."""
+        """Run the task that this worker was made for, and then each task that gets its slot."""
         worker = asyncio.current_task()
         if not isinstance(worker, Worker):
             return
         turns, one, run, args = self._turns, self._workers[worker], None, None
-        self._workers[worker] = None  # it keeps nothing that it has done with
+        self._workers[worker] = None  # do not keep a finished task alive
         until = 0.0
         try:
             while one is not None:
@@ -334,12 +333,12 @@ class QueueBroker:
                         _complain(worker.get_loop(), error)
                     one = turns.next(group)
                 else:
-                    if not run.done() and (rest := run._begin(worker)) is not None:  # done: cancelled meanwhile
+                    if not run.done() and (rest := run._begin(worker)) is not None:  # done if cancelled meanwhile
                         await rest
                     one = None if run._holds else turns.next(group)
                 if one is None or one[2] is None or worker.was_cancelled:
                     one = self._hand_on(worker, one)
-                if self._latest is not worker:  # others ran meanwhile, so the loop has gone round
+                if self._latest is not worker:  # others ran meanwhile, so the loop was not blocked
                     self._latest, until = worker, 0.0
                 elif not until:
                     until = monotonic() + limits.BROKER_BURST_S
@@ -348,12 +347,12 @@ class QueueBroker:
                     until = 0.0
         finally:
             self._workers[worker] = one
-            del one, run, args  # who keeps an error keeps this frame, and is not to keep others' tasks with it
+            del one, run, args  # a kept error keeps this frame, which must not keep tasks alive
 
     def _hand_on(self, worker: Worker, one: Place | Posted | None) -> Place | Posted | None:
-        """What the worker itself is to run of that which has its slot now."""
+        """Return what this worker is to run next; let others that get the slot start elsewhere."""
         one = self._look_at(one)
-        # A cancellation is its task's own: what of it is still pending must not reach another task.
+        # A pending cancellation must not reach another task.
         if one is not None and (worker.was_cancelled or not _to_be_run(one)):
             self._grant(one)
             return None
@@ -363,21 +362,21 @@ class QueueBroker:
         one = self._workers.pop(worker)
         if self._latest is worker:
             self._latest = None
-        if one is not None:  # cancelled before it began, by ``stop`` or by the end of the loop; or it ended the loop
+        if one is not None:  # cancelled before it began, by ``stop`` or the end of the loop; or it ended the loop
             if one[2] is None:
                 one[1].cancel()
             self._release(one[0])
         if not worker.cancelled():
-            worker.exception()  # told: who awaits the task gets it
+            worker.exception()  # marks it as retrieved: the task's own future raises it
 
 
 def _to_be_run(one: Place | Posted) -> bool:
-    """Whether it needs a worker; a caller is only told."""
+    """Return whether it needs a worker; a caller is only resumed."""
     return one[2] is not None or isinstance(one[1], Task)
 
 
 def _complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
-    """Tell the loop; raise what ends the worker, or the loop itself, which is told by that."""
+    """Report an error to the loop, but raise it if it ends the worker or the loop."""
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error
     loop.call_exception_handler({"message": "what was posted to a broker raised", "exception": error})

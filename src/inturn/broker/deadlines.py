@@ -1,6 +1,6 @@
-"""When a wait is over: deadlines in one heap, with one timer of the event loop for the first.
+"""Deadlines of waiters in one heap, with one event loop timer for the first.
 
-A timer for each would cost more than the turn that is waited for, which nearly always comes in time.
+A timer for each would cost more than the turn itself, which nearly always comes in time.
 """
 
 import asyncio
@@ -12,25 +12,25 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiter(Protocol):
-    """One who waits for a slot, while it has a place."""
+    """Something that waits for a slot as long as it has a place."""
 
     @property
     def place(self) -> object:
-        """Where it stands; None once it waits no more."""
+        """Its place in the queue; None once it waits no more."""
 
 
 W = TypeVar("W", bound=Waiter)
 
 
 class Deadlines(Generic[W]):
-    """Refuses whoever waits when its deadline comes.
+    """A heap of deadlines that refuses waiters in time.
 
-    Whoever has its turn in time stays in the heap until it comes to the front, or until half of the heap is such: so
-    each costs a constant share of a clean-up. Meanwhile the heap does not keep it alive.
+    A waiter that got its turn stays in the heap until it comes to the front, or until half of the heap has finished
+    waiting. So the clean-up costs each a constant share. The heap holds only weak references.
 
     Args:
-        refuse: is called with one whose deadline has passed; it must then have no place any more, and ``left`` must
-            have been called for it.
+        refuse: called with a waiter whose deadline has passed. On return the waiter must have no place, and ``left``
+            must have been called for it.
     """
 
     __slots__ = ("_gone", "_heap", "_numbers", "_refuse", "_timer", "_timer_at")
@@ -38,19 +38,19 @@ class Deadlines(Generic[W]):
     def __init__(self, refuse: Callable[[W], object]) -> None:
         self._refuse = refuse
         self._heap: list[tuple[float, int, weakref.ref[W]]] = []
-        self._numbers = count()  # of two with one deadline the older comes first
-        self._gone = 0  # how many in the heap wait no more
+        self._numbers = count()  # of equal deadlines the older comes first
+        self._gone = 0  # how many in the heap have finished waiting
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
     def add(self, loop: asyncio.AbstractEventLoop, waiter: W, deadline: float) -> None:
-        """Refuse it at this time of the loop, in seconds, if it still waits then."""
+        """Refuse a waiter at this time of the loop, in seconds, if it still waits then."""
         heapq.heappush(self._heap, (deadline, next(self._numbers), weakref.ref(waiter)))
         if self._timer is None or deadline < self._timer_at:
             self._set_timer(loop, deadline)
 
     def left(self) -> None:
-        """One that was added waits no more."""
+        """Count one added waiter as waiting no more."""
         self._gone += 1
         if self._gone > 32 + len(self._heap) // 2:
             self._heap = [each for each in self._heap if _waits(each[2]())]
@@ -58,7 +58,7 @@ class Deadlines(Generic[W]):
             self._gone = 0
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Clear all deadlines."""
         self._heap.clear()
         self._gone = 0
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""Notice tasks of a broker that wait for each other for ever: all slots are held by tasks that await queued ones."""
+"""Detection of deadlocked brokers: all slots are held by tasks that await queued ones."""
 
 import asyncio
 import logging
@@ -19,15 +19,15 @@ class HasActive(Protocol):
 
 
 class StuckCheck:
-    """Looks at a broker a while after something was queued, and logs a warning if all slots wait for that queue.
+    """A check, some time after a task was queued, that logs a warning if all slots wait for queued tasks.
 
-    A look costs a walk through the active tasks, and there is at most one every ``limits.BROKER_STUCK_S`` seconds.
-    It sees ``await task``, ``asyncio.gather`` and turns; what waits in another way it does not take for stuck.
+    A check costs a walk through the active tasks, and there is at most one every ``limits.BROKER_STUCK_S`` seconds. It
+    recognises ``await task``, ``asyncio.gather`` and turns; it ignores other ways of waiting.
 
     Args:
         workers: the asyncio tasks that run the broker's tasks.
         turn_tasks: the asyncio tasks that have entered turns.
-        slots: how many slots are held.
+        slots: the broker's slots.
     """
 
     __slots__ = ("_slots", "_timer", "_turn_tasks", "_workers")
@@ -44,12 +44,12 @@ class StuckCheck:
         self._timer: asyncio.TimerHandle | None = None
 
     def look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Something was queued without a deadline; look in a while."""
+        """Schedule a check, after something was queued without a deadline."""
         if self._timer is None:
             self._timer = loop.call_later(limits.BROKER_STUCK_S, self._look)
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel the scheduled check."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,7 +65,7 @@ class StuckCheck:
             )
 
     def _awaits_queued(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether it cannot go on before one that is queued has had its turn, however long that waits."""
+        """Return whether a task awaits a queued one that has no deadline."""
         return task is not None and any(
             isinstance(each, Waiter)
             and each.place is not None
@@ -76,7 +76,7 @@ class StuckCheck:
 
 
 def _awaited(task: asyncio.Task[Any]) -> Iterator[Any]:
-    """What a task awaits: one future, or the several of a ``gather``. asyncio names neither in public before 3.14."""
+    """Yield what a task awaits: one future, or those of a ``gather``. asyncio has no public way before 3.14."""
     future = getattr(task, "_fut_waiter", None)
     yield future
     yield from getattr(future, "_children", ())

@@ -1,7 +1,7 @@
-"""A task, from its submission to its result, and how it is run by a worker that runs many.
+"""Tasks, from submission to result; one worker runs many.
 
-An asyncio task for each would cost more than everything else that a broker does. What it would have seen to is seen to
-here: a task has a context of its own, and its errors and its cancellation are its own.
+An asyncio task for each would cost more than all the rest of a broker. Its duties are done here: each task has its own
+context, errors and cancellation.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 T = TypeVar("T")
 
 Posted: TypeAlias = tuple[Hashable, Any, tuple[Any, ...]]
-"""What is posted is no object of its own, which would cost as much again: its group, the function, the arguments."""
+"""A posted task: its group, function and arguments. A plain tuple, since an object would cost as much again."""
 
 Place: TypeAlias = list[Any]
-"""Where a :class:`Waiter` stands while it waits, in the same form: its group, the waiter, None."""
+"""The place of a :class:`Waiter` in the queue, in the same form: its group, the waiter, None."""
 
 
 class Slots(Protocol):
-    """What tasks and turns need of their broker."""
+    """The part of a broker that tasks and turns use."""
 
     @property
     def _turns(self) -> object: ...
@@ -33,14 +33,14 @@ class Slots(Protocol):
 
 
 class Waiter(asyncio.Future[T]):
-    """One who waits for a slot.
+    """A future of something that waits for a slot.
 
-    There is no ``__init__``, which would make it half as dear again: its broker fills in the attributes.
+    It has no ``__init__``, which would add half to its cost: its broker sets the attributes.
 
     Attributes:
-        group: of its group it is the only one active; None is no group.
-        place: where it stands while it waits; None before and after.
-        deadline: when its wait is over, in seconds of the loop's time; None is never.
+        group: the group, of which at most one is active; None is no group.
+        place: its place while it waits; None before and after.
+        deadline: the end of the wait, in seconds of the loop's time; None is never.
     """
 
     __slots__ = ("_broker", "deadline", "group", "place")
@@ -50,41 +50,41 @@ class Waiter(asyncio.Future[T]):
     deadline: float | None
 
     def cancel(self, msg: object = None) -> bool:
-        """Wait no more."""
+        """Leave the queue and cancel the future."""
         if self.place is not None:
             self._broker._withdraw(self)
         return super().cancel(msg)
 
     def _fail(self, error: BaseException) -> None:
         self.set_exception(error)
-        self.exception()  # told: asyncio complains of no error that nobody asks for
+        self.exception()  # marks the error as retrieved, so that asyncio does not log it
 
 
 class Task(Waiter[T]):
-    """A task given to a broker: await it for its result.
+    """A task of a broker: await it for its result.
 
-    It is an ``asyncio.Future``, which ``asyncio.gather``, ``wait`` and ``shield`` take; and as with an asyncio task,
-    who is cancelled while awaiting it cancels it too. It raises what the task raises, and ``TurnTimeout`` or
-    ``BrokerStopped`` if the task did not get its turn. If nobody asks, nobody is told.
+    It is an ``asyncio.Future``, for ``asyncio.gather``, ``wait`` and ``shield``. As with an asyncio task, cancelling a
+    caller that awaits it cancels it too. It raises what the task raises, and ``TurnTimeout`` or ``BrokerStopped`` if
+    the task did not get its turn. Errors that nobody retrieves are not logged.
     """
 
     __slots__ = ("_args", "_context", "_function", "_holds", "_keeps", "_worker")
-    _context: contextvars.Context | None  # these three until it begins
+    _context: contextvars.Context | None  # these three are cleared when it begins
     _function: Callable[..., Awaitable[T]] | None
     _args: tuple[Any, ...]
-    _keeps: bool  # its slot is to be kept with its result
-    _holds: bool  # it has its result and keeps the slot
+    _keeps: bool  # whether to keep the slot after a result
+    _holds: bool  # whether it has its result and keeps the slot
     _worker: "asyncio.Task[None] | None"  # while it runs
 
     def ack(self) -> None:
-        """Free the slot that ``hold=True`` keeps; before the task has ended: as soon as it has. Again does nothing."""
+        """Free the slot that ``hold=True`` keeps, once the task has ended. A second call does nothing."""
         self._keeps = False
         if self._holds:
             self._holds = False
             self._broker._release(self.group)
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel it: while it waits it leaves the queue, while it runs it is told, and a slot that it keeps is freed.
+        """Cancel the task: remove it from the queue, interrupt it if it runs, and free a slot that it keeps.
 
         Returns:
             Whether there was anything to cancel; False if it had ended.
@@ -95,12 +95,12 @@ class Task(Waiter[T]):
         return super().cancel(msg)
 
     def _begin(self, worker: asyncio.Task[None]) -> Awaitable[None] | None:
-        """Run it until it ends or awaits something; then what is left of it, to be awaited."""
+        """Run the task until it ends or suspends; if it suspends, return the rest to be awaited."""
         context, function, args = self._context, self._function, self._args
         assert context is not None  # noqa: S101 - for mypy; it begins once
         assert function is not None  # noqa: S101 - as above
         self._worker = worker
-        self._context, self._function, self._args = None, None, ()  # who keeps a result keeps no arguments
+        self._context, self._function, self._args = None, None, ()  # a kept result must not keep the arguments alive
         coroutine = _coroutine(function, args)
         try:
             awaited = context.run(coroutine.send, None)
@@ -111,14 +111,14 @@ class Task(Waiter[T]):
         else:
             return self._go_on(context, coroutine, awaited)
         finally:
-            del self  # who keeps an error keeps this frame, and is not to keep the task with it
+            del self  # a kept error keeps this frame, which must not keep the task alive
         return None
 
     @types.coroutine
     def _go_on(
         self, context: contextvars.Context, coroutine: Coroutine[Any, Any, T], awaited: Any
     ) -> Generator[Any, Any, None]:
-        """Run the rest of it, each step in its context."""
+        """Run the rest of the task, each step in its context."""
         value: Any = None
         try:
             while True:
@@ -151,7 +151,7 @@ class Task(Waiter[T]):
 
 
 class HeldTask(Task[T]):
-    """A task with ``hold=True``. It is a class of its own since a finalizer would cost every task."""
+    """A task with ``hold=True``; a class of its own, since a finalizer would cost every task."""
 
     __slots__ = ()
 
@@ -161,5 +161,5 @@ class HeldTask(Task[T]):
 
 
 async def _coroutine(function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
-    """A coroutine of whatever can be awaited, which has the call and its errors within."""
+    """Wrap any awaitable in a coroutine, including the call and its errors."""
     return await function(*args)

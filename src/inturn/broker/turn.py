@@ -1,4 +1,4 @@
-"""A turn for a caller itself, which its broker does not run."""
+"""A slot for the caller's own code, which the broker does not run."""
 
 import asyncio
 import weakref
@@ -46,7 +46,7 @@ class Turn:
                 await waiter
             except BaseException:
                 if not waiter.cancel() and not waiter.cancelled() and waiter.exception() is None:
-                    broker._release(self._group)  # it came, but to a caller that was cancelled at the same time
+                    broker._release(self._group)  # the slot was granted just as the caller was cancelled
                 raise
         self._holds = True
         task = asyncio.current_task()
@@ -55,12 +55,12 @@ class Turn:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is GeneratorExit:  # the block is garbage, and so this may be any moment in any thread
+        if kind is GeneratorExit:  # the block is being collected, at any moment in any thread
             self.__del__()
         self.ack()
 
     def ack(self) -> None:
-        """Free the slot; again does nothing."""
+        """Free the slot; a second call does nothing."""
         if self._holds:
             self._holds = False
             self._broker._turn_tasks.pop(id(self), None)

@@ -6,9 +6,9 @@ import asyncio
 class Worker(asyncio.Task[None]):
     """An asyncio task that knows whether it was ever cancelled.
 
-    ``cancelling()`` does not say so: after ``task.cancel(); task.uncancel()`` it is 0, and Python 3.11 and 3.12 raise
-    the cancellation at the next ``await`` all the same, which may be another task's. So a worker that was cancelled
-    once runs no further task.
+    ``cancelling()`` does not tell: after ``task.cancel(); task.uncancel()`` it is 0, yet Python 3.11 and 3.12 raise the
+    cancellation at the next ``await``, which may be another task's. So a worker that was ever cancelled runs no further
+    task.
 
     Attributes:
         was_cancelled: whether ``cancel`` was called.
@@ -17,6 +17,6 @@ class Worker(asyncio.Task[None]):
     was_cancelled = False
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel what it runs."""
+        """Cancel the task that it runs."""
         self.was_cancelled = True
         return super().cancel(msg)

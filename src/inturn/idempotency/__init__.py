@@ -1,4 +1,4 @@
-"""Idempotency keys: what a key stands for is run once, and duplicates are told; docs/idempotency.md."""
+"""Idempotency keys: the work behind a key runs once, and duplicates are recognised; see docs/idempotency.md."""
 
 from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked
 from inturn.idempotency.memory import MemoryKeys

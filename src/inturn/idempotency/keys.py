@@ -1,12 +1,12 @@
-"""Keys as their users see them: lock one, then accept or release it. The same over every store.
+"""Idempotency keys: lock one, then accept or release it. The same interface over every store.
 
 ```
 match keys.try_lock("tx-77"):
-    case Locked() as lock:                     # it is yours
+    case Locked() as lock:                     # the caller has the key
         keys.accept(lock, result=charge())
-    case InProgress(retry_after_s=seconds):    # somebody else is at it
+    case InProgress(retry_after_s=seconds):    # another caller has it
         …
-    case Completed(result=result):             # it was done before
+    case Completed(result=result):             # the work was done before
         …
 ```
 """
@@ -33,12 +33,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """The key is the caller's: it is true in an ``if``. Who has its two fields has the lock, in another process too.
+    """The caller's lock of a key; true in an ``if``. Its two fields are the lock, in another process too.
 
     Attributes:
-        key: which key.
-        fencing_token: of all locks of the key, the later one's is greater: a side effect that carries it can be told
-            from one of an older lock.
+        key: the key.
+        fencing_token: greater for each later lock of the key; side effects that carry it expose a stale holder.
     """
 
     key: str
@@ -50,11 +49,11 @@ class Locked:
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """Somebody else has the key, and whether it will be done nobody knows: it is false in an ``if``.
+    """The key is locked by another caller, whose outcome is unknown; false in an ``if``.
 
     Attributes:
-        key: which key.
-        retry_after_s: in how many seconds the other's lock is over, if it is not extended.
+        key: the key.
+        retry_after_s: the seconds until the other lock ends, unless it is extended.
     """
 
     key: str
@@ -66,12 +65,12 @@ class InProgress:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """It was done before: it is false in an ``if``.
+    """The work was done before; false in an ``if``.
 
     Attributes:
-        key: which key.
-        result: what the first one's ``accept`` was given, after its way through JSON.
-        json: the same as text, for who makes something else of it.
+        key: the key.
+        result: the result that ``accept`` was first given, after conversion to JSON and back.
+        json: the result as JSON text, for decoding to another type.
     """
 
     key: str
@@ -79,7 +78,7 @@ class Completed:
 
     @property
     def result(self) -> Any:
-        """What the first one's ``accept`` was given, after its way through JSON."""
+        """The result that ``accept`` was first given, after conversion to JSON and back."""
         return msgspec.json.decode(self.json)
 
     def __bool__(self) -> Literal[False]:
@@ -87,18 +86,18 @@ class Completed:
 
 
 Attempt: TypeAlias = Locked | InProgress | Completed
-"""What a ``try_lock`` came to."""
+"""The outcome of a ``try_lock``."""
 
 
 class IdempotencyKeys:
-    """Keys of one name, over one store; every verb has an ``aio`` that does the same in a task.
+    """The keys of one name, in one store; every verb has an ``aio`` for tasks.
 
     Args:
-        writer: who reads, decides and writes.
-        name: keys of another name are others.
+        writer: reads, decides and writes.
+        name: the name; each name has its own keys.
 
     Raises:
-        InputError: The name is none.
+        InputError: if the name is not valid.
     """
 
     joins_transactions = False
@@ -116,20 +115,21 @@ class IdempotencyKeys:
         payload: Any = None,
         tx: Transaction | None = None,
     ) -> Command[Attempt]:
-        """Take the key, if it is free. Nothing is waited for.
+        """Lock the key if it is free, without waiting.
 
         Args:
-            key: what is to be run once, 1 to 1,000 characters without NUL.
-            timeout_s: how many seconds it is in progress, unless it is settled before; then it is free again.
-            payload: what the request consists of; None: it is not compared. Its digest is kept, not the payload.
-            tx: a transaction of the caller's.
+            key: names the work to be run once, 1 to 1,000 characters without NUL.
+            timeout_s: the length of the lock in seconds; then the key is free again, unless it was settled.
+            payload: the content of the request, compared by its digest, which is stored instead of it; None: not
+                compared.
+            tx: the caller's transaction.
 
         Returns:
             ``Locked``, ``InProgress`` or ``Completed``; only the first is true in an ``if``.
 
         Raises:
-            KeyConflict: the key was used for another payload.
-            InputError: if the key, the time or the payload cannot be one.
+            KeyConflict: if the key was used for another payload.
+            InputError: if the key, the time or the payload is invalid.
         """
         known = None if payload is None else digest({"payload": payload}).hex()
         request = Lock(_milliseconds("timeout_s", timeout_s, limits.KEY_LOCK_MAX_S), known)
@@ -144,24 +144,24 @@ class IdempotencyKeys:
         keep_s: float | None = limits.KEY_KEPT_S,
         tx: Transaction | None = None,
     ) -> Command[None]:
-        """It was done: duplicates are told so, and given the result. Said twice with one lock, it is said once.
+        """Mark the work as done: duplicates get the result. A second call with the same lock changes nothing.
 
         Args:
             lock: from ``try_lock``.
-            result: what JSON can hold.
-            keep_s: for how many seconds it is known; None: for ever.
-            tx: a transaction of the caller's, for the same database: what is done in it is done exactly once.
+            result: any JSON value.
+            keep_s: the seconds for which the result is kept; None: for ever.
+            tx: the caller's transaction in the same database: what is done in it is done exactly once.
 
         Raises:
             LockLost: if the lock is over; nothing is changed then.
-            InputError: if the result or the time cannot be one.
+            InputError: if the result or the time is invalid.
         """
         keep_ms = None if keep_s is None else _milliseconds("keep_s", keep_s, limits.KEPT_S)
         return self._settle(lock, Accept(lock.fencing_token, keep_ms, None if result is None else encoded(result)), tx)
 
     @operation
     def release(self, lock: Locked, *, tx: Transaction | None = None) -> Command[None]:
-        """It was not done: the key is free at once.
+        """Free the key at once, since the work was not done.
 
         Raises:
             LockLost: if the lock is over; nothing is changed then.
@@ -170,11 +170,11 @@ class IdempotencyKeys:
 
     @operation
     def extend(self, lock: Locked, timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
-        """It takes longer: the key is in progress for ``timeout_s`` seconds from now on.
+        """Extend the lock to ``timeout_s`` seconds from now.
 
         Raises:
             LockLost: if the lock is over; nothing is changed then.
-            InputError: if the time cannot be one.
+            InputError: if the time is invalid.
         """
         timeout_ms = _milliseconds("timeout_s", timeout_s, limits.KEY_LOCK_MAX_S)
         return self._settle(lock, Extend(lock.fencing_token, timeout_ms), tx)
@@ -191,22 +191,22 @@ class IdempotencyKeys:
 
 
 class DatabaseKeys(IdempotencyKeys):
-    """Keys in a database of queues: with ``tx=`` they join a transaction; from ``Database.idempotency_keys``."""
+    """Keys in a database of queues, from ``Database.idempotency_keys``; with ``tx=`` they join a transaction."""
 
     joins_transactions = True
 
 
 def encoded(result: Any) -> str:
-    """A result as JSON.
+    """Return a result as JSON.
 
     Raises:
-        InputError: if it cannot be, or is too long.
+        InputError: if it cannot be encoded, or is too long.
     """
-    if not isinstance(result, msgspec.Raw):  # which was encoded before
+    if not isinstance(result, msgspec.Raw):  # already encoded
         check_json(result, "result")
     try:
         data = msgspec.json.encode(result)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:  # text that is no Unicode, large numbers
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:  # invalid Unicode, large numbers
         msg = f"a result of type {type(result).__name__} cannot be kept, since JSON cannot hold it: {error}"
         raise InputError(msg) from error
     if len(data) > limits.BODY_BYTES:
@@ -216,10 +216,10 @@ def encoded(result: Any) -> str:
 
 
 def _milliseconds(what: str, seconds: float, most_s: int) -> int:
-    """A lifetime, rounded up: it is never none at all.
+    """Return a lifetime in milliseconds, rounded up so that it is never 0.
 
     Raises:
-        InputError: if it is no number, or out of bounds.
+        InputError: if it is not a number, or out of bounds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= most_s:
         msg = f"{what} is {seconds!r}; it is a number of seconds above 0 and up to {most_s}"

@@ -1,8 +1,8 @@
-"""Keys that last as long as the process: for its own threads and tasks, and for tests.
+"""Keys in the memory of one process, for its threads and tasks, and for tests.
 
-A decision awaits nothing and takes microseconds, so a mutex makes it one step for threads and tasks of any loop alike.
-To let the duplicates of one process wait for the first instead of being told to come again, give the key's turn with a
-``QueueBroker``; docs/idempotency.md shows it.
+A decision awaits nothing and takes microseconds, so a mutex makes it atomic for threads and for tasks of any loop. To
+let duplicates within one process wait for the first instead of getting ``InProgress``, give each key its turn with a
+``QueueBroker``; see docs/idempotency.md.
 """
 
 import heapq
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def monotonic_ms() -> int:
-    """A time that is never set back, in milliseconds; nobody outside the process sees it."""
+    """Return a time in milliseconds that is never set back; it is meaningless outside the process."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -28,7 +28,7 @@ class MemoryKeys(IdempotencyKeys):
     """Keys in memory.
 
     Args:
-        clock: the time in milliseconds; another one for tests.
+        clock: returns the time in milliseconds; replaced in tests.
     """
 
     def __init__(self, *, clock: Callable[[], int] = monotonic_ms) -> None:
@@ -36,24 +36,24 @@ class MemoryKeys(IdempotencyKeys):
 
 
 class _Records:
-    """A dict of records. It is its own writer: there is nothing to wait for."""
+    """A dict of records, which is its own writer: there is nothing to wait for."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._mutex = threading.Lock()
         self._records: dict[str, Record] = {}
-        self._due: list[tuple[int, str]] = []  # when a key may be over; of one that was settled before it says nothing
+        self._due: list[tuple[int, str]] = []  # when keys may expire; stale for a key that changed since
         self._last_token = 0
 
     def run(self, command: Command[T]) -> T:
-        """Do a command for a thread."""
-        store: Any = self  # of keys, which is all that their commands ask
+        """Run a command from a thread."""
+        store: Any = self  # commands about keys use nothing else of a store
         with self._mutex:
             answer = command.run(store, self._clock())
         return command.answer(answer)
 
     async def arun(self, command: Command[T]) -> T:
-        """Do a command for a task."""
+        """Run a command from a task."""
         return self.run(command)
 
     def decide(self, _space: str, key: str, request: Request, now_ms: int) -> Answer:
@@ -70,7 +70,7 @@ class _Records:
         return answer
 
     def _clear(self, now_ms: int) -> None:
-        """Clear away some of what is over."""
+        """Delete some of the expired records."""
         for _ in range(limits.KEY_EXPIRE_AT_ONCE):
             if not self._due or self._due[0][0] > now_ms:
                 return

@@ -1,7 +1,7 @@
-"""Keys in Redis, for processes of many machines. The rules run here; Redis sees to it that nothing came between.
+"""Keys in Redis, for processes on many machines. The rules run here; Redis makes each decision atomic.
 
-Read, decide and write are one step by ``WATCH`` and ``EXEC``: if somebody else changed the key or its counter
-meanwhile, nothing is written and it is all done again. The time is Redis's own, so no machine's clock matters but its.
+Read, decide and write are one step by ``WATCH`` and ``EXEC``: if another client changes the key or its counter
+meanwhile, nothing is written and the step is repeated. The time is that of Redis, so the clients' clocks do not matter.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     import redis
 
 T = TypeVar("T")
-_DIGITS = 18  # of the longest counter: a time in microseconds has 16
+_DIGITS = 18  # of the longest counter; a time in microseconds has 16
 
 
 class RedisKeys(IdempotencyKeys):
     """Keys in Redis 6 or newer, with the extra ``inturn[redis]``.
 
-    Every key is one string ``inturn:{name:n}:key`` that expires by itself; its counter is ``inturn:{name:n}``, the same
-    for about a thousandth of the keys, and stays.
+    Each key is one string ``inturn:{name:n}:key`` that expires by itself. Its counter is ``inturn:{name:n}``, shared by
+    about a thousandth of the keys, and never expires.
 
     Args:
-        client: a ``redis.Redis`` for threads; tasks use it too, in a thread, so that the event loop waits for nothing.
-        name: keys of another name are others.
+        client: a ``redis.Redis``. Tasks use it in a thread, so that the event loop is not blocked.
+        name: the name; each name has its own keys.
 
     Raises:
-        SetupError: redis-py is not installed.
-        InputError: The name is none, or the client is one of ``redis.asyncio``.
+        SetupError: if redis-py is not installed.
+        InputError: if the name is not valid, or the client is one of ``redis.asyncio``.
     """
 
     def __init__(self, client: "redis.Redis", name: str = "keys") -> None:
@@ -45,7 +45,7 @@ class RedisKeys(IdempotencyKeys):
 
 
 class _Server:
-    """Runs commands at a Redis server."""
+    """Runner of commands on a Redis server."""
 
     def __init__(self, client: "redis.Redis") -> None:
         try:
@@ -61,15 +61,15 @@ class _Server:
         self._error = RedisError
 
     def run(self, command: Command[T]) -> T:
-        """Do a command for a thread."""
-        store: Any = self  # of keys, which is all that their commands ask
+        """Run a command from a thread."""
+        store: Any = self  # commands about keys use nothing else of a store
         return command.answer(command.run(store, 0))
 
     async def arun(self, command: Command[T]) -> T:
-        """Do a command for a task."""
+        """Run a command from a task."""
         call = _Call(self, command)
         try:
-            # No task, which the end of the event loop would cancel while its thread goes on.
+            # Not a task: the end of the event loop would cancel it while its thread goes on.
             answer = await asyncio.get_running_loop().run_in_executor(None, call)
         except asyncio.CancelledError:
             undo = call.abandon()
@@ -79,7 +79,7 @@ class _Server:
         return command.answer(answer)
 
     def decide(self, space: str, key: str, request: Request, _now_ms: int) -> Answer:
-        """Read, decide and write, again and again until nobody came between."""
+        """Read, decide and write, repeated until no other client interferes."""
         counter = f"inturn:{{{space}:{zlib.crc32(key.encode()) % limits.KEY_TOKEN_SHARDS}}}"
         try:
             for _ in range(limits.KEY_TRIES):
@@ -87,7 +87,7 @@ class _Server:
                     return self._decide(f"{counter}:{key}", counter, request)
                 except self._changed:
                     continue
-        except UnicodeDecodeError as error:  # of a client that decodes
+        except UnicodeDecodeError as error:  # from a client that decodes
             raise no_record(f"Redis's {counter + ':' + key!r}", error.object, str(error)) from error
         except self._error as error:
             msg = f"Redis cannot be used: {error}"
@@ -96,17 +96,17 @@ class _Server:
         raise StoreError(msg)
 
     def _decide(self, key: str, counter: str, request: Request) -> Answer:
-        pipe: Any  # redis-py's types say little of it
+        pipe: Any  # redis-py's types are too vague
         with self._client.pipeline() as pipe:
             pipe.watch(key, counter)
             text, token = pipe.mget(key, counter)
             now_us = self._now_us(pipe)
             record = None if text is None else read_record(text, f"Redis's {key!r}")
             last_token = _count(token, counter)
-            # MGET does not tell what is no string from what is not there.
+            # MGET returns None both for a missing key and for one that is not a string.
             if token is None and (kind := _text(pipe.type(counter))) not in ("none", "string"):
                 raise no_record(f"Redis's {counter!r}", kind, "a counter is a number")
-            # Not before its time: after a restart from an older copy no token of before comes again.
+            # At least the time, so that no token recurs after a restart from an older copy.
             last_token = max(last_token, now_us, 0 if record is None else record.token)
             slot, answer = decide(Slot(record, last_token), request, now_us // 1000)
             if slot.record == record:
@@ -117,7 +117,7 @@ class _Server:
             else:
                 until_ms = slot.record.until_ms
                 lifetime_ms = None if until_ms is None else until_ms - now_us // 1000
-                # NX: nor is it told here what is no string.
+                # NX: a key that MGET saw as missing may be one that is not a string.
                 pipe.set(key, written_record(slot.record), px=lifetime_ms, nx=text is None)
             if slot.last_token != last_token:
                 pipe.set(counter, slot.last_token)
@@ -126,23 +126,23 @@ class _Server:
             return answer
 
     def _now_us(self, pipe: Any) -> int:
-        """Redis's time in microseconds since 1970."""
+        """Return Redis's time in microseconds since 1970."""
         seconds, microseconds = pipe.time()
         return int(seconds) * 1_000_000 + int(microseconds)
 
 
 class _Call:
-    """A command in a thread, for a task that may be cancelled before it has the answer: what it took is given back."""
+    """A command in a thread, for a task: if the task is cancelled before the answer, a lock taken is released."""
 
     def __init__(self, server: _Server, command: Command[Any]) -> None:
-        self._server: Any = server  # of keys, which is all that their commands ask
+        self._server: Any = server  # commands about keys use nothing else of a store
         self._command = command
         self._mutex = threading.Lock()
         self._is_gone = False
         self._found: Answer | None = None
 
     def __call__(self) -> Answer:
-        """Do it."""
+        """Run the command."""
         found: Answer = self._command.run(self._server, 0)
         with self._mutex:
             self._found, is_gone = found, self._is_gone
@@ -151,7 +151,7 @@ class _Call:
         return found
 
     def abandon(self) -> Callable[[], None] | None:
-        """Nobody waits for the answer any more; what is to be called if it has come already."""
+        """Note that nobody waits for the answer; return what undoes it, if it has come already."""
         with self._mutex:
             self._is_gone = True
             return None if self._found is None else self._undo
@@ -159,20 +159,20 @@ class _Call:
     def _undo(self) -> None:
         undoing = None if self._found is None else self._command.undoing(self._found)
         if undoing is not None:
-            with contextlib.suppress(StoreError):  # its lock ends by itself
+            with contextlib.suppress(StoreError):  # the lock expires by itself
                 undoing.run(self._server, 0)
 
 
 def _text(answer: Any) -> str:
-    """An answer of a client that decodes, or that does not."""
+    """Return an answer as text, whether or not the client decodes."""
     return answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
 
 
 def _count(token: Any, counter: str) -> int:
-    """The last token that a counter has given; 0: there is no counter.
+    """Return the last token given by a counter; 0 if there is no counter.
 
     Raises:
-        StoreError: It is no counter: somebody else has written it, or it is damaged.
+        StoreError: if the value is not a counter, because it is damaged or another program wrote it.
     """
     if token is None:
         return 0

@@ -1,7 +1,7 @@
-"""A handler that runs once for each key: the verbs in the order that is easily got wrong, written once.
+"""A wrapper that runs a handler once for each key: lock, run, accept, or release if it raises.
 
-Lock, run, accept; release if it raises. What the handler does elsewhere is done at least once all the same: the
-process may die after the handler and before the accept.
+It calls the verbs in the right order, which is easy to get wrong. Side effects of the handler elsewhere are still at
+least once: the process may die between the handler and the accept.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 def _arguments() -> None:
-    """Stands for the payload that consists of all arguments."""
+    """Stand for a payload of all arguments."""
 
 
-_KEPT: Final = object()  # there is no default result: the first is kept
+_KEPT: Final = object()  # no default result: the first result is kept
 
 
 @overload
@@ -68,32 +68,33 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
 ) -> Any:
     """Run a handler once for each key; a function, and a decorator ``@idempotent(key=…, store=…)``.
 
-    A duplicate is given the first result; while the first is running it gets ``KeyInProgress``. If the handler raises,
-    the key is released and the next call runs it again.
+    A duplicate gets the first result; while the first call is running it gets ``KeyInProgress``. If the handler raises,
+    the key is released and the next call runs the handler again.
 
     Args:
         handler: a plain or an async function.
-        key: is called with the handler's arguments and gives the key.
-        store: where keys are.
-        default_result: what duplicates are given; the first result is then not kept, and need not be JSON.
-        result_type: what a result is after its way through JSON, a dataclass or a Struct say; None: plain JSON
-            values. The first caller is given its result after the same way, so all are given the same.
-        payload: is called with the handler's arguments and gives what must be the same in a duplicate; by default it
-            is all of them, which must then have a canonical form. None: nothing is compared.
-        timeout_s: for how many seconds it is in progress at most, longer than the handler ever takes; after a crash
-            nobody runs it for so long.
-        keep_s: for how many seconds a completed key is known; None: for ever.
-        hold_on: errors of the handler after which nobody knows what it has done, a time-out say: the key is not
-            released, and so nobody runs it until ``timeout_s`` has passed.
+        key: called with the handler's arguments; returns the key.
+        store: the keys.
+        default_result: the result for duplicates. If given, the first result is not kept and need not be JSON.
+        result_type: the type to which a kept result is decoded, such as a dataclass or a Struct; None: plain JSON
+            values. The first caller's result is converted likewise, so all get the same.
+        payload: called with the handler's arguments; returns what must be the same in a duplicate. By default it is all
+            arguments, which must then have a canonical form. None: nothing is compared.
+        timeout_s: the length of the lock in seconds. It must exceed the handler's longest run; after a crash the key
+            stays locked for that long.
+        keep_s: the seconds for which a completed key is kept; None: for ever.
+        hold_on: errors after which it is unknown what the handler has done, such as a time-out: the key is not
+            released, so nobody runs the handler until ``timeout_s`` has passed.
 
     Returns:
-        A function with the handler's arguments. Besides what the handler raises it raises ``KeyInProgress``;
+        A function with the handler's arguments. Besides the handler's errors it raises ``KeyInProgress``;
         ``KeyConflict`` if the key was used with another payload; ``LockLost`` if the handler took longer than
-        ``timeout_s``, when another may have been run beside it; and ``InputError`` if the result cannot be kept. The
-        handler has run then, and its key is accepted without a result.
+        ``timeout_s``, so that another may have run beside it; and ``InputError`` if JSON cannot hold the result or it
+        is not a ``result_type``. In that case the handler has run, and its key is accepted, without a result if JSON
+        cannot hold it.
 
     Raises:
-        InputError: The handler is a generator, which has no result.
+        InputError: if the handler is a generator, which has no result.
     """
     if handler is None:
         return functools.partial(
@@ -128,7 +129,7 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
 
 @dataclass
 class _Once:
-    """What a handler's calls have in common, for threads and for tasks; the fields are arguments of `idempotent`."""
+    """The common part of a handler's calls, in threads and tasks; the fields are arguments of `idempotent`."""
 
     handler: Callable[..., Any]
     key: Callable[..., str]
@@ -144,7 +145,7 @@ class _Once:
         self.signature = inspect.signature(self.handler)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call in a thread."""
+        """Call the handler in a thread."""
         attempt = self.store.try_lock(self.key(*args, **kwargs), self.timeout_s, payload=self._payload_of(args, kwargs))
         if not isinstance(attempt, Locked):
             return self._told(attempt)
@@ -164,7 +165,7 @@ class _Once:
         return result
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call in a task."""
+        """Call the handler in a task."""
         attempt = await self.store.try_lock.aio(
             self.key(*args, **kwargs), self.timeout_s, payload=self._payload_of(args, kwargs)
         )
@@ -184,7 +185,7 @@ class _Once:
         return result
 
     def _payload_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What must be the same in a duplicate, however the arguments were given: by place, by name, by default."""
+        """Return what must be the same in a duplicate, whether arguments were given by position, name or default."""
         if self.payload is not _arguments:
             return None if self.payload is None else self.payload(*args, **kwargs)
         bound = self.signature.bind(*args, **kwargs)
@@ -192,7 +193,7 @@ class _Once:
         return bound.arguments
 
     def _told(self, attempt: InProgress | Completed) -> Any:
-        """What a duplicate is given."""
+        """Return the result for a duplicate."""
         if isinstance(attempt, Completed):
             return self._decoded(attempt.json) if self.default_result is _KEPT else self.default_result
         seconds = attempt.retry_after_s
@@ -200,9 +201,9 @@ class _Once:
         raise KeyInProgress(msg, seconds)
 
     def _kept(self, result: Any) -> tuple[Any, Any, InputError | None]:
-        """What is kept of a result, what it is to the caller, and what is wrong with it.
+        """Return the result to be kept, the caller's result, and an error if it cannot be kept.
 
-        It is too late to say that nothing was done, so an error is told once the key is accepted.
+        The handler has run by then, so the error is raised only once the key is accepted.
         """
         if self.default_result is not _KEPT:
             return None, result, None
@@ -224,7 +225,7 @@ class _Once:
 
 
 def _refuse(result: Awaitable[Any]) -> None:
-    """What is awaited later would run without the lock.
+    """Refuse a result that would be awaited later, without the lock.
 
     Raises:
         InputError: always.
@@ -237,7 +238,7 @@ def _refuse(result: Awaitable[Any]) -> None:
 
 @contextlib.contextmanager
 def _beside(error: BaseException) -> Iterator[None]:
-    """What goes wrong while an error is on its way does not take its place."""
+    """Add an error of the release to the error being raised, as a note."""
     try:
         yield
     except InturnError as other:

@@ -1,4 +1,4 @@
-"""Queues, the messages in them, and readers over all that was sent."""
+"""Queues, their messages, sessions, and readers over everything that was sent."""
 
 from inturn.core.envelope import QueueSettings
 from inturn.queue.drafts import draft

@@ -1,4 +1,4 @@
-"""A message that was received, or only read: what is known of it, and what its receiver can do."""
+"""Received and peeked messages, and the verbs that settle a lease."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -21,96 +21,96 @@ from inturn.store.writer import Writer
 
 
 class About:
-    """What is known of a message: shared by those that were received and those that were only read."""
+    """Properties that received and peeked messages share."""
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
 
     @property
     def sequence_number(self) -> int:
-        """Its place in the queue."""
+        """The message's place in the queue."""
         return self._entry.sequence_number
 
     @property
     def id(self) -> int:
-        """What it is known by in the whole database: the sequence number of its first send."""
+        """The message's id in the whole database: the sequence number of its first send."""
         return self._entry.origin or self._entry.sequence_number
 
     @property
     def group(self) -> str | None:
-        """Whose timeline it is in."""
+        """The message's group."""
         return self._entry.group
 
     @property
     def revision(self) -> int | None:
-        """Its place in the timeline, as the producer gave it."""
+        """The message's place in its group, as given by the producer."""
         return self._entry.revision
 
     @property
     def dedup_id(self) -> str | None:
-        """What it is known by, as the producer gave it."""
+        """The deduplication id, as given by the producer."""
         return self._entry.dedup_id
 
     @cached_property
     def body(self) -> Any:
-        """What was sent."""
+        """The content as it was sent, JSON decoded."""
         return msgspec.json.decode(self._entry.body) if self._entry.content == Content.JSON else self._entry.body
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        """More about it."""
+        """The metadata sent with the message."""
         return (
             {} if self._entry.attributes is None else msgspec.json.decode(self._entry.attributes, type=dict[str, Any])
         )
 
     @property
     def sent_at(self) -> dt.datetime:
-        """When it was sent."""
+        """The time of the send."""
         return time_of(self._entry.sent_ms)
 
     @property
     def came_from(self) -> str | None:
-        """The queue from which it was moved here."""
+        """The queue from which the message was moved to this one."""
         return self._entry.came_from
 
     @property
     def note(self) -> str | None:
-        """Why it was moved here."""
+        """The reason for which the message was moved to this queue."""
         return self._entry.note
 
 
 def time_of(ms: int) -> dt.datetime:
-    """A time of the store."""
+    """Return a time of the store as a datetime."""
     return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
 
 
 class Peeked(About):
-    """A message that was looked at; nobody's lease was touched."""
+    """A message that was read without a lease."""
 
     def __repr__(self) -> str:
         return f"Peeked({self.sequence_number}, group={self.group!r})"
 
 
 class Lease(Protocol):
-    """What names a lease: a message that was received, or a :class:`Receipt` of one."""
+    """The two numbers that name a lease; a received message or a :class:`Receipt`."""
 
     @property
     def sequence_number(self) -> int:
-        """Of which message."""
+        """The leased message."""
         ...
 
     @property
     def fencing_token(self) -> int:
-        """Which lease of it."""
+        """The token of the lease."""
         ...
 
 
 class Receipt(NamedTuple):
-    """A lease by its two numbers, for who has not the message itself: another process, or a shell.
+    """A lease by its two numbers, for use without the message itself: in another process, or from a shell.
 
     Attributes:
-        sequence_number: of which message.
-        fencing_token: which lease of it.
+        sequence_number: the leased message.
+        fencing_token: the token of the lease.
     """
 
     sequence_number: int
@@ -118,7 +118,7 @@ class Receipt(NamedTuple):
 
 
 class Message(About):
-    """A message that was received: acknowledge it, or give it back, before its lease ends."""
+    """A received message: acknowledge it or give it back before its lease ends."""
 
     def __init__(self, delivery: Delivery, writer: Writer, queue: str) -> None:
         super().__init__(delivery.entry)
@@ -131,28 +131,28 @@ class Message(About):
 
     @property
     def attempts(self) -> int:
-        """How often it was received when it was its turn, this time included."""
+        """The number of times the message was received at the head of its group, including this one."""
         return self._delivery.attempts
 
     @property
     def first_received_at(self) -> dt.datetime | None:
-        """When it was received for the first time."""
+        """The time of the first receive."""
         first_ms = self._delivery.first_ms
         return None if first_ms is None else time_of(first_ms)
 
     @property
     def fencing_token(self) -> int:
-        """Grows with every lease of the queue: a side effect that carries it can be told from one of an older lease."""
+        """A number that grows with every lease of the queue; side effects that carry it expose a stale holder."""
         return self._delivery.token
 
     @property
     def leased_until(self) -> dt.datetime:
-        """When the lease ends, unless it is extended."""
+        """The end of the lease, unless it is extended."""
         return time_of(self._delivery.until_ms)
 
     @operation
     def ack(self, tx: Transaction | None = None) -> Command[None]:
-        """It is done: it is never delivered again.
+        """Acknowledge the message: it is never delivered again.
 
         Raises:
             LeaseExpired: if the lease is over; nothing is changed then.
@@ -161,11 +161,11 @@ class Message(About):
 
     @operation
     def nack(self, tx: Transaction | None = None, *, delay_s: float | None = None) -> Command[None]:
-        """Give it back, to be received again in its old place in the group, which goes to the end of the line.
+        """Give the message back to its old place in the group; the group goes to the end of the line.
 
         Args:
-            tx: a transaction of the caller's.
-            delay_s: how long it stays hidden; None: as the queue's ``retry_delay_s`` says.
+            tx: the caller's transaction.
+            delay_s: the time until it can be received again, in seconds; None: by the queue's ``retry_delay_s``.
 
         Raises:
             LeaseExpired: if the lease is over.
@@ -174,7 +174,7 @@ class Message(About):
 
     @operation
     def extend(self, timeout_s: float, tx: Transaction | None = None) -> Command[None]:
-        """Keep it for ``timeout_s`` seconds from now on; with one of a session the whole session is kept.
+        """Extend the lease to ``timeout_s`` seconds from now; a message of a session extends the whole session.
 
         Raises:
             LeaseExpired: if the lease is over.
@@ -183,9 +183,9 @@ class Message(About):
 
     @operation
     def defer(self, tx: Transaction | None = None) -> Command[None]:
-        """Put it out of the way: what is behind it in its group goes on.
+        """Set the message aside, so that later messages of its group can go on.
 
-        From now on it is given out by ``fetch`` only, by its sequence number. It has used up no attempt.
+        It can be received only with ``fetch``, by its sequence number. A deferral uses up no attempt.
 
         Raises:
             LeaseExpired: if the lease is over.
@@ -194,17 +194,17 @@ class Message(About):
 
     @operation
     def reject(self, note: str, tx: Transaction | None = None, *, to: str | None = None) -> Command[None]:
-        """Put it into another queue, with a note why; what is behind it in its group goes on.
+        """Move the message to another queue with a note; later messages of its group can go on.
 
         Args:
-            note: why; of a long one the first ``limits.ERROR_LENGTH`` characters are kept.
-            tx: a transaction of the caller's.
-            to: the queue; None: the dead-letter queue of its own.
+            note: the reason, cut to ``limits.ERROR_LENGTH`` characters.
+            tx: the caller's transaction.
+            to: the target queue; None: the dead-letter queue of the message's queue.
 
         Raises:
             LeaseExpired: if the lease is over.
-            InputError: if its queue has no dead-letter queue and none is named, or the note is no text.
-            NoSuchQueue: if there is no queue of that name.
+            InputError: if no target is named and the queue has no dead-letter queue, or the note is not text.
+            NoSuchQueue: if the target does not exist.
         """
         why = kept_note("the note", note)
 
@@ -222,10 +222,10 @@ class Message(About):
 
 
 def check_own(messages: Sequence[Lease], writer: Writer) -> None:
-    """See that messages were received from this database: in another their numbers and tokens name other messages.
+    """Check that messages come from this database: elsewhere their numbers and tokens name other messages.
 
     Raises:
-        InputError: if one was not.
+        InputError: if one comes from another database.
     """
     for each in messages:
         if isinstance(each, Message) and each.writer is not writer and not writer.is_own(each.writer.identity()):
@@ -234,17 +234,17 @@ def check_own(messages: Sequence[Lease], writer: Writer) -> None:
 
 
 def settling(queue: str, messages: Sequence[Lease], act: Act, seconds: float | None = 0) -> Command[None]:
-    """The command that does one thing with messages of a queue; with ``seconds=None`` after a time of the queue's."""
+    """Return a command that applies one act to messages of a queue; ``seconds=None``: after the queue's own delay."""
     ms = None if seconds is None else milliseconds("the time", seconds)
     changes = [Change(each.sequence_number, each.fencing_token, act, ms) for each in messages]
     return Settle(queue, lambda verdicts: _all_done(changes, verdicts), changes)
 
 
 def milliseconds(what: str, seconds: float) -> int:
-    """A time-out in milliseconds.
+    """Return a time-out in milliseconds.
 
     Raises:
-        InputError: if it is no number, or out of bounds.
+        InputError: if it is not a number, or out of bounds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= limits.VISIBILITY_S:
         msg = f"{what} is {seconds!r}; it is a number of seconds from 0 to {limits.VISIBILITY_S}"
@@ -256,16 +256,16 @@ def group_name(group: object) -> str:
     """Return the name of a group.
 
     Raises:
-        InputError: if it is none.
+        InputError: if it is not valid.
     """
     return checked("group", group_text(group))
 
 
 def check_limit(limit: int) -> None:
-    """Whether so many messages can be looked at together.
+    """Check the number of messages to read at once.
 
     Raises:
-        InputError: if not.
+        InputError: if it is out of bounds.
     """
     if not isinstance(limit, int) or not 1 <= limit <= limits.READ_MESSAGES:
         msg = f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}"
@@ -273,10 +273,10 @@ def check_limit(limit: int) -> None:
 
 
 def check_messages(number: int) -> None:
-    """Whether so many messages can be received together.
+    """Check the number of messages to receive at once.
 
     Raises:
-        InputError: if not.
+        InputError: if it is out of bounds.
     """
     if not isinstance(number, int) or not 1 <= number <= limits.RECEIVE_MESSAGES:
         msg = f"max_messages is {number!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}"
@@ -284,16 +284,16 @@ def check_messages(number: int) -> None:
 
 
 def visibility(timeout_s: float | None) -> int | None:
-    """How long a lease is, in milliseconds; None: as the queue says.
+    """Return a visibility timeout in milliseconds; None: the queue's default.
 
     Raises:
-        InputError: if it is no number, or out of bounds.
+        InputError: if it is not a number, or out of bounds.
     """
     return None if timeout_s is None else milliseconds("visibility_timeout_s", timeout_s)
 
 
 def fetching(writer: Writer, queue: str, want: Want, tx: Transaction | None) -> Command[Message | None]:
-    """The command that leases a deferred message."""
+    """Return a command that leases a deferred message."""
 
     def given(deliveries: Sequence[Delivery]) -> Message | None:
         return Message(deliveries[0], writer, queue) if deliveries else None
@@ -302,7 +302,7 @@ def fetching(writer: Writer, queue: str, want: Want, tx: Transaction | None) -> 
 
 
 def peeking(queue: str, limit: int, after: int, group: str | None, *, deferred: bool = False) -> Command[list[Peeked]]:
-    """The command that looks at messages that are not acknowledged."""
+    """Return a command that reads unacknowledged messages without leasing them."""
     check_limit(limit)
     named = None if group is None else group_name(group)
 

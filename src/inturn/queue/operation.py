@@ -1,7 +1,7 @@
-"""Methods that are called plainly from threads, and awaited from tasks, without a second class for either.
+"""Methods that threads call and tasks await, without a second class for either.
 
-A method that is an operation returns the command that it stands for. Calling it runs the command; its ``aio`` awaits
-it: ``queue.send(body)`` and ``await queue.send.aio(body)``.
+The body of an operation returns a command. Calling the operation runs the command; its ``aio`` awaits it:
+``queue.send(body)`` and ``await queue.send.aio(body)``.
 """
 
 import asyncio
@@ -17,23 +17,23 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Runner(Protocol):
-    """Runs commands: a writer, or what stands in its place."""
+    """Something that runs commands: a writer, or a substitute."""
 
     def run(self, command: Command[T]) -> T:
-        """Do a command for a thread."""
+        """Run a command from a thread."""
         ...
 
     async def arun(self, command: Command[T]) -> T:
-        """Do a command for a task."""
+        """Run a command from a task."""
         ...
 
 
 class HasWriter(Protocol):
-    """What operations belong to."""
+    """An object with operations."""
 
     @property
     def writer(self) -> Runner:
-        """Who runs commands, each in a transaction of its own."""
+        """The runner of its commands, each in a transaction of its own."""
         ...
 
 
@@ -41,7 +41,7 @@ S = TypeVar("S", bound=HasWriter)
 
 
 class Bound(Generic[P, T_co]):
-    """An operation of one object."""
+    """An operation bound to an object."""
 
     __slots__ = ("_command", "_writer")
 
@@ -50,21 +50,21 @@ class Bound(Generic[P, T_co]):
         self._writer = writer
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        """Do it; what it did is durable when this returns."""
+        """Run the operation; its effect is durable on return."""
         command = self._command(*args, **kwargs)
         return self._writer.run(command) if command.tx is None else _joined(self._writer, command.tx).run(command)
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
-        """Do it without holding up the event loop."""
+        """Run the operation without blocking the event loop."""
         command = self._command(*args, **kwargs)
         return self._writer.arun(command) if command.tx is None else _joined(self._writer, command.tx).arun(command)
 
     async def aio_to_the_end(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        """Do it without holding up the event loop; who is cancelled meanwhile is told once it is done.
+        """Run the operation without blocking the event loop, and deliver a cancellation only once it is done.
 
-        Nobody knows what became of a verb that was cancelled, so it is said again. It must be one that changes nothing
-        the second time; a refusal of that one says nothing, and so goes along with the cancellation as a note. It
-        needs no task of its own, which the end of the event loop would cancel too.
+        The outcome of a cancelled call is unknown, so the call is repeated. It must change nothing the second time. An
+        error of the repeated call proves nothing, so it becomes a note on the cancellation. No extra task is used,
+        since the end of the event loop would cancel that too.
         """
         cancelled: asyncio.CancelledError | None = None
         while True:
@@ -83,10 +83,10 @@ class Bound(Generic[P, T_co]):
 
 
 def _joined(writer: Runner, tx: Transaction) -> Joined:
-    """What does commands in a transaction of the caller's.
+    """Return the runner for commands in a caller's transaction.
 
     Raises:
-        InputError: if it is none, or none for this database.
+        InputError: if ``tx`` is not a transaction, or belongs to another database.
     """
     if isinstance(tx, Joined):
         is_own: Callable[[str], bool] | None = getattr(writer, "is_own", None)
@@ -105,7 +105,7 @@ def _joined(writer: Runner, tx: Transaction) -> Joined:
 
 
 class Operation(Generic[S, P, T_co]):
-    """A method that is one command; made by :func:`operation`."""
+    """A method that returns a command; made by :func:`operation`."""
 
     def __init__(self, method: Callable[Concatenate[S, P], Command[T_co]]) -> None:
         self._method = method
@@ -117,12 +117,12 @@ class Operation(Generic[S, P, T_co]):
     @overload
     def __get__(self, instance: S, owner: type) -> Bound[P, T_co]: ...
     def __get__(self, instance: S | None, owner: type) -> "Operation[S, P, T_co] | Bound[P, T_co]":
-        """The operation of an object."""
+        """Return the operation bound to an object."""
         if instance is None:
             return self
         return Bound(self._method.__get__(instance, owner), instance.writer)
 
 
 def operation(method: Callable[Concatenate[S, P], Command[T_co]]) -> Operation[S, P, T_co]:
-    """Make an operation of a method that returns a command; ``tx=`` runs it within a transaction."""
+    """Turn a method that returns a command into an operation; ``tx=`` runs it within a transaction."""
     return Operation(method)

@@ -1,7 +1,7 @@
-"""Queues: send, receive, acknowledge; look at them, read them from the beginning, take back what went wrong.
+"""Queues: send, receive, settle, inspect and configure.
 
-Every verb is an operation: ``queue.send(body)`` in a thread, ``await queue.send.aio(body)`` in a task, and with
-``tx=`` within a transaction of the caller's own.
+Every verb is an operation: ``queue.send(body)`` in a thread, ``await queue.send.aio(body)`` in a task, and with ``tx=``
+within the caller's transaction.
 """
 
 import datetime as dt
@@ -45,7 +45,7 @@ from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transacti
 
 
 class Queue(Sessions):
-    """One queue of a database; got by ``db.queue(name)``. Its verbs about whole groups are in session.py."""
+    """One queue of a database, as returned by ``db.queue(name)``. The verbs about whole groups are in session.py."""
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -64,13 +64,13 @@ class Queue(Sessions):
         attributes: Mapping[str, Any] | None = None,
         tx: Transaction | None = None,
     ) -> Command[Sent]:
-        """Put a message at the end; it is durable when this returns. The arguments are those of :func:`draft`.
+        """Append a message, durably on return. See :func:`draft` for the arguments.
 
         Returns:
-            Its sequence number; of the first message, if it is a duplicate.
+            The sequence number; for a duplicate, that of the first message.
 
         Raises:
-            InputError: if something does not fit.
+            InputError: if an argument is invalid.
             NoSuchQueue: if the queue was deleted.
         """
         one = draft(body, group=group, revision=revision, dedup_id=dedup_id, delay_s=delay_s, attributes=attributes)
@@ -78,7 +78,7 @@ class Queue(Sessions):
 
     @operation
     def send_many(self, drafts: Iterable[Draft], tx: Transaction | None = None) -> Command[list[Sent]]:
-        """Put messages at the end, all or none; made by :func:`draft`."""
+        """Append messages made by :func:`draft`, all or none."""
         return Send(self.name, list, list(drafts)).within(tx)
 
     @operation
@@ -93,12 +93,12 @@ class Queue(Sessions):
         attributes: Mapping[str, Any] | None = None,
         tx: Transaction | None = None,
     ) -> Command[Sent]:
-        """Put a message at the end that is hidden until a time; at once, if that has passed.
+        """Append a message that is hidden until a time; a time in the past does not hide it.
 
-        What is sent to its group meanwhile waits behind it, as with a delay.
+        Later messages of its group wait behind it, as with a delay.
 
         Raises:
-            InputError: if something does not fit: a time without a zone, or one that is too far away.
+            InputError: if an argument is invalid, such as a time without a zone or too far in the future.
             NoSuchQueue: if the queue was deleted.
         """
         if not isinstance(at, dt.datetime) or at.tzinfo is None:
@@ -118,12 +118,12 @@ class Queue(Sessions):
 
     @operation
     def cancel(self, sequence_number: int, tx: Transaction | None = None) -> Command[bool]:
-        """Remove a message that is scheduled, or delayed since its send, before its time comes; readers lose it too.
+        """Remove a message that was scheduled or delayed at its send, before its time comes; readers lose it too.
 
         Its deduplication id stays known.
 
         Returns:
-            Whether it was removed; False: too late, its time has come, or it is not there.
+            Whether it was removed; False if its time has come, or it does not exist.
         """
         change = Change(sequence_number, None, Act.CANCEL)
         return Settle(self.name, lambda verdicts: verdicts[0] is Verdict.DONE, [change]).within(tx)
@@ -138,14 +138,14 @@ class Queue(Sessions):
         group: str | None = None,
         tx: Transaction | None = None,
     ) -> Command[list[Message]]:
-        """Lease the next messages: the oldest whose group is free, more of the same group, then the next such group.
+        """Lease the next messages: those of the oldest free group, then of the next free group.
 
         Args:
-            max_messages: how many at most.
-            wait_s: how long to wait if there is none.
-            visibility_timeout_s: how long the lease is; None: as the queue says.
-            group: of this group only.
-            tx: a transaction of the caller's, in which nothing is waited for.
+            max_messages: the maximum number of messages.
+            wait_s: how long to wait if there is none, in seconds.
+            visibility_timeout_s: the length of the lease, in seconds; None: the queue's default.
+            group: the only group to receive from; None: any.
+            tx: the caller's transaction, in which nothing is waited for.
         """
         check_messages(max_messages)
         return Receive(
@@ -159,19 +159,19 @@ class Queue(Sessions):
     def fetch(
         self, sequence_number: int, *, visibility_timeout_s: float | None = None, tx: Transaction | None = None
     ) -> Command[Message | None]:
-        """Lease a deferred message; given back, it is deferred again.
+        """Lease a deferred message; if it is given back, it is deferred again.
 
         Returns:
-            None, if there is no such deferred message, somebody has it, or its group is locked or parked.
+            The message; None if there is no such deferred message, it is leased, or its group is locked or parked.
         """
         return fetching(self.writer, self.name, Want(1, visibility(visibility_timeout_s), number=sequence_number), tx)
 
     @operation
     def ack(self, messages: Sequence[Lease], tx: Transaction | None = None) -> Command[None]:
-        """Several at once, each for itself; by their receipts, where the messages themselves are elsewhere.
+        """Acknowledge several messages, each independently; receipts will do where the messages are elsewhere.
 
         Raises:
-            LeaseExpired: naming those whose lease is over; the others are done.
+            LeaseExpired: if a lease is over, naming the messages; the others are acknowledged.
         """
         check_own(messages, self.writer)
         return settling(self.name, messages, Act.ACK).within(tx)
@@ -180,13 +180,13 @@ class Queue(Sessions):
     def nack(
         self, messages: Sequence[Lease], *, delay_s: float | None = None, tx: Transaction | None = None
     ) -> Command[None]:
-        """Give several back at once."""
+        """Give several messages back."""
         check_own(messages, self.writer)
         return settling(self.name, messages, Act.NACK, delay_s).within(tx)
 
     @operation
     def extend(self, messages: Sequence[Lease], timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
-        """Keep several for longer."""
+        """Extend several leases."""
         check_own(messages, self.writer)
         return settling(self.name, messages, Act.EXTEND, timeout_s).within(tx)
 
@@ -196,24 +196,24 @@ class Queue(Sessions):
     def peek(
         self, limit: int = 10, *, after: int = 0, group: str | None = None, tx: Transaction | None = None
     ) -> Command[list[Peeked]]:
-        """Messages that are not acknowledged, in order, after a sequence number; nobody's lease is touched."""
+        """Return unacknowledged messages after a sequence number, in order, without leasing them."""
         return peeking(self.name, limit, after, group).within(tx)
 
     @operation
     def deferred(
         self, limit: int = 10, *, after: int = 0, group: str | None = None, tx: Transaction | None = None
     ) -> Command[list[Peeked]]:
-        """Those of them that are deferred, whether or not somebody has fetched them."""
+        """Return deferred messages after a sequence number, fetched or not, without leasing them."""
         return peeking(self.name, limit, after, group, deferred=True).within(tx)
 
     @operation
     def depth(self, tx: Transaction | None = None) -> Command[Depth]:
-        """How much is in it."""
+        """Return the queue's counts of messages."""
         return Ask(self.name, lambda store, now_ms: store.depth(queue_of(store, self.name), now_ms)).within(tx)
 
     @operation
     def groups(self, *names: str, limit: int = 100, tx: Transaction | None = None) -> Command[list[GroupView]]:
-        """Where groups stand: those with the oldest heads, or those that are named."""
+        """Return the status of groups: those with the oldest heads, or the named ones."""
         check_limit(limit)
         wanted = [group_name(each) for each in names]
 
@@ -224,18 +224,18 @@ class Queue(Sessions):
 
     @operation
     def info(self, tx: Transaction | None = None) -> Command[QueueInfo]:
-        """Its settings, its readers, its counts."""
+        """Return the settings, readers and counts of the queue."""
         return Ask(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name))).within(tx)
 
     # --- changing the queue itself ---
 
     @operation
     def configure(self, /, **settings: Any) -> Command[QueueSettings]:
-        """Change some settings; those that are not named stay.
+        """Change the named settings; the others stay.
 
         Raises:
-            InputError: if a value does not fit, or there is no such setting.
-            NoSuchQueue: if its dead_letter queue is not there.
+            InputError: if a value is invalid or a setting unknown.
+            NoSuchQueue: if the dead_letter queue does not exist.
         """
         unknown = sorted(settings.keys() - QueueSettings.__dataclass_fields__.keys())
         if unknown:
@@ -254,9 +254,9 @@ class Queue(Sessions):
 
     @operation
     def purge(self, tx: Transaction | None = None) -> Command[int]:
-        """Remove all messages, received and deferred ones too, and forget their deduplication ids; how many there were.
+        """Remove all messages, leased and deferred ones too, and forget their deduplication ids; return their number.
 
-        Locks, states and parks of groups stay: they are not about these messages.
+        Locks, states and parking of groups stay: they are not about these messages.
         """
 
         def clear(store: Store, _now_ms: int) -> int:
@@ -269,7 +269,7 @@ class Queue(Sessions):
 
     @operation
     def delete(self, tx: Transaction | None = None) -> Command[None]:
-        """Remove the queue with all that is in it."""
+        """Delete the queue with all its messages."""
 
         def remove(store: Store, _now_ms: int) -> None:
             queue_of(store, self.name)
@@ -283,20 +283,20 @@ class Queue(Sessions):
     ) -> Command[int]:
         """Move messages out of this dead-letter queue: each back to where it came from, or all to one queue.
 
-        One that goes back to the queue that it was first sent to is in its old place there, in front of all that was
-        sent after it. Messages that are being looked at, received and not acknowledged, stay.
+        A message that returns to the queue of its first send takes its old place there, ahead of all that was sent
+        after it. Leased messages stay.
 
         Args:
-            limit: how many at most, the oldest first.
-            to: the queue; None: each to where it came from.
-            tx: a transaction of the caller's.
+            limit: the maximum number of messages, the oldest first.
+            to: the target queue; None: the queue that each message came from.
+            tx: the caller's transaction.
 
         Returns:
-            How many were moved; those that came from nowhere else stay.
+            How many were moved; messages that were sent here directly stay, unless ``to`` is given.
 
         Raises:
             InputError: if ``to`` is this queue.
-            NoSuchQueue: if there is no queue of that name.
+            NoSuchQueue: if the target does not exist.
         """
         check_limit(limit)
         if to == self.name:
@@ -321,15 +321,15 @@ class Queue(Sessions):
         return Ask(self.name, move).within(tx)
 
     def reader(self, name: str) -> Reader:
-        """A named reader over all that is sent to the queue, whoever receives it."""
+        """Return a named reader over everything sent to the queue, independent of receives."""
         return Reader(self.writer, self.name, checked_name(name))
 
 
 def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
-    """Whether messages of a queue can go where its settings say; a slip in the name would keep them for ever.
+    """Check that the dead-letter queue exists: with a misspelt name, failing messages would never leave.
 
     Raises:
-        NoSuchQueue: if that queue is not there.
+        NoSuchQueue: if it does not exist.
     """
     if settings.dead_letter is None or settings.dead_letter == name:
         return

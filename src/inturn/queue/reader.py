@@ -11,10 +11,10 @@ from inturn.store.writer import Writer
 
 
 class Reader:
-    """A named place in the log of a queue, as a Kafka consumer group has it.
+    """A named position in the log of a queue, like a Kafka consumer group.
 
-    What it has not read stays readable, acknowledged or not, until the queue's retention is over. A reader that has
-    never been asked for anything begins with what is there.
+    Messages that it has not read stay readable, acknowledged or not, until the queue's retention removes them. A reader
+    that was never used starts with the messages that are there.
     """
 
     def __init__(self, writer: Writer, queue: str, name: str) -> None:
@@ -24,19 +24,19 @@ class Reader:
 
     @operation
     def position(self, tx: Transaction | None = None) -> Command[int]:
-        """The sequence number up to which it has read; 0 before the first."""
+        """Return the sequence number up to which the reader has read; 0 before the first."""
         return Ask(self.queue, lambda store, _now_ms: queue_of(store, self.queue).readers.get(self.name, 0)).within(tx)
 
     @operation
     def place(self, sequence_number: int | None = None, tx: Transaction | None = None) -> Command[Place]:
-        """A sequence number as a place to be remembered elsewhere: in a file, in the database of the effects.
+        """Return a sequence number as a place that can be stored elsewhere: in a file, in the database of the effects.
 
-        The other verbs take a place where they take a number, and refuse it if the database has been put back from an
-        older copy since, even if that has gone on and given the same number again.
+        The other verbs accept a place instead of a number. They refuse it if the database has been restored from an
+        older copy since, even if the same number has been given again.
 
         Args:
-            sequence_number: which; None: up to where the reader has read.
-            tx: a transaction of the caller's.
+            sequence_number: the number; None: the reader's position.
+            tx: the caller's transaction.
         """
 
         def named(store: Store, _now_ms: int) -> Place:
@@ -50,17 +50,17 @@ class Reader:
     def read(
         self, limit: int = 100, *, after: int | Place | None = None, tx: Transaction | None = None
     ) -> Command[list[Peeked]]:
-        """The next messages, in the order of their sequence numbers.
+        """Return the next messages, in the order of their sequence numbers.
 
-        They come again until :meth:`commit` says that they were read.
+        They are returned again until :meth:`commit` marks them as read.
 
         Args:
-            limit: how many at most.
-            after: a sequence number or a place; None: the reader's own position.
-            tx: a transaction of the caller's.
+            limit: the maximum number of messages.
+            after: a sequence number or a place; None: the reader's position.
+            tx: the caller's transaction.
 
         Raises:
-            StoreMismatch: if the place is not one of the queue's history.
+            StoreMismatch: if the place is not in the queue's history.
         """
         check_limit(limit)
 
@@ -75,25 +75,25 @@ class Reader:
 
     @operation
     def commit(self, sequence_number: int | Place, tx: Transaction | None = None) -> Command[None]:
-        """Everything up to a sequence number, or a place, was read, so it need not be kept for this reader.
+        """Mark everything up to a sequence number or place as read, so that it need not be kept for this reader.
 
         Raises:
-            StoreMismatch: if the place is not one of the queue's history.
+            StoreMismatch: if the place is not in the queue's history.
         """
         return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number, forth=True)).within(tx)
 
     @operation
     def seek(self, sequence_number: int | Place, tx: Transaction | None = None) -> Command[None]:
-        """Go on after this number or place, which may be an older one, as far as messages are still there; 0: all.
+        """Set the position to a number or place, even an older one if its messages are still there; 0: the start.
 
         Raises:
-            StoreMismatch: if the place is not one of the queue's history.
+            StoreMismatch: if the place is not in the queue's history.
         """
         return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number)).within(tx)
 
     @operation
     def delete(self, tx: Transaction | None = None) -> Command[None]:
-        """Forget the reader: nothing is kept for it any more."""
+        """Delete the reader: nothing is kept for it any more."""
 
         def forget(store: Store, _now_ms: int) -> None:
             info = queue_of(store, self.queue)
@@ -113,10 +113,10 @@ class Reader:
 
 
 def _number(store: Store, info: QueueInfo, given: int | Place) -> int:
-    """The sequence number of a place, if it is one of the queue's history.
+    """Return the sequence number of a place in the queue's history.
 
     Raises:
-        StoreMismatch: if not.
+        StoreMismatch: if the place is not in that history.
     """
     if not isinstance(given, tuple):
         return given

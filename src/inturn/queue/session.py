@@ -1,15 +1,15 @@
-"""Sessions: a group for one receiver alone, as Azure Service Bus has them, with a state that outlives the receiver.
+"""Sessions: a group locked for one receiver, as in Azure Service Bus, with a state that outlives the receiver.
 
     if session := payments.session(wait_s=20):                 # the next free group; or a named one
-        with session:                                          # what is not settled in it is given back
+        with session:                                          # gives back unsettled messages at the end
             for message in session.receive(10):
                 with db.transaction() as tx:
                     session.set_state(after(session.state(tx), message), tx=tx)
                     message.ack(tx=tx)
 
-What a lock allows, and what becomes of a parked group, is written down in core/session.py. Sessions and ordinary
-receives can share a queue: a session takes a group of which nobody has a message, and while it lasts no ordinary
-receive is given any; a receiver that was there before is not disturbed.
+core/session.py defines what a lock allows, and how parked groups behave. Sessions and ordinary receives can share a
+queue. A session takes a group only when none of its messages is leased. While it lasts, ordinary receives get no
+messages of the group; a receiver that was there first keeps its lease.
 """
 
 import datetime as dt
@@ -41,15 +41,15 @@ T = TypeVar("T")
 
 
 class Session:
-    """A group that is locked: it is this session's alone until the lock is over. For ``with`` and ``async with``.
+    """A locked group, exclusive to this session until the lock ends. For ``with`` and ``async with``.
 
-    All its verbs but :meth:`close`, :meth:`peek` and :meth:`deferred` raise LeaseExpired once the lock is over, and
-    change nothing then.
+    All verbs but :meth:`close`, :meth:`peek` and :meth:`deferred` raise LeaseExpired once the lock is over, and change
+    nothing then.
 
     Attributes:
         queue: the name of the queue.
-        group: which group it has.
-        fencing_token: grows with every lock and every lease of the queue; its messages have the same.
+        group: the locked group.
+        fencing_token: a number that grows with every lock and lease of the queue, shared by the session's messages.
     """
 
     def __init__(self, writer: Writer, queue: str, locked: Answer, lock_ms: int) -> None:
@@ -65,19 +65,19 @@ class Session:
 
     @property
     def locked_until(self) -> dt.datetime:
-        """When the lock is over, unless it is renewed; as of the last renewal that was not in a transaction."""
+        """The end of the lock unless renewed, as of the last renewal outside a transaction."""
         return time_of(self._until_ms)
 
     @operation
     def renew(self, lock_s: float | None = None, tx: Transaction | None = None) -> Command[dt.datetime]:
-        """Keep the group, and what was received of it, for so long from now on.
+        """Extend the lock, and the leases of its messages, from now on.
 
         Args:
-            lock_s: how long, in seconds; None: as long as at first.
-            tx: a transaction of the caller's.
+            lock_s: the new length, in seconds; None: the original length.
+            tx: the caller's transaction.
 
         Returns:
-            Until when.
+            The new end of the lock.
         """
         ms = self._lock_ms if lock_s is None else _lock_ms(lock_s)
 
@@ -93,12 +93,12 @@ class Session:
     def receive(
         self, max_messages: int = 1, *, wait_s: float = 0, tx: Transaction | None = None
     ) -> Command[list[Message]]:
-        """The next messages of the group, in order, behind those that were received in this session already.
+        """Lease the next messages of the group, in order, after those already received in this session.
 
         Args:
-            max_messages: how many at most.
-            wait_s: how long to wait if there is none; no longer than the lock lasts.
-            tx: a transaction of the caller's, in which nothing is waited for.
+            max_messages: the maximum number of messages.
+            wait_s: how long to wait if there is none, in seconds; the end of the lock ends the wait.
+            tx: the caller's transaction, in which nothing is waited for.
         """
         check_messages(max_messages)
 
@@ -109,7 +109,7 @@ class Session:
 
     @operation
     def fetch(self, sequence_number: int, tx: Transaction | None = None) -> Command[Message | None]:
-        """Receive a deferred message of the group; None, if there is no such deferred message."""
+        """Lease a deferred message of the group; None if there is no such deferred message."""
 
         def given(deliveries: list[Delivery] | None) -> Message | None:
             there = self._unless_lost(deliveries)
@@ -119,25 +119,25 @@ class Session:
 
     @operation
     def peek(self, limit: int = 10, *, after: int = 0, tx: Transaction | None = None) -> Command[list[Peeked]]:
-        """The group's messages after a sequence number, whoever has them, deferred ones too."""
+        """Return the group's messages after a sequence number, leased and deferred ones too."""
         return peeking(self.queue, limit, after, self.group).within(tx)
 
     @operation
     def deferred(self, limit: int = 10, *, after: int = 0, tx: Transaction | None = None) -> Command[list[Peeked]]:
-        """The group's deferred messages."""
+        """Return the group's deferred messages."""
         return peeking(self.queue, limit, after, self.group, deferred=True).within(tx)
 
     @operation
     def state(self, tx: Transaction | None = None) -> Command[bytes | None]:
-        """What was kept with the group last, by whatever session; None: nothing."""
+        """Return the group's state, as last set by any session; None if there is none."""
         return self._ask(Request(Verb.GET_STATE, self.fencing_token), lambda answer: answer.state, tx)
 
     @operation
     def set_state(self, state: bytes | None, tx: Transaction | None = None) -> Command[None]:
-        """Keep this with the group until it is set again, however long; None: keep nothing.
+        """Set the group's state, which is kept until it is set again; None removes it.
 
         Raises:
-            InputError: if it is not bytes, or too many.
+            InputError: if it is not bytes, or too long.
         """
         if state is not None and not (isinstance(state, bytes) and len(state) <= limits.STATE_BYTES):
             what = f"{len(state):,} bytes" if isinstance(state, bytes) else repr(state)
@@ -147,39 +147,39 @@ class Session:
 
     @operation
     def park(self, reason: str, tx: Transaction | None = None) -> Command[None]:
-        """End the session, and let nobody have the group until it is resumed: a person must decide.
+        """End the session and park the group: it is received by nobody until a person resumes it.
 
-        What was not settled is in its old place again, new messages come behind.
+        Unsettled messages return to their old places; new messages queue behind them.
 
         Args:
-            reason: why; of a long one, such as a traceback, the first ``limits.ERROR_LENGTH`` characters are kept.
-            tx: a transaction of the caller's.
+            reason: the reason, such as a traceback, cut to ``limits.ERROR_LENGTH`` characters.
+            tx: the caller's transaction.
         """
         return self._ask(Request(Verb.PARK, self.fencing_token, note=_reason(reason)), _nothing, tx)
 
     @operation
     def close(self, tx: Transaction | None = None) -> Command[None]:
-        """Let go of the group; what was not settled is given back. Nothing, if the lock is over already."""
+        """Release the group and give back unsettled messages; do nothing if the lock is over already."""
         return AskSession(self.queue, self.group, Request(Verb.CLOSE, self.fencing_token), _nothing).within(tx)
 
     def __enter__(self) -> Self:
-        """It is closed at the end of the block."""
+        """Return the session, to be closed at the end of the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the session."""
         self.close()
 
     async def __aenter__(self) -> Self:
-        """The same in a task."""
+        """Return the session, to be closed at the end of the block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The same in a task."""
+        """Close the session."""
         await self.close.aio_to_the_end()
 
     def _want(self, limit: int) -> Want:
@@ -203,11 +203,11 @@ class Session:
 
 
 class Sessions:
-    """The verbs of a queue that are about a group as a whole.
+    """Verbs of a queue about whole groups.
 
     Args:
-        writer: who runs its operations.
-        name: what it is called.
+        writer: the runner of its operations.
+        name: the name of the queue.
     """
 
     def __init__(self, writer: Writer, name: str) -> None:
@@ -218,19 +218,19 @@ class Sessions:
     def session(
         self, group: object = None, *, wait_s: float = 0, lock_s: float = 30, tx: Transaction | None = None
     ) -> Command[Session | None]:
-        """Lock a group for one receiver alone.
+        """Lock a group for one receiver.
 
         Args:
-            group: which, though it be empty; None: the oldest of which a receive would give something.
-            wait_s: how long to wait if it is not free.
-            lock_s: how long the lock lasts, unless it is renewed.
-            tx: a transaction of the caller's, in which nothing is waited for.
+            group: the group, which may be empty; None: the oldest group that an ordinary receive could take from.
+            wait_s: how long to wait if it is not free, in seconds.
+            lock_s: the length of the lock unless renewed, in seconds.
+            tx: the caller's transaction, in which nothing is waited for.
 
         Returns:
-            None, if it is not free: somebody has it, or a message of it, or it is parked.
+            The session; None if the group is locked or parked, or one of its messages is leased.
 
         Raises:
-            InputError: if something does not fit.
+            InputError: if an argument is invalid.
             NoSuchQueue: if the queue was deleted.
         """
         lock_ms = _lock_ms(lock_s)
@@ -244,10 +244,10 @@ class Sessions:
 
     @operation
     def park(self, group: object, reason: str, tx: Transaction | None = None) -> Command[None]:
-        """Let nobody have a group until it is resumed; one that is parked already gets another reason.
+        """Park a group until it is resumed; if it is parked already, replace the reason.
 
         Raises:
-            QueueError: if somebody has it, or a message of it, who can finish or park it.
+            QueueError: if the group is locked or one of its messages is leased; the holder can finish or park it.
         """
         name = group_name(group)
 
@@ -260,14 +260,14 @@ class Sessions:
 
     @operation
     def resume(self, group: object, tx: Transaction | None = None) -> Command[bool]:
-        """Park a group no more: its messages are received in their order; whether it was parked."""
+        """Resume a parked group, whose messages are then received in order; return whether it was parked."""
         return AskSession(
             self.name, group_name(group), Request(Verb.RESUME), lambda answer: answer.verdict is Verdict.DONE
         ).within(tx)
 
     @operation
     def parked(self, limit: int = 100, tx: Transaction | None = None) -> Command[list[ParkedGroup]]:
-        """The groups that are parked, with their reasons, those first that were parked first."""
+        """Return parked groups with their reasons, in the order in which they were parked."""
         check_limit(limit)
 
         def look(store: Any, _now_ms: int) -> list[ParkedGroup]:
@@ -278,7 +278,7 @@ class Sessions:
 
 
 def _nothing(_answer: Answer) -> None:
-    """There is nothing to tell."""
+    """Return None for any answer."""
 
 
 def _lock_ms(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""The pipeline in this process, over a durable queue."""
+"""Pipelines in this process, over a durable queue."""
 
 from inturn.worker.runner import Worker, work
 

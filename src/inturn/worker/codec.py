@@ -1,6 +1,6 @@
-"""Between a group as core has it and a group as the store keeps it: MessagePack and JSON, never pickle.
+"""Encoding of groups for the store, as MessagePack and JSON, never pickle.
 
-What would not come back as it was is refused, so that a state means the same in this turn and in the next.
+A state that would not decode to an equal value is refused, so that it means the same in this turn and in the next.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from inturn.store.kept import Line
 class Place(msgspec.Struct, array_like=True):
     """A group's place in its order; see :class:`inturn.core.timeline.Timeline`.
 
-    ``memory`` is a pair where more is remembered beside the group: the memory and how much. A worker of a version that
-    does not know of this stops there, and does not apply a message again.
+    ``memory`` is a pair if more is remembered beside the group: the memory and how much. An older worker that does not
+    know of this fails on it, instead of applying a message again.
     """
 
     epoch: int | None
@@ -30,27 +30,27 @@ class Place(msgspec.Struct, array_like=True):
     parked: str | None
     error: str | None
     version: int = 1
-    """Of the pipeline that kept the state."""
+    """The version of the pipeline that wrote the state."""
 
 
 _PLACES = msgspec.msgpack.Decoder(Place)
 _ENCODER = msgspec.msgpack.Encoder()
-_OUTPUTS = msgspec.json.Encoder(order="deterministic")  # a set has an order of its own in every process
+_OUTPUTS = msgspec.json.Encoder(order="deterministic")  # the order of a set differs between processes
 
 
 def place_of(line: Timeline, version: int = 1) -> bytes:
-    """A timeline without what it holds, as bytes, and the version of the pipeline."""
+    """Encode a timeline, without its held messages, with the version of the pipeline."""
     memory = (bytes(line.memory), line.beside) if line.beside else bytes(line.memory)
     return _ENCODER.encode(Place(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version))
 
 
 def place(line: Line) -> Place:
-    """Where a group is in its order."""
+    """Return a group's place in its order."""
     return _PLACES.decode(line.timeline)
 
 
 def timeline_of(pipeline: Pipeline, line: Line | None) -> Timeline:
-    """The timeline of a group, without what it holds."""
+    """Return the timeline of a group, without its held messages."""
     if line is None:
         return timeline(pipeline.order)
     at = place(line)
@@ -69,7 +69,7 @@ def timeline_of(pipeline: Pipeline, line: Line | None) -> Timeline:
 
 
 class StateCodec:
-    """Keeps the states of a pipeline as MessagePack."""
+    """Encoding of a pipeline's states as MessagePack."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._name, self._pipeline = pipeline.name, pipeline
@@ -77,10 +77,10 @@ class StateCodec:
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._type)
 
     def encode(self, state: Any) -> bytes:
-        """A state as bytes; one that could not be upgraded as the JSON values that it was.
+        """Encode a state; one that could not be upgraded is encoded as the old JSON values.
 
         Raises:
-            StateError: if it would not come back as it is.
+            StateError: if it would not decode to an equal value.
         """
         if isinstance(state, versions.OldState):
             return _ENCODER.encode(state.value)
@@ -90,13 +90,13 @@ class StateCodec:
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             msg = f"pipeline {self._name!r}: the state {state!r} cannot be kept: {error}; use plain values, or a type"
             raise StateError(msg) from error
-        if again != state and repr(again) != repr(state):  # a NaN equals nothing
+        if again != state and repr(again) != repr(state):  # NaN does not equal itself
             msg = f"pipeline {self._name!r}: the state {state!r} would come back as {again!r}; say its types: state=…"
             raise StateError(msg)
         return data
 
     def read(self, line: Line) -> Any:
-        """The state of a group, whichever version has kept it; an ``OldState`` if that cannot be upgraded.
+        """Return a group's state, upgraded to the current version; an ``OldState`` if that fails.
 
         Raises:
             StateError: if it cannot be read.
@@ -109,10 +109,10 @@ class StateCodec:
         return versions.upgraded(self._pipeline, old, version)
 
     def decode(self, data: bytes) -> Any:
-        """A state that was kept.
+        """Decode a stored state of the current version.
 
         Raises:
-            StateError: if it is none of the pipeline's type any more.
+            StateError: if it does not fit the pipeline's type any more.
         """
         try:
             return self._decoder.decode(data)
@@ -123,10 +123,10 @@ class StateCodec:
 
 
 def texts(pipeline: str, outputs: Sequence[Any]) -> list[str]:
-    """Outputs as JSON, the same text that a pipeline of this name keeps on Spark.
+    """Encode outputs as JSON, the same text that a pipeline of this name writes on Spark.
 
     Raises:
-        HandlerError: if an output cannot be kept as JSON.
+        HandlerError: if an output cannot be encoded.
     """
     try:
         return [_OUTPUTS.encode(output).decode() for output in outputs]

@@ -1,7 +1,7 @@
-"""What a worker does with the store: everything that is due, in one transaction, as one command of the writer.
+"""The worker's transactions: each does everything that is due, as one command of the writer.
 
-What was done is kept with its acknowledgements; leases are prolonged; new messages, decisions and waits that are over
-come with the groups they are about. So many groups share one commit, and a turn itself holds no lock.
+A transaction keeps the results of turns with their acknowledgements and extends leases. It returns new messages,
+decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class LeaseLost(Exception):
-    """Turns whose leases are over: nothing was kept, of no turn."""
+    """Turns whose leases have expired; the transaction kept nothing, of any turn."""
 
     def __init__(self, turns: list[Turn]) -> None:
         super().__init__(turns)
@@ -35,7 +35,7 @@ class LeaseLost(Exception):
 
 
 class Overtaken(Exception):
-    """Groups that somebody else has changed since their turns began: nothing was kept, of no turn."""
+    """Groups that others have changed since their turns began; the transaction kept nothing, of any turn."""
 
     def __init__(self, groups: list[str]) -> None:
         super().__init__(groups)
@@ -44,14 +44,14 @@ class Overtaken(Exception):
 
 @dataclass(eq=False, slots=True)
 class Sending:
-    """The outputs of a claim, on their way.
+    """A claim whose outputs are being delivered.
 
     Attributes:
-        claim: of which group.
-        until_ms: when the claim is over.
-        count: how many of them are delivered.
-        error: why the next could not be.
-        pause_s: how long until the next attempt.
+        claim: the claimed outputs.
+        until_ms: the end of the claim.
+        count: the number of outputs delivered.
+        error: the error of the first output that failed.
+        pause_s: the time until the next attempt.
     """
 
     claim: Claim
@@ -63,21 +63,21 @@ class Sending:
 
 @dataclass(slots=True)
 class Errand:
-    """What is to be done in one transaction.
+    """The input of one transaction.
 
     Attributes:
-        done: turns to be kept.
+        done: turns whose results are kept.
         back: turns whose messages are given back.
-        prolong: turns whose leases are prolonged.
-        busy: groups that are in their turns and stay so.
-        behind: groups of which messages are here already, and wait until the group is free.
-        adopted: messages that were received already.
-        wants: what to receive.
-        is_taking: whether new work is taken up.
-        sent: claims that are over.
-        renew: claims that are prolonged.
-        claims: how many new claims at most.
-        asks_unsent: whether it is wanted to know if outputs wait to be delivered.
+        prolong: turns whose leases are extended.
+        busy: groups whose turns are running and not in ``done``.
+        behind: groups with buffered messages whose previous turn is over.
+        adopted: messages that were already received.
+        wants: the messages to receive.
+        is_taking: whether to take new work.
+        sent: finished claims.
+        renew: claims to be extended.
+        claims: the maximum number of new claims.
+        asks_unsent: whether to check for undelivered outputs.
     """
 
     done: Sequence[Turn] = ()
@@ -96,19 +96,19 @@ class Errand:
 
 @dataclass(slots=True)
 class Found:
-    """What there is to be done next.
+    """The work found by one transaction.
 
     Attributes:
-        deliveries: messages, with their groups.
-        decisions: what people decided about groups that are free.
-        due: groups whose wait is over.
-        lines: the groups of all these, as they are now; new ones are not among them.
-        claims: outputs to be delivered.
-        lost: turns whose leases could not be prolonged.
-        until_ms: when the leases that were prolonged end.
         now_ms: the time of the transaction.
-        depth: how many messages the queue has that are not acknowledged.
-        is_unsent: whether outputs wait to be delivered, if that was asked.
+        deliveries: messages, with their groups.
+        decisions: decisions about groups that are free.
+        due: groups whose wait is over.
+        lines: the known groups of all these, as of now.
+        claims: outputs to be delivered.
+        lost: turns whose leases could not be extended.
+        until_ms: the end of the extended leases.
+        depth: the number of unacknowledged messages in the queue.
+        is_unsent: whether there are undelivered outputs, if that was asked.
     """
 
     now_ms: int
@@ -124,17 +124,17 @@ class Found:
 
 
 class Desk:
-    """Does errands for the worker of one pipeline over one queue.
+    """The transactions of one pipeline over one queue.
 
     Args:
-        pipeline: which.
+        pipeline: the pipeline.
         queue: the name of the queue; None: decisions and waits only.
-        writer: runs commands.
-        reader: tells whose a message is.
+        writer: the runner of commands.
+        reader: finds the group of a message.
 
     Raises:
         StoreMismatch: if the store has another pipeline of this name.
-        NoSuchQueue: if there is no such queue.
+        NoSuchQueue: if the queue does not exist.
     """
 
     def __init__(self, pipeline: Pipeline, queue: str | None, writer: Writer, reader: Reader) -> None:
@@ -142,28 +142,28 @@ class Desk:
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
     def run(self, errand: Errand) -> Found:
-        """Do it, durably.
+        """Run one transaction.
 
         Raises:
-            LeaseLost: if a turn cannot be kept, since somebody else may have its messages; nothing is done then.
-            Overtaken: if somebody else has changed a group meanwhile; nothing is done then.
+            LeaseLost: if a turn cannot be kept because its lease has expired; nothing is changed then.
+            Overtaken: if another writer has changed a group meanwhile; nothing is changed then.
         """
         return self._writer.run(Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, errand)))
 
     def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
-        """What a group holds."""
+        """Return messages that a group holds."""
         return self._look(lambda kept, number: kept.held(number, group, turns, ids))
 
     def held_from(self, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """What a group holds from a spot on, in order."""
+        """Return the messages that a group holds from a spot on, in order."""
         return self._look(lambda kept, number: kept.held_from(number, group, spot, limit))
 
     def held_longest(self, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Since when a group holds those messages that wait longest, and where they lie."""
+        """Return the messages that a group has held longest: since when, and where they lie."""
         return self._look(lambda kept, number: kept.held_longest(number, group, limit))
 
     def marks(self, group: str, marks: Sequence[bytes]) -> list[Mark]:
-        """What is remembered beside a group of messages with these marks."""
+        """Return the remembered messages of a group that have these marks."""
         return self._look(lambda kept, number: kept.marks(number, group, marks))
 
     def _look(self, function: Callable[[PipelineStore, int], T]) -> T:
@@ -174,7 +174,7 @@ class Desk:
         return self._writer.run(Ask("", look))
 
     def counts(self) -> Counts:
-        """Where all messages of the pipeline went."""
+        """Return the pipeline's counts of messages."""
         return self._writer.run(Ask("", lambda store, _now_ms: counts_of(self._info(_keeper(store)))))
 
     def _open(self, store: Store, _now_ms: int) -> int:
@@ -217,7 +217,7 @@ class Desk:
         return found
 
     def _settle(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
-        """Keep what was done, and acknowledge it: all of a turn, or nothing of any."""
+        """Keep the results of turns and acknowledge their messages: all of the turns, or none."""
         kinds = ((errand.done, Act.ACK, 0), (errand.back, Act.NACK, 0), (errand.prolong, Act.EXTEND, self.lease_ms))
         asked = [
             (turn, act, Change(each.entry.sequence_number, each.token, act, ms))
@@ -249,7 +249,7 @@ class Desk:
             store.pipelines.take(info.number, verdicts_of)
 
     def _take(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
-        """New work, and the groups that it is about."""
+        """Take new work, with the groups that it concerns."""
         pipelines, now_us = store.pipelines, found.now_ms * 1000
         given = list(errand.adopted)
         if errand.wants and self._queue is not None:
@@ -269,7 +269,7 @@ class Desk:
 
 
 def about(pipeline: Pipeline) -> dict[str, object]:
-    """What a pipeline is, to those who look into its store and have it not."""
+    """Return a pipeline's definition, for tools that do not have its code."""
     return {
         "group": pipeline.group,
         "order": repr(pipeline.order),
@@ -282,7 +282,7 @@ def about(pipeline: Pipeline) -> dict[str, object]:
 
 
 def counts_of(info: PipelineInfo) -> Counts:
-    """Where the messages of a pipeline went."""
+    """Return a pipeline's counts of messages."""
     return msgspec.convert(info.counts, Counts)
 
 

@@ -1,4 +1,4 @@
-"""Looks into what is kept of a pipeline in a database, without the user's code, and takes decisions with it."""
+"""Inspection of a pipeline in a database without the user's code, and execution of decisions with it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 def look(path: str, name: str) -> "PipelineLook":
-    """A look into ``shop.db#ledger``; the database is closed with it.
+    """Open ``shop.db#ledger`` for inspection; the database is closed with it.
 
     Raises:
-        StoreError: if there is no such database, or no such pipeline in it.
+        StoreError: if the database does not exist, or has no such pipeline.
     """
     db = open_database(path, create=False)
     try:
@@ -44,12 +44,12 @@ def look(path: str, name: str) -> "PipelineLook":
 
 
 class PipelineLook(Look):
-    """A look into a pipeline of a database, as it is now.
+    """Inspection of a pipeline in a database, as of now.
 
     Args:
         db: the database.
-        name: what the pipeline is called.
-        owns: whether the database is closed with this.
+        name: the name of the pipeline.
+        owns: whether to close the database with this object.
 
     Raises:
         StoreError: if there is no such pipeline.
@@ -66,16 +66,16 @@ class PipelineLook(Look):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the database, if it is owned."""
         if self._owns:
             self.db.close()
 
     def counts(self) -> Counts:
-        """Where all its messages went."""
+        """Return the pipeline's counts of messages."""
         return self._ask(lambda _kept, info: counts_of(info))
 
     def parked(self) -> Iterator[Standing]:
-        """The groups that are parked, given up or waiting."""
+        """Yield the groups that are parked, given up or waiting."""
         yield from (each for each in map(_standing, self._nameless()) if each.status != Status.OPEN)
         after = ""
         while lines := self._lines(after):
@@ -83,11 +83,11 @@ class PipelineLook(Look):
             after = lines[-1].group
 
     def groups(self) -> Iterator[Standing]:
-        """All groups."""
+        """Yield all groups."""
         yield from map(_standing, self.lines())
 
     def lines(self) -> Iterator[Line]:
-        """All groups as they are kept."""
+        """Yield the stored records of all groups."""
         yield from self._nameless()
         after = ""
         while lines := self._lines(after, parked=False):
@@ -95,21 +95,21 @@ class PipelineLook(Look):
             after = lines[-1].group
 
     def outputs(self) -> Iterator[MadeOutput]:
-        """The outputs that are not delivered, in the order in which they were made."""
+        """Yield undelivered outputs, in the order in which they were made."""
         after = 0
         while found := self._outputs(after):
             yield from found
             after = found[-1].number
 
     def rejected(self) -> Iterator[RejectedMessage]:
-        """The messages that will not be applied."""
+        """Yield rejected messages."""
         after = 0
         while found := self._rejected(after):
             yield from (each for _, each in found)
             after = found[-1][0]
 
     def refused(self, name: str) -> Refused | None:
-        """The messages of a group that were rejected."""
+        """Return the rejected messages of a group."""
         rows = ((each.group, each.reason, each.detail, time_of(each.at_ms * 1000)) for each in self.rejected())
         return Refused.of(name, rows)
 
@@ -123,11 +123,11 @@ class PipelineLook(Look):
         return self._ask(lambda kept, info: kept.listed(info.number, after, limits.READ_MESSAGES, parked=parked))
 
     def _nameless(self) -> list[Line]:
-        """The group without a name, which an older version took in: it is after no other, so no page has it."""
+        """Return the group with the empty name, which older versions accepted; no page of names includes it."""
         return self._ask(lambda kept, info: kept.lines(info.number, [""]))
 
     def group(self, name: str) -> Standing:
-        """Where one group stands."""
+        """Return the status of one group."""
         checked_text("group", name)
         lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
         if not lines:
@@ -136,31 +136,31 @@ class PipelineLook(Look):
         return _standing(lines[0])
 
     def held(self, name: str) -> list[Waiting]:
-        """The messages that a group holds."""
+        """Return the messages that a group holds."""
         return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
 
     def undecided(self, name: str) -> list[Decision]:
-        """What was decided about a group and is not taken yet."""
+        """Return the decisions about a group that are not taken yet."""
         found = self._ask(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
         return [msgspec.json.decode(each.decision, type=Decision) for each in found]
 
     def decide(self, decision: Decision) -> str:
-        """Append a decision; returns its name."""
+        """Append a decision, and return its name."""
         name = f"{decision.at_us:016d}-{decision.id}"
         decided = Decided(name, decision.group, msgspec.json.encode(decision).decode())
         self._ask(lambda kept, info: kept.decide(info.number, decided))
         return name
 
     def verdict(self, name: str) -> str | None:
-        """What has come of a decision."""
+        """Return the verdict on a decision."""
         return self._ask(lambda kept, info: kept.verdict(info.number, name))
 
     def is_followed(self) -> bool:
-        """A worker may be running anywhere on this machine."""
+        """Return True: a worker may be running in any process."""
         return True
 
     def more(self, name: str) -> list[str]:
-        """What of its outputs is not delivered."""
+        """Return sentences about the group's undelivered outputs."""
         found = self._ask(lambda kept, info: kept.outgoing(info.number, [name], 1))
         if not found:
             return []
@@ -185,7 +185,7 @@ class PipelineLook(Look):
 
 
 def settle(pipeline: Pipeline, at: Look) -> None:
-    """Take the decisions that nobody has taken and end waits that are over, as a worker does; messages stay.
+    """Take pending decisions and end expired waits as a worker does, without receiving messages.
 
     Raises:
         StoreMismatch: if the database has another pipeline of this name.
@@ -204,7 +204,7 @@ def settle(pipeline: Pipeline, at: Look) -> None:
             turns[each.group].decisions.append(each)
         for turn in turns.values():
             turn.result = turner.run(turn)
-            with suppress(Overtaken):  # a worker was there first; what is still to be taken comes again
+            with suppress(Overtaken):  # a worker was faster; what is still pending is found again
                 desk.run(Errand(done=[turn], is_taking=False))
 
 

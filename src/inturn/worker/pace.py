@@ -1,4 +1,4 @@
-"""How many messages a worker takes at a time: enough that threads need not wait, and no more than it gets done soon."""
+"""Batch size of a worker: enough messages to keep its threads busy, no more than are done soon."""
 
 import time
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from inturn.core import limits
 
 
 class Pace:
-    """Measures how many messages a worker gets done, and so how many it takes ahead.
+    """Measurement of a worker's throughput, and so of how many messages to receive ahead.
 
     Args:
-        clock: tells the time in seconds.
+        clock: returns the time in seconds.
 
     Attributes:
-        ahead: about as many as are done in ``limits.WORKER_AHEAD_S``.
+        ahead: about as many messages as are done in ``limits.WORKER_AHEAD_S``.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -23,7 +23,7 @@ class Pace:
         self._since = clock()
 
     def done(self, messages: int) -> None:
-        """So many more are done: it is quick to take more, and slower to take less."""
+        """Count finished messages and update ``ahead``, which rises at once and falls gradually."""
         self._done += messages
         gone_s = self._clock() - self._since
         if gone_s < limits.WORKER_AHEAD_S / 10:
@@ -34,23 +34,23 @@ class Pace:
 
 
 def receives(ahead: int, concurrency: int, busy: int, free: int) -> list[int]:
-    """Return how many messages each receive takes at most.
+    """Return the maximum number of messages of each receive.
 
-    The messages of one receive may all be of one group. While they are in flight nothing more of that group can be
-    had, so a group has its share of the time ahead in one receive: the fewer groups there are, the larger it is. All
+    The messages of one receive may all be of one group. While they are in flight, no more messages of that group can be
+    received. So one receive takes a group's share of the time ahead: the fewer groups, the larger the share. All
     receives together take no more than is done in twice that time, or one message for each free place.
 
     Args:
-        ahead: how many messages are done in the time ahead.
-        concurrency: how many groups can be in their turns at once.
-        busy: how many groups were in their turns.
-        free: how many more can be.
+        ahead: the number of messages that are done in the time ahead.
+        concurrency: the maximum number of groups whose turns run at once.
+        busy: the number of groups whose turns were running.
+        free: the number of free places.
     """
     at_work = min(max(busy, 1), concurrency)
     share = ahead // at_work
     if share <= 1:
         return [1] * max(free, 0)
     rest = ahead // concurrency
-    if rest:  # turns are short: some are to be there before places are free
+    if rest:  # turns are short: fetch some messages before places are free
         return [share] * at_work + [rest] * (concurrency - at_work)
     return [share] * min(at_work, free) + [1] * (free - at_work)

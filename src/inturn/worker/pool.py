@@ -1,4 +1,4 @@
-"""Threads that work, so many at a time; one that only waits gives its place to another meanwhile."""
+"""A thread pool of limited concurrency, where a sleeping job gives its place to another."""
 
 import threading
 from collections.abc import Callable
@@ -11,16 +11,16 @@ T = TypeVar("T")
 
 
 class Stopped(BaseException):
-    """Raised within a sleep when the pool is stopped; no handler's ``except Exception`` takes it for its own."""
+    """Raised within a sleep when the pool is stopped; a BaseException, so that handlers do not catch it by accident."""
 
 
 class Pool(Generic[T]):
-    """Runs a function on what is put in.
+    """A thread pool that runs one function on items.
 
     Args:
-        size: how many run at a time.
-        run: what runs; it raises nothing.
-        name: of the threads.
+        size: the number of items that run at once.
+        run: the function; it must not raise.
+        name: the name of the threads.
     """
 
     def __init__(self, size: int, run: Callable[[T], None], name: str) -> None:
@@ -33,7 +33,7 @@ class Pool(Generic[T]):
         self._asleep = 0
 
     def put(self, item: T) -> None:
-        """Have it run, after those that are there."""
+        """Queue an item."""
         self._items.put(item)
         if len(self._threads) < self._size:
             with self._mutex:
@@ -42,16 +42,16 @@ class Pool(Generic[T]):
 
     @property
     def backlog(self) -> int:
-        """How many are there that nobody has begun."""
+        """The number of items that have not begun."""
         return self._items.qsize()
 
     @property
     def asleep(self) -> int:
-        """How many that have begun wait, and have given their places to others."""
+        """The number of running items that sleep and have given up their places."""
         return self._asleep
 
     def sleep(self, seconds: float) -> None:
-        """Called by what runs: wait, and let another run meanwhile.
+        """Sleep within a running item, and let another run meanwhile.
 
         Raises:
             Stopped: if the pool is stopped.
@@ -73,7 +73,7 @@ class Pool(Generic[T]):
             raise Stopped
 
     def stop(self) -> list[T]:
-        """Begin nothing more; what was not begun is given back."""
+        """Start no more items; return those that have not begun."""
         self._stopping.set()
         left = []
         try:

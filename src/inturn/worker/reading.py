@@ -1,4 +1,4 @@
-"""From what a queue delivers to what a timeline takes: the body's fields, filled up from the envelope."""
+"""Conversion of delivered messages into timeline entries: the body's fields, completed from the envelope."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -21,12 +21,12 @@ from inturn.store.kept import HeldMessage
 
 
 class Reading(NamedTuple):
-    """What a delivered message is to a pipeline.
+    """A delivered message as the pipeline sees it.
 
     Attributes:
-        group: whose it is; None if that cannot be told.
-        entry: what the timeline takes; None if it cannot be placed.
-        why: why it cannot be placed.
+        group: its group; None if unknown.
+        entry: its timeline entry; None if it is invalid.
+        why: why it is invalid.
     """
 
     group: str | None
@@ -35,14 +35,14 @@ class Reading(NamedTuple):
 
 
 class Misfit(Exception):
-    """A body is no message of the pipeline."""
+    """Raised if a body is not a message of the pipeline."""
 
 
 class Reader:
-    """Reads the messages of a pipeline.
+    """Reads messages of a pipeline.
 
     Args:
-        pipeline: whose.
+        pipeline: the pipeline.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -52,21 +52,21 @@ class Reader:
         self._turn = pipeline.turn if isinstance(pipeline.order, Gapless | Monotone) else None
 
     def group_of(self, envelope: Envelope) -> str | None:
-        """Whose a message is; None if that cannot be told."""
+        """Return the group of a message; None if it cannot be determined."""
         if envelope.group is not None:
-            # A group that is none, from a time when it was taken in: its messages are rejected, each for itself.
+            # An invalid group name, accepted by an older version: each of its messages is rejected.
             return None if name_fault("group", envelope.group) else envelope.group
         try:
             reading = self.read(envelope)
-        except InvalidMessage:  # it is told when its turn comes
+        except InvalidMessage:  # raised again when the message is processed
             return None
         return None if reading.entry is None else reading.group
 
     def read(self, envelope: Envelope) -> Reading:
-        """What a delivered message is.
+        """Convert a delivered message.
 
         Raises:
-            InvalidMessage: if it cannot be placed, and the pipeline says ``on_invalid="fail"``.
+            InvalidMessage: if it is invalid, and the pipeline says ``on_invalid="fail"``.
         """
         group = envelope.group
         try:
@@ -82,16 +82,16 @@ class Reader:
         return Reading(group, entry)
 
     def text(self, entry: Entry) -> str:
-        """A message's content as JSON, to be kept: what it came with, whatever a handler has made of it since."""
+        """Return a message's content as JSON, as it was received, even if a handler has changed the message."""
         if isinstance(entry.ref, str):
             return entry.ref
         return msgspec.json.encode(self._filled(entry.ref)).decode()
 
     def again(self, held: HeldMessage) -> Entry:
-        """A message that was held.
+        """Restore a held message.
 
         Raises:
-            StateError: if its content is none of the message type any more.
+            StateError: if its content does not fit the message type any more.
         """
         try:
             message = self.message(msgspec.json.decode(held.content))
@@ -101,10 +101,10 @@ class Reader:
         return Entry(held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content)
 
     def remade(self, entry: Entry, new: dict[str, Any]) -> Entry:
-        """A held message with other content; its place, id and digest stay.
+        """Replace content of a held message; its place, id and digest stay.
 
         Raises:
-            InputError: if it does not fit.
+            InputError: if the new content does not fit.
         """
         content = {**msgspec.json.decode(self.text(entry)), **new}
         made = remake(self._pipeline, entry, new)  # for its checks
@@ -115,7 +115,7 @@ class Reader:
         return made
 
     def _filled(self, envelope: Envelope) -> dict[str, Any]:
-        """The fields of the body and, where it has them not, of the envelope."""
+        """Return the fields of the body, with missing ones filled from the envelope."""
         body: Any = envelope.body
         try:
             body = msgspec.json.decode(body)
@@ -152,10 +152,10 @@ class Reader:
         return offers[0][2]
 
     def message(self, content: dict[str, Any]) -> Any:
-        """What the handler is given of fields as JSON has them.
+        """Build the handler's message from fields as JSON has them.
 
         Raises:
-            Misfit: if they are no message of the pipeline.
+            Misfit: if they are not a message of the pipeline.
         """
         kind = self._pipeline.message
         if kind is None:
@@ -167,7 +167,7 @@ class Reader:
         values = {self._names[name]: value for name, value in fields.items() if name in self._names}
         try:
             made: Any = msgspec.convert(values, kind, strict=False)
-        except msgspec.ValidationError as error:  # of the decoder, or of the type's own checks: then these say why
+        except msgspec.ValidationError as error:  # or, as its cause, an error of the type's checks
             raise Misfit(refusal(kind, error.__cause__ or ValueError(str(error)))) from error
         except Exception as error:  # the type's own checks may raise anything
             raise Misfit(refusal(kind, error)) from error
@@ -178,21 +178,21 @@ class Reader:
 
 
 def _encoded_names(pipeline: Pipeline) -> dict[str, str]:
-    """The fields of the message type, and what they are called in an encoded one."""
+    """Map the fields of the message type to their encoded names."""
     if pipeline.message is not None and issubclass(pipeline.message, msgspec.Struct):
         return {each.name: each.encode_name for each in msgspec.structs.fields(pipeline.message)}
     return {name: name for name in pipeline.fields or ()}
 
 
 def _class_defaults(kind: type | None) -> dict[str, Any]:
-    """Defaults that msgspec leaves to the class: it would not write them when the message is part of an output."""
+    """Return defaults that msgspec leaves to the class: it would omit them if the message is part of an output."""
     if kind is None or not dataclasses.is_dataclass(kind) or not kind.__dictoffset__:
         return {}
     return {each.name: each.default for each in dataclasses.fields(kind) if each.default is not dataclasses.MISSING}
 
 
 def _with(body: dict[str, Any], name: str, value: Any) -> Any:
-    """A body with a value in a field; it was just decoded and nobody else has it, so nothing need be copied."""
+    """Set a field of a body in place; it was just decoded, so nothing else refers to it."""
     names = parts(name)
     if len(names) > 1:
         return put(body, name, value)

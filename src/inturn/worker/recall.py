@@ -1,4 +1,4 @@
-"""Reads what a turn needs of its group beside the group's line: not more than it can move, however much there is."""
+"""Reads of what a turn needs of its group's held messages and memory: no more than the turn can use."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -12,40 +12,40 @@ from inturn.worker.reading import Reader
 
 
 class Source(Protocol):
-    """Reads what is kept of a group beside its line; see :class:`inturn.store.base.GroupStore`."""
+    """Reads what is stored beside a group's record; see :class:`inturn.store.base.GroupStore`."""
 
     def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
-        """What a group holds: all of it (None and None), or what has one of these turns or ids."""
+        """Return messages that a group holds: all (None and None), or those with one of these turns or ids."""
         ...
 
     def held_from(self, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """What a group holds from a spot on, in order."""
+        """Return the messages that a group holds from a spot on, in order."""
         ...
 
     def held_longest(self, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Since when a group holds those messages that wait longest, and where they lie."""
+        """Return the messages that a group has held longest: since when, and where they lie."""
         ...
 
     def marks(self, group: str, marks: Sequence[bytes]) -> list[Mark]:
-        """What is remembered beside a group of messages with these marks."""
+        """Return the remembered messages of a group that have these marks."""
         ...
 
 
 def recall(
     source: Source, reader: Reader, line: Timeline, stored: Line, entries: Sequence[Entry], *, needs_all: bool
 ) -> bool:
-    """Put back what a group holds and remembers, as far as a turn can ask for it.
+    """Load a group's held messages and memory into its timeline, as far as a turn can need them.
 
     Args:
-        source: where it is kept.
-        reader: makes the messages.
-        line: the group's timeline, which takes it.
-        stored: the group as it is kept.
+        source: reads from the store.
+        reader: restores the messages.
+        line: the group's timeline, which is filled.
+        stored: the group's record.
         entries: the messages of the turn.
-        needs_all: whether any message that is held may move, wherever it lies.
+        needs_all: whether any held message may move, wherever it lies.
 
     Returns:
-        Whether the timeline has all that the group holds.
+        Whether the timeline has all held messages of the group.
     """
     group = stored.group
     if isinstance(line, ArrivalTimeline) and (unknown := line.unknown(entries)):
@@ -69,7 +69,7 @@ def recall(
 
 
 def _moves(line: Timeline, entries: Sequence[Entry]) -> bool:
-    """Whether these messages may let held ones go: else only copies of what comes are looked up, however much it is."""
+    """Return whether these messages may release held ones; if not, only copies of the new messages are looked up."""
     if line.parked in STOPPED:
         return False
     if not isinstance(line, GaplessTimeline):
@@ -79,14 +79,14 @@ def _moves(line: Timeline, entries: Sequence[Entry]) -> bool:
 
 
 def _has_order(line: Timeline, entries: Sequence[Entry]) -> bool:
-    """Whether what is let go are the first messages in the order in which they are kept."""
+    """Return whether released messages are the first in storage order."""
     return isinstance(line, TimestampTimeline) or (
         isinstance(line, GaplessTimeline) and all(entry.epoch == (line.epoch or 0) for entry in entries)
     )
 
 
 def _movable(source: Source, group: str, line: Timeline, entries: Sequence[Entry]) -> Iterator[HeldMessage]:
-    """The held messages that these may let go: a run of revisions, or the times up to the watermark to come."""
+    """Yield the held messages that these may release: consecutive revisions, or times up to the new watermark."""
     if isinstance(line, GaplessTimeline):
         epoch, due = line.epoch or 0, line.next()
         coming = {entry.turn for entry in entries}
@@ -107,7 +107,7 @@ def _movable(source: Source, group: str, line: Timeline, entries: Sequence[Entry
 
 
 def _from(source: Source, group: str, spot: Spot, expected: int) -> Iterator[HeldMessage]:
-    """What a group holds from a spot on, read in parts that grow: about as many are ``expected`` to be taken."""
+    """Yield the messages that a group holds from a spot on, read in growing parts; ``expected`` sets the first size."""
     last, most = None, expected + 1
     while True:
         most = min(most, limits.HELD_AT_ONCE)

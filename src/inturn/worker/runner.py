@@ -1,8 +1,8 @@
-"""The pipeline in this process: messages of a durable queue go through it, groups side by side, in order within each.
+"""The worker: it runs messages of a durable queue through a pipeline, groups side by side, in order within each.
 
-One thread, the worker's own, does what the store is needed for, in one transaction after the other; see desk.py. Turns
-are made by a pool of threads, since handlers are plain functions that may take long; see turn.py. Between the two go
-values. What a turn has come to is kept together with the acknowledgement of its messages, or not at all.
+The worker's own thread makes all transactions, one after the other; see desk.py. A pool of threads runs turns, since
+handlers are plain functions that may take long; see turn.py. The two exchange plain values. The result of a turn is
+kept together with the acknowledgement of its messages, or not at all.
 """
 
 import signal
@@ -43,29 +43,29 @@ def work(
     until: Literal["stopped", "empty"] = "stopped",
     grace_s: float = limits.WORKER_GRACE_S,
 ) -> Counts:
-    """Run a pipeline in this process over a queue, until it is stopped by SIGTERM or Ctrl-C.
+    """Run a pipeline over a queue in this process, until SIGTERM or Ctrl-C stops it.
 
-    The state of a group, its timeline, the outputs with their effect ids and what it holds are kept in the queue's
-    database, in one transaction with the acknowledgement of its messages. Any number of processes may do it together.
+    Each group's state, timeline, held messages, and outputs with effect ids are kept in the queue's database, in one
+    transaction with the acknowledgements. Any number of processes may work on the same queue.
 
     Args:
-        pipeline: what is to be done.
-        queue: where the messages come from: bodies are JSON objects with the message's fields; those that are absent
-            are filled from the envelope.
-        concurrency: how many groups are in their turns at once.
-        deliver: called with each output, as JSON values, and its effect id after the commit: at least once, in order
-            within a group. A plain or an async function. Without, outputs are kept in the database.
-        retry: the pauses between attempts of ``deliver``; after the last of them, that one again and again. (How often
-            a *handler* is tried again the pipeline says.)
-        until: ``empty`` ends it when the queue has no message any more and everything is delivered.
-        grace_s: how long a stop waits for turns that have begun, in seconds.
+        pipeline: the pipeline.
+        queue: the source of messages. Bodies are JSON objects with the message's fields; missing fields are filled from
+            the envelope.
+        concurrency: the number of groups processed at once.
+        deliver: a plain or async function, called with each output, as JSON values, and its effect id after the commit:
+            at least once, in order within a group. If None, outputs stay in the database.
+        retry: the pauses between attempts of ``deliver``; the last one repeats. (The pipeline sets the retries of a
+            *handler*.)
+        until: ``empty`` returns once the queue is empty and everything is delivered.
+        grace_s: how long a stop waits for running turns, in seconds.
 
     Returns:
-        Where the messages went that this call has taken.
+        The counts of the messages that this call processed.
 
     Raises:
         HandlerError: if the handler returned something that is not (state, outputs).
-        InvalidMessage: if a message cannot be placed, and the pipeline says ``on_invalid="fail"``.
+        InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
         GapError: if a gap outlived its wait under ``then="fail"``.
         StateError: if a state cannot be kept.
         StoreError: if the database cannot be written.
@@ -84,7 +84,7 @@ class Worker:
     """A worker in a thread of its own, for ``with``; see :func:`work` for the arguments.
 
     Attributes:
-        counts: where the messages went that it has taken.
+        counts: the counts of the messages that it processed.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class Worker:
         self._desk = Desk(pipeline, queue.name, queue.writer, Reader(pipeline))
         self._turner = Turner(pipeline, self._desk, self._pool.sleep)
         self._sender = None if deliver is None else Sender(deliver, retry, concurrency, self._over)
-        self._turns: set[Turn] = set()  # with messages that are leased, or in the pool
-        self._busy: dict[str, Turn] = {}  # groups that are in the pool
-        self._behind: dict[str, Turn] = {}  # messages of such groups, for the next turn
+        self._turns: set[Turn] = set()  # turns with leased messages, or in the pool
+        self._busy: dict[str, Turn] = {}  # groups whose turn is in the pool
+        self._behind: dict[str, Turn] = {}  # the next turns of such groups
         self._sendings: set[Sending] = set()
         self._done: deque[Turn] = deque()  # from the threads
         self._sent: deque[Sending] = deque()
@@ -126,7 +126,7 @@ class Worker:
     # --- what a caller does ---
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the worker's thread."""
         self._thread = threading.Thread(target=self._loop, name="inturn-desk", daemon=True)
         self._thread.start()
         return self
@@ -134,7 +134,7 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, and wait for the turns that have begun."""
+        """Stop, and wait for running turns."""
         self.stop_soon()
         if self._thread is not None:
             self._thread.join()
@@ -142,25 +142,25 @@ class Worker:
             self._tell()
 
     def run(self, *, until_empty: bool = False) -> None:
-        """Work in this thread until it is stopped, or until the queue is empty."""
+        """Work in this thread until stopped, or until the queue is empty."""
         if until_empty:
             self._drains.append(self._stopping)
         self._loop()
         self._tell()
 
     def stop_soon(self) -> None:
-        """Take nothing more; turns that have begun are finished."""
+        """Take no more messages; running turns are finished."""
         self._stopping.set()
         self._news.set()
 
     def drain(self, timeout_s: float | None = None) -> None:
-        """Wait until the queue has no message any more and everything is delivered.
+        """Wait until the queue is empty and everything is delivered.
 
-        What groups hold, because a predecessor is missing or they are parked, is not waited for.
+        Messages held by groups, for a missing predecessor or because the group is parked, are not waited for.
 
         Raises:
-            TimeoutError: if that takes longer.
-            Exception: what has ended the worker.
+            TimeoutError: if that takes longer than ``timeout_s``.
+            Exception: the error that ended the worker.
         """
         empty = threading.Event()
         self._drains.append(empty)
@@ -173,11 +173,11 @@ class Worker:
                 raise TimeoutError(msg)
 
     def check(self) -> None:
-        """See that it still works.
+        """Check that the worker is running.
 
         Raises:
-            Exception: what has ended it.
-            InputError: if it was not begun, or was stopped.
+            Exception: the error that ended it.
+            InputError: if it was not started, or was stopped.
         """
         if self._thread is None or not self._thread.is_alive():
             self._tell()
@@ -191,7 +191,7 @@ class Worker:
     # --- the threads ---
 
     def _make(self, turn: Turn) -> None:
-        """A thread of the pool makes a turn."""
+        """Run a turn in a thread of the pool."""
         try:
             turn.result = self._turner.run(turn)
             reach("handled")
@@ -232,11 +232,11 @@ class Worker:
             self._error = self._error or error
 
     def _do(self, *, is_taking: bool, back: Sequence[Turn] = ()) -> Found:
-        """One transaction: what was done is kept, and what is next is taken up."""
+        """Run one transaction: keep finished turns and take new work."""
         done, given_up = self._collect()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         now_ms = self._queue.writer.clock()
-        is_taking = is_taking and not self._stopping.is_set()  # a turn may have ended the worker: take nothing up again
+        is_taking = is_taking and not self._stopping.is_set()  # a turn's error may have stopped the worker
         while True:
             over = {turn.group for turn in done}
             busy = frozenset(group for group in self._busy if group not in over)
@@ -265,7 +265,7 @@ class Worker:
             try:
                 found = self._desk.run(errand)
                 break
-            except LeaseLost as lost:  # somebody else has its messages now
+            except LeaseLost as lost:  # another receiver may have the messages now
                 done = [turn for turn in done if turn not in lost.turns]
                 for turn in lost.turns:
                     self._forget(turn)
@@ -290,10 +290,9 @@ class Worker:
         return found
 
     def _collect(self) -> tuple[list[Turn], list[Turn]]:
-        """Turns that are over: those to be kept, and those to be given back.
+        """Return the turns that are over: those to be kept, and those to be given back.
 
-        Raises:
-            Exception: what a turn has ended the worker with, once all others are kept.
+        An error of a turn ends the worker once all other turns are kept.
         """
         done, given_up = [], []
         for _ in range(len(self._done)):
@@ -312,7 +311,7 @@ class Worker:
         return until_ms is not None and until_ms - now_ms < lease_ms // 2
 
     def _wants(self, over: int) -> list[Want]:
-        """What to receive: a little for each place that is free or, where turns are short, for some time ahead."""
+        """Return what to receive: a little for each free place or, with short turns, enough for some time ahead."""
         if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
             return []
         busy = len(self._busy) - self._pool.asleep
@@ -322,7 +321,7 @@ class Worker:
         return [Want(most, self._desk.lease_ms) for most in receives(ahead, self._concurrency, busy, free)]
 
     def _take_up(self, found: Found) -> None:
-        """Give what was found to the threads."""
+        """Pass new work to the threads."""
         if found.deliveries:
             reach("received")
         fresh: dict[str, Turn] = {}
@@ -355,15 +354,15 @@ class Worker:
                 self._sender.put(sending)
 
     def _forget(self, turn: Turn) -> None:
-        """It is over, one way or the other."""
+        """Drop a turn that is over, whatever its outcome."""
         self._turns.discard(turn)
         if turn.group is not None and self._busy.get(turn.group) is turn:
             del self._busy[turn.group]
 
     def _once_more(self, turn: Turn) -> None:
-        """Somebody else has changed its group meanwhile: its messages, which are still leased, get another turn."""
+        """Queue a turn's messages, which are still leased, for another turn, after another writer changed the group."""
         self._forget(turn)
-        turn.result, turn.decisions = None, []  # decisions that were not taken come again by themselves
+        turn.result, turn.decisions = None, []  # decisions that were not taken are found again
         if turn.group is None or not turn.deliveries:
             return
         behind = self._behind.get(turn.group)
@@ -383,7 +382,7 @@ class Worker:
             return
         if self._turns or self._sendings or self._drains:
             self._news.wait(min(limits.POLL_S, self._desk.lease_ms / 4000))
-            if self._pool.backlog:  # turns are short: some more go into the same transaction
+            if self._pool.backlog:  # turns are short: gather more into the same transaction
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
         want = Want(self._concurrency, self._desk.lease_ms)
@@ -391,7 +390,7 @@ class Worker:
         self._adopted = self._queue.writer.run(wait)
 
     def _wind_up(self) -> None:
-        """Give back what was not begun, finish what was."""
+        """Give back what was not begun, and finish running turns."""
         self._stopping.set()
         left = [turn for turn in self._pool.stop() if turn.deliveries]
         left += [turn for turn in self._behind.values() if turn not in left]
@@ -418,7 +417,7 @@ def _as_it_is(deliveries: list[Delivery]) -> list[Delivery]:
 
 @contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C stop it in good order; a second one does what it did before."""
+    """Stop the worker gracefully on the first SIGTERM or SIGINT; restore the previous handler for a second one."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Effects outside: outputs are delivered after their commit, in order within a group, until it has worked."""
+"""The outbox: outputs are delivered after their commit, in order within a group, and retried until they succeed."""
 
 import asyncio
 import inspect
@@ -17,17 +17,17 @@ from inturn.worker.desk import Sending
 from inturn.worker.pool import Pool
 
 Deliver = Callable[[Any, str], Any]
-"""Takes an output, as JSON values, and its effect id; plain or async."""
+"""A plain or async function of an output, as JSON values, and its effect id."""
 
 
 class Sender:
-    """Delivers the outputs of claims, each in a thread of its own.
+    """Delivery of claimed outputs, each claim in a thread.
 
     Args:
-        deliver: what delivers one.
-        retry: the pauses between its attempts; after the last of them, that one again and again.
-        concurrency: how many groups at a time.
-        over: told when a claim is over.
+        deliver: delivers one output.
+        retry: the pauses between attempts; the last one repeats.
+        concurrency: the number of groups delivered at once.
+        over: called when a claim is finished.
     """
 
     def __init__(self, deliver: Deliver, retry: Retry, concurrency: int, over: Callable[[Sending], None]) -> None:
@@ -41,16 +41,16 @@ class Sender:
         self._mutex = threading.Lock()
 
     def put(self, sending: Sending) -> None:
-        """Deliver these."""
+        """Queue a claim for delivery."""
         self._pool.put(sending)
 
     def stop(self) -> list[Sending]:
-        """Begin no other output; claims of which none was begun are given back."""
+        """Start no other output; return the claims that have not begun."""
         self._stopping.set()
         return self._pool.stop()
 
     def close(self) -> None:
-        """Nothing is on its way any more."""
+        """Stop the event loop, once nothing is being delivered."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -75,7 +75,7 @@ class Sender:
             asyncio.run_coroutine_threadsafe(answer, self._running_loop()).result()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop in which what is async runs, in a thread of its own."""
+        """Return the event loop for async deliveries, which runs in a thread of its own."""
         with self._mutex:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()

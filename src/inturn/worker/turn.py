@@ -1,6 +1,6 @@
 """One turn of one group: its decisions and messages go through the timeline and the handler, outside any transaction.
 
-What comes of it is plain values, which the store keeps all together or not at all.
+The result is plain values, which the store keeps all together or not at all.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ from inturn.worker.recall import Source, recall
 
 @dataclass(eq=False, slots=True)
 class Result:
-    """What a turn came to.
+    """The result of a turn.
 
     Attributes:
-        kept: what it leaves behind; None if its group is not known and did not become so.
-        journal: its counts.
-        rejected: messages that will not be applied.
-        verdicts: of each decision, by its name: empty if it was done, else why it is void.
+        kept: the update of the group; None if the group is unknown and stays so.
+        journal: the counts.
+        rejected: rejected messages.
+        verdicts: for each decision, by name, an empty text if it was applied, otherwise why it is void.
     """
 
     kept: Kept | None
@@ -43,17 +43,17 @@ class Result:
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """Something to be done for one group, by one thread.
+    """A unit of work for one group and one thread.
 
     Attributes:
-        group: whose; None for messages of which that cannot be told.
-        deliveries: the messages, which are leased until this is kept.
-        decisions: what people decided about the group, before the messages.
-        line: the group as the store has it; None if it is new.
+        group: the group; None for messages whose group cannot be determined.
+        deliveries: the messages, leased until the result is kept.
+        decisions: decisions about the group, applied before the messages.
+        line: the stored group; None if it is new.
         now_us: the time of the turn.
-        until_ms: when the first of its leases ends.
-        result: what it came to, once it is done.
-        error: what has ended the whole worker, if something has.
+        until_ms: the end of the first lease to expire.
+        result: the result, once it is done.
+        error: an error that ends the whole worker.
         is_given_up: whether it was stopped before it was done.
     """
 
@@ -68,18 +68,18 @@ class Turn:
     is_given_up: bool = False
 
     def add(self, delivery: Delivery) -> None:
-        """One message more, before it has begun."""
+        """Add a message, before the turn begins."""
         self.deliveries.append(delivery)
         self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
 
 
 class Turner:
-    """Makes turns of one pipeline; for any number of threads.
+    """Runs turns of one pipeline, from any number of threads.
 
     Args:
-        pipeline: whose.
-        source: reads what is kept of a group.
-        sleep: waits before a handler is tried again.
+        pipeline: the pipeline.
+        source: reads what is stored of a group.
+        sleep: waits before a handler is retried.
     """
 
     def __init__(self, pipeline: Pipeline, source: Source, sleep: Callable[[float], None]) -> None:
@@ -90,11 +90,11 @@ class Turner:
         self._sleep = sleep
 
     def run(self, turn: Turn) -> Result:
-        """Make a turn.
+        """Run a turn.
 
         Raises:
             HandlerError: if the handler returned something that is not (state, outputs).
-            InvalidMessage: if a message cannot be placed, and the pipeline says ``on_invalid="fail"``.
+            InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
             GapError: if a gap outlived its wait under ``then="fail"``.
             StateError: if a state cannot be kept.
         """
@@ -126,7 +126,7 @@ class Turner:
         return Result(kept, journal, rejected, verdicts)
 
     def _entries(self, turn: Turn, journal: Journal, rejected: list[RejectedMessage]) -> list[Entry]:
-        """The messages that can be placed, in the order of the queue."""
+        """Return the valid messages, in the order of the queue."""
         entries = []
         journal.counts.received = len(turn.deliveries)
         for delivery in sorted(turn.deliveries, key=lambda each: each.entry.sequence_number):
@@ -142,7 +142,7 @@ class Turner:
         return entries
 
     def _restore(self, turn: Turn, line: Timeline, entries: Sequence[Entry]) -> bool:
-        """Put back what the group holds and remembers, as far as this turn can ask for it; whether that is all."""
+        """Load held messages and memory as far as this turn can need them; return whether that is all."""
         if turn.line is None:
             return True
         due_us = turn.line.due_us
@@ -156,7 +156,7 @@ class Turner:
         return Fold(self._pipeline, restore, self._sleep, partial(codec.texts, self._pipeline.name))
 
     def _oldest_us(self, turn: Turn, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
-        """Return since when the message waits that waits longest, read or not."""
+        """Return since when the group's longest-waiting message waits, loaded or not."""
         since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
         if not is_whole and turn.line is not None:
             if not gone:
@@ -168,7 +168,7 @@ class Turner:
         return min(since, default=None)
 
     def _line(self, turn: Turn, group: Group, oldest_us: int | None) -> Line:
-        """The group as it is now."""
+        """Return the group's new record."""
         line, before = group.timeline, turn.line
         added = len(line.held) - len(group.held_before)
         held = (before.held if before else 0) + added
@@ -186,11 +186,11 @@ class Turner:
         )
 
     def _version(self, state: object) -> int:
-        """Return the version of the pipeline whose state it is."""
+        """Return the version of the pipeline that the state belongs to."""
         return state.version if isinstance(state, OldState) else self._pipeline.version
 
     def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
-        """The outputs with their effect ids."""
+        """Return the outputs with their effect ids."""
         pipeline, made = self._pipeline, []
         for _, entry, outputs in journal.outputs:
             epoch = entry.epoch if pipeline.epoch else None

@@ -1,7 +1,7 @@
-"""A copy of a file while it is in use, and a copy put in the place of a file.
+"""Online backup of a database file, and restore.
 
-A file that somebody has open must not be copied as other files are: what was written last is in the log beside it, and
-while it is copied it changes. And a file that is put in its place must not find the log of another one there.
+A file in use must not be copied by ordinary means: it changes during the copy, and the latest commits are still in the
+write-ahead log beside it. A restored file must not meet the log of the file that it replaces.
 """
 
 import os
@@ -19,18 +19,18 @@ from inturn.store.sqlite.connection import connect, connect_to_look, said
 from inturn.store.sqlite.incarnations import Incarnations
 
 _BESIDE = ("-wal", "-shm", "-journal")
-"""The files that SQLite has beside one."""
+"""Suffixes of the files that SQLite keeps beside a database."""
 
 
 def backup(path: str, target: str) -> None:
-    """Copy a file as it is at one moment, while others read and write it.
+    """Copy a database as of one moment, while others read and write it.
 
     Args:
-        path: of the file.
-        target: of the copy, which is made and complete, or is not there.
+        path: the database.
+        target: the copy. It appears only when it is complete.
 
     Raises:
-        StoreError: if the file has no queues or is damaged, the target is there, or it cannot be written.
+        StoreError: if the file has no queues or is damaged, or the target exists or cannot be written.
     """
     if Path(target).exists():
         msg = f"{target} is there already; name a new file, or move it away"
@@ -38,7 +38,7 @@ def backup(path: str, target: str) -> None:
     with _draft(path, target) as draft:
         _sync(draft)
         try:
-            os.link(draft, target)  # which does not replace what somebody else has made there meanwhile
+            os.link(draft, target)  # unlike a rename, never replaces a file that was made meanwhile
         except FileExistsError as error:
             msg = f"{target} is there already; name a new file, or move it away"
             raise StoreError(msg) from error
@@ -46,19 +46,19 @@ def backup(path: str, target: str) -> None:
 
 
 def restore(copy: str, target: str, *, replace: bool = False) -> tuple[dict[str, int], str | None]:
-    """Put a copy in the place of a file, as a new incarnation: places of what came after the copy are refused.
+    """Replace a database with a copy and begin a new incarnation: places given after the copy was made are refused.
 
     Args:
-        copy: the copy, which stays as it is.
-        target: of the file; nobody may have it open.
-        replace: whether one that is there is replaced; it is kept beside it, under another name.
+        copy: the copy, left unchanged.
+        target: the database to write; no process may have it open.
+        replace: whether to replace an existing target. The old one is kept beside it, under another name.
 
     Returns:
-        The last sequence number of each queue, and the path of the file that was replaced, if there was one.
+        The last sequence number of each queue, and the new path of the replaced file, if there was one.
 
     Raises:
-        StoreError: if the copy has no queues or is damaged, the target is there, is open, or cannot be written.
-        StoreMismatch: if a newer version of inturn has written the copy.
+        StoreError: if the copy has no queues or is damaged, or the target exists, is open or cannot be written.
+        StoreMismatch: if a newer version of inturn wrote the copy.
     """
     place = Path(target)
     if place.exists() and not replace:
@@ -79,7 +79,7 @@ def restore(copy: str, target: str, *, replace: bool = False) -> tuple[dict[str,
 
 @contextmanager
 def _draft(path: str, target: str) -> Iterator[Path]:
-    """A sound copy beside the target, for its owner only; deleted at the end, if it is there still."""
+    """Yield a checked copy beside the target, readable by its owner only; delete it at the end unless it was moved."""
     folder = Path(target).absolute().parent
     if not folder.is_dir():
         msg = f"{target}: there is no directory {str(folder)!r}; make it first"
@@ -88,7 +88,7 @@ def _draft(path: str, target: str) -> Iterator[Path]:
     try:
         draft.touch(mode=0o600, exist_ok=False)
         with closing(connect_to_look(path)) as source, closing(sqlite3.connect(draft)) as copied:
-            source.backup(copied)  # in one step, within which it sees one state of the file and stops nobody
+            source.backup(copied)  # in one step: one snapshot of the file, and no writer is blocked
             (found,) = copied.execute("pragma quick_check(1)").fetchone()
             copied.execute("pragma journal_mode = delete")
         if found != "ok":
@@ -106,9 +106,10 @@ def _draft(path: str, target: str) -> Iterator[Path]:
 
 
 def _adopt(draft: Path, note: str) -> dict[str, int]:
-    """Begin a new incarnation of each queue, that says why; the last number of each.
+    """Begin a new incarnation of each queue, with a note, and return each queue's last sequence number.
 
-    Leases from before are void too: the history that is given up has given out tokens that are not known here.
+    Advance the tokens too, so that no lease of the discarded history matches a new one: that history gave out tokens
+    that the copy does not know.
     """
     connection, _ = connect(str(draft), durable=True)
     with closing(connection):
@@ -130,10 +131,10 @@ def _adopt(draft: Path, note: str) -> dict[str, int]:
 
 
 def _close_for_good(path: Path) -> None:
-    """Put what is in the log beside a file into it, and remove the log.
+    """Checkpoint the write-ahead log of a file and remove it.
 
     Raises:
-        StoreError: if somebody has the file open.
+        StoreError: if another connection has the file open.
     """
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         try:
@@ -146,14 +147,14 @@ def _close_for_good(path: Path) -> None:
 
 
 def _put_aside(place: Path) -> str | None:
-    """Keep a file under another name, with what is beside it; it stays at its place until another replaces it."""
+    """Link a file under another name and move its log files there; the file stays in place until it is replaced."""
     aside = Path(f"{place}.before-{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:4]}")
     if place.exists():
         try:
             _close_for_good(place)
         except sqlite3.OperationalError:
             raise
-        except sqlite3.DatabaseError:  # damaged, so it is kept with its log as they are
+        except sqlite3.DatabaseError:  # damaged: keep it and its log unchanged
             pass
         os.link(place, aside)
     for name in _BESIDE:

@@ -1,7 +1,7 @@
-"""What is known of each queue: kept in memory, and read again when another connection has written.
+"""Queue metadata, cached in memory and read again after another connection has written.
 
-The row of a queue says how much was in it when something was last taken out. What has been sent since is behind that
-in the table of messages, so it can be counted, and a send need not write the row too.
+The row of a queue holds its depth as of the last removal. Messages sent since then lie behind that point in the message
+table and can be counted there, so a send need not write the row.
 """
 
 import sqlite3
@@ -21,9 +21,9 @@ class Catalog(Statements):
         connection: to the file.
 
     Attributes:
-        queues: by name, as they are in the transaction that is open.
-        has_lost: whether a queue has given fewer numbers than it had: another has put back an older copy in place.
-        indexed: by the number of a queue, the last sequence number that is in the table of pending messages.
+        queues: the queues by name, as of the open transaction.
+        has_lost: whether a queue's last sequence number went back because an older copy was restored in place.
+        indexed: by queue number, the last sequence number in the table of pending messages.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -33,15 +33,15 @@ class Catalog(Statements):
         self.has_lost = False
         self._version: int | None = None
         self._counted: dict[str, QueueInfo] = {}
-        self._written: dict[int, int] = {}  # the last sequence number that is in a queue's row
+        self._written: dict[int, int] = {}  # by queue number, the last sequence number in the queue's row
 
     def look(self) -> bool:
-        """A transaction has begun: whether what is known is of no use, and was read again.
+        """Refresh the cache at the start of a transaction; return whether it was stale and has been read again.
 
-        It is not if another connection has written since the last transaction, or if that was rolled back.
+        It is stale if another connection has written since the last transaction, or if that was rolled back.
 
         Raises:
-            StoreMismatch: if a newer version of inturn has changed the file meanwhile.
+            StoreMismatch: if a newer version of inturn has migrated the file meanwhile.
         """
         (version,) = self.connection.execute("pragma data_version").fetchone()
         if version == self._version:
@@ -57,28 +57,28 @@ class Catalog(Statements):
         return True
 
     def sent(self, info: QueueInfo) -> None:
-        """Messages have been put at the end of a queue."""
+        """Note that messages were appended to a queue."""
         if info.last - self._written[info.number] >= limits.UNCOUNTED_MESSAGES:
             self.counted(info)
 
     def counted(self, info: QueueInfo) -> None:
-        """The counts of a queue have changed."""
+        """Mark the counts of a queue as changed."""
         self._counted[info.name] = info
 
     def save_counts(self) -> None:
-        """The transaction is about to end well."""
+        """Write changed counts before a commit."""
         for info in self._counted.values():
             self._do("count", info.depth, info.last, info.tokens, self.indexed[info.number], info.number)
             self._written[info.number] = info.last
         self._counted.clear()
 
     def forget(self) -> None:
-        """The transaction has been rolled back, and with it what is known here."""
+        """Drop the cache after a rollback."""
         self._version = None
         self._counted.clear()
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool) -> None:
-        """Make, change or remove a queue."""
+        """Create, change or remove a queue."""
         if info is None or purge:
             self._purge(self.queues[name])
         if info is None:
@@ -98,7 +98,7 @@ class Catalog(Statements):
         self._do("forget_read", first_number(info.number), info.read_to)
 
     def _next_number(self) -> int:
-        """A number that no queue has had, so that a sequence number of a removed one never comes again."""
+        """Return a queue number that was never used, so that sequence numbers of a removed queue never recur."""
         (number,) = self._one("queues_made") or (0,)
         self._do("set_queues_made", number + 1)
         return int(number) + 1

@@ -1,4 +1,4 @@
-"""A connection to the file: how it is opened, brought up to date, and what its errors mean in plain words."""
+"""Connections to the file: opening, migrations, and SQLite errors in plain words."""
 
 import re
 import sqlite3
@@ -16,7 +16,7 @@ from inturn.store.sqlite.file import OWNER_ONLY, Files, make
 
 _HERE = files("inturn.store.sqlite")
 
-# The start of the name of an SQLite error, https://www.sqlite.org/rescode.html, and what to tell of it.
+# Prefixes of SQLite error names (https://www.sqlite.org/rescode.html) and their explanations.
 _TOLD = {
     "SQLITE_FULL": "the disk is full: nothing of the transaction was kept; make room and try again",
     "SQLITE_READONLY": "the file, or its directory, cannot be written; open it as a user who may write both",
@@ -29,25 +29,25 @@ _TOLD = {
 
 
 def queries() -> dict[str, str]:
-    """The statements of queries.sql by name."""
+    """Return the statements of queries.sql by name."""
     parts = re.split(r"^-- name: (\w+)\n", (_HERE / "queries.sql").read_text(), flags=re.MULTILINE)
     return {name: text.strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def connect(path: str, *, durable: bool, mode: int = OWNER_ONLY) -> tuple[sqlite3.Connection, Files]:
-    """Open a file, make it if it is not there, and bring it up to date.
+    """Open a file, creating and migrating it as needed.
 
     Args:
-        path: of the file; ``:memory:`` for none.
-        durable: whether a commit waits until the disk has it.
-        mode: who may read and write it, if it is made.
+        path: the file; ``:memory:`` for none.
+        durable: whether a commit waits until it is on the disk.
+        mode: permissions of the file, if it is created.
 
     Returns:
         The connection, and the files that it has open.
 
     Raises:
-        StoreError: if it cannot be opened or written.
-        StoreMismatch: if a newer version of inturn has written it.
+        StoreError: if the file cannot be opened or written.
+        StoreMismatch: if a newer version of inturn wrote it.
     """
     if path != ":memory:" and not Path(path).absolute().parent.is_dir():
         msg = f"{path}: there is no directory {str(Path(path).parent)!r}; make it first"
@@ -77,7 +77,7 @@ def connect(path: str, *, durable: bool, mode: int = OWNER_ONLY) -> tuple[sqlite
 
 @contextmanager
 def _closed_if_not(connection: sqlite3.Connection, path: str) -> Iterator[None]:
-    """A connection that cannot be used is closed, and the reason told."""
+    """Close a connection if its setup fails, and raise the error in plain words."""
     try:
         yield
     except sqlite3.Error as error:
@@ -89,7 +89,7 @@ def _closed_if_not(connection: sqlite3.Connection, path: str) -> Iterator[None]:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Have a write-ahead log. SQLite does not wait, as it does elsewhere, while another makes the same file so."""
+    """Turn on the write-ahead log, and retry while busy: SQLite's busy timeout does not apply to this switch."""
     until = time.monotonic() + limits.BUSY_S
     while True:
         try:
@@ -103,20 +103,20 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def check_there(path: str) -> None:
-    """See that a file has queues, without touching it: connecting would make it, or make tables in a stranger's.
+    """Check that a file has queues, without touching it: ``connect`` would create it, or add tables to any database.
 
     Raises:
-        StoreError: if it has none, or is none.
+        StoreError: if the file has no queues or is no database.
     """
     connect_to_look(path).close()
 
 
 def connect_to_look(path: str) -> sqlite3.Connection:
-    """Open a file that has queues, to read only: nothing is made, written or locked.
+    """Open a file that has queues, read-only: nothing is created, written or locked.
 
     Raises:
-        StoreError: if it has none, or is none.
-        StoreMismatch: if a newer version of inturn has written it.
+        StoreError: if the file has no queues or is no database.
+        StoreMismatch: if a newer version of inturn wrote it.
     """
     if not Path(path).is_file():
         msg = f"there is no database {path!r}"
@@ -141,10 +141,10 @@ def _check_version(connection: sqlite3.Connection, path: str) -> None:
 
 
 def check_not_newer(connection: sqlite3.Connection) -> None:
-    """See that nobody has brought a file up to date with a newer version while it is open.
+    """Check that no newer version has migrated the open file.
 
     Raises:
-        StoreMismatch: if so; what this version would write could not be understood.
+        StoreMismatch: if one has: that version could not understand what this one writes.
     """
     version = _version(connection)
     if version > _NEWEST:
@@ -153,7 +153,7 @@ def check_not_newer(connection: sqlite3.Connection) -> None:
 
 
 def _steps() -> list[tuple[int, Traversable]]:
-    """The migrations by their numbers."""
+    """Return the migrations with their numbers, in order."""
     return sorted((int(step.name[:4]), step) for step in (_HERE / "migrations").iterdir() if step.name.endswith(".sql"))
 
 
@@ -161,7 +161,7 @@ _NEWEST: Final = _steps()[-1][0]
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Run the numbered migrations that the file has not seen, each once, whoever opens it at the same time."""
+    """Run the migrations that the file lacks, each exactly once even if several processes open it at the same time."""
     if _version(connection) == _NEWEST:
         return
     connection.execute("begin exclusive")
@@ -186,7 +186,7 @@ def _refuse_newer(path: str, version: int, newest: int) -> None:
 
 
 def _statements(script: str) -> list[str]:
-    """The statements of a script; unlike ``executescript``, running them one by one commits nothing."""
+    """Split a script into statements; run one by one they do not commit, unlike with ``executescript``."""
     statements, begun = [], ""
     for line in script.splitlines(keepends=True):
         begun += line
@@ -207,7 +207,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def said(error: sqlite3.Error, path: str) -> Exception:
-    """An error of the database in plain words; one that is not the database's is given back as it is."""
+    """Return a SQLite error as a StoreError in plain words, or unchanged if it is not about the database file."""
     name = getattr(error, "sqlite_errorname", None) or ""
     for start, words in _TOLD.items():
         if name.startswith(start):

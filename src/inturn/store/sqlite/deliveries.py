@@ -1,9 +1,9 @@
-"""Who is given what, over SQLite: it selects what core/delivery.py decides about.
+"""Receiving and settling messages in SQLite: it selects the rows that core/delivery.py decides about.
 
-The line (line.py) holds the head of every group that can be received, so the next message is the first row of an index
-whatever lies behind it, and whatever is locked or parked; what follows in a group, pending.py knows; `inturn_hold` and
-`inturn_lease` hold what is in flight, delayed or deferred, which is little, so messages themselves are written once and
-deleted once. Every change of a group ends in :meth:`Deliveries._refresh`.
+The line (line.py) holds the head of every group that can be received. So the next message is the first row of an index,
+however long the backlog and however many groups are locked or parked. The later messages of a group come from
+pending.py. `inturn_hold` and `inturn_lease` hold what is in flight, delayed or deferred, which is little, so a message
+itself is written once and deleted once. Every change of a group ends in :meth:`Deliveries._refresh`.
 """
 
 import sqlite3
@@ -25,34 +25,36 @@ from inturn.store.sqlite.line import Line
 from inturn.store.sqlite.pending import Pending
 from inturn.store.sqlite.statements import Statements, as_list
 
-entry_of: Final[Callable[[Any], Entry]] = partial(tuple.__new__, Entry)  # half of what their own constructors take
+entry_of: Final[Callable[[Any], Entry]] = partial(tuple.__new__, Entry)  # half the cost of the constructors
 _delivery: Final[Callable[[Any], Delivery]] = partial(tuple.__new__, Delivery)
-_DONE: Final = Verdict.DONE  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+_DONE: Final = Verdict.DONE  # before Python 3.12 each access to an enum member takes 0.15 µs
 _ACK: Final = Act.ACK
 _NACK: Final = Act.NACK
 
 Row: TypeAlias = tuple[Any, ...]
-"""A message as statements have it: the fields of an entry."""
+"""A message as statements return it: the fields of an entry."""
 
 Found: TypeAlias = tuple[Entry, Hold | None]
-"""A message, and what is known of it."""
+"""A message and its hold."""
 
 Head: TypeAlias = tuple[int, str | None, list[Found] | None]
-"""The head of a group that is free: its sequence number, its group, and its first messages if they are known."""
+"""The head of a free group: its sequence number, its group, and its first messages if they were read."""
 
 Touched = list[tuple[int, str | None]]
-"""Groups that are to be looked at again, in the order in which they became ready if they are; one that is in it twice
-is where it is last: ``(0, its name)``, or a message without a group, ``(its number, None)``."""
+"""Groups to be checked again, in the order in which they became ready, if that is known.
+
+An item is ``(0, name)``, or ``(number, None)`` for a message without a group. Of repeated items the last counts.
+"""
 
 
 class Deliveries(Statements):
-    """Receives and settles messages.
+    """Receipt and settlement of messages.
 
     Args:
         connection: to the file.
 
     Attributes:
-        nonempty: groups with a pending message, of which a send need not look for one; not all of them are known.
+        nonempty: some of the groups that have a pending message, so that a send need not look for one.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -66,7 +68,7 @@ class Deliveries(Statements):
         self.line: Final = Line(connection)
         self.later: Final = Later(connection)
         self._used: list[int] = []
-        self._has_holds = True  # whether any message has a hold of its own, as it was when a receive began
+        self._has_holds = True  # whether any message has a hold of its own, as of the start of a receive
 
     @property
     def queues(self) -> dict[str, QueueInfo]:
@@ -74,7 +76,7 @@ class Deliveries(Statements):
         return self.catalog.queues
 
     def look_at_clock(self, now_ms: int) -> None:
-        """If it went back, nothing waits for much longer than it was to wait."""
+        """End spans that a clock set back would keep open for much longer than they were to last."""
         if over := self.later.behind.look(now_ms, self.later.starts):
             self.later.end(over)
 
@@ -96,7 +98,7 @@ class Deliveries(Statements):
                 taken += self._take(queue, head, want.limit - len(taken), now_ms)
                 if len(taken) == want.limit:
                     break
-            if want.group is not None:  # what was listed ahead may be what it took
+            if want.group is not None:  # it may have taken a head that was listed ahead
                 heads = self._heads(queue, sizes)
             answers.append(self._lease(queue, taken, want, now_ms, leases))
         self.leases.add(queue.number, leases)
@@ -108,7 +110,7 @@ class Deliveries(Statements):
         return answers
 
     def look_ahead(self, queue: QueueInfo, now_ms: int) -> None:
-        """Nothing was found: see when a lease, a delay or a lock is over."""
+        """Set the time at which the next lease, delay or lock ends, after nothing was found."""
         due = [row for kind in ("due", "lease_due", "lock_due") if (row := self._one(kind, queue.number))]
         if any(since_ms > now_ms for _, since_ms in due):
             self.later.note(now_ms)
@@ -124,7 +126,7 @@ class Deliveries(Statements):
         now_ms: int,
         leases: list[tuple[str, list[int], Hold]],
     ) -> list[Delivery]:
-        """What one receiver gets; what nobody had before has the same hold, and is put to the leases to be added."""
+        """Lease messages for one receiver. Those without a hold share a new one, and go into ``leases`` by group."""
         if not taken:
             return []
         queue.tokens += 1
@@ -152,9 +154,9 @@ class Deliveries(Statements):
         return given
 
     def _heads(self, queue: QueueInfo, sizes: Sequence[int]) -> Iterator[Head]:
-        """The heads of the groups that are free, the oldest first, for those who want so many messages each.
+        """Yield the heads of free groups, in the order of the line, for receivers that want so many messages each.
 
-        Each is taken off the list.
+        Each is taken off the line.
         """
         number = min(sum(sizes), limits.HEADS_AT_ONCE)
         while heads := self.line.next(queue, number):
@@ -167,7 +169,7 @@ class Deliveries(Statements):
     def _messages_at(
         self, queue: QueueInfo, heads: Sequence[tuple[int, str | None]], sizes: Sequence[int]
     ) -> dict[int, list[Found]]:
-        """The messages at some heads, as far as they can be looked up together, and as many as are wanted."""
+        """Return the messages at heads, as far as one query can read them, and as many as are wanted."""
         most, number = max(sizes), sum(sizes)
         wanted: dict[int, Sequence[int]] = {}
         for head, group in heads:
@@ -182,7 +184,7 @@ class Deliveries(Statements):
             return {}
         rows = self._all("messages", as_list(chain.from_iterable(wanted.values())))
         found = {each[0].sequence_number: each for each in self._with_holds(rows)}
-        # Of whom something is gone, more is to be looked up.
+        # A group with a missing message is left out: it needs another look-up.
         return {
             head: [found[each] for each in numbers]
             for head, numbers in wanted.items()
@@ -190,7 +192,7 @@ class Deliveries(Statements):
         }
 
     def _head_of(self, queue: QueueInfo, group: str) -> Iterator[Head]:
-        """The head of one group, if it is free."""
+        """Yield the head of one group, if it is free."""
         self._take_off(queue)
         head = self.pending.head(queue, group)
         if head and self.line.has(queue, head):
@@ -202,7 +204,7 @@ class Deliveries(Statements):
         self._used.clear()
 
     def _take(self, queue: QueueInfo, head: Head, limit: int, now_ms: int) -> Sequence[Found]:
-        """What can be received of a group; what was tried too often at its head is moved away first."""
+        """Return what can be received of a group, after moving exhausted heads to the dead-letter queue."""
         at, group, known = head
         to = self.queues.get(queue.settings.dead_letter or "")
         while found := known or self._with_holds(self._group(queue, at, group, limit)):
@@ -215,7 +217,7 @@ class Deliveries(Statements):
         return []
 
     def _group(self, queue: QueueInfo, head: int, group: str | None, limit: int) -> Sequence[Row]:
-        """The first messages of a group."""
+        """Return the first messages of a group."""
         if group is None:
             return self._all("one_message", head)
         rows = self._all("group_messages", queue.number, group, limit) if self.pending.is_in_table(queue, head) else []
@@ -226,7 +228,7 @@ class Deliveries(Statements):
     def _newest(
         self, queue: QueueInfo, group: str, after: int, limit: int, without: Collection[int] = ()
     ) -> Sequence[Row]:
-        """The first messages of a group behind a sequence number, but some, that are not in pending.py's table."""
+        """Return a group's first messages after a number that are not in pending.py's table, except ``without``."""
         while True:
             listed = self.pending.newest(queue, group, after, limit + len(without))
             numbers = [number for number in listed if number not in without][:limit]
@@ -236,11 +238,11 @@ class Deliveries(Statements):
             self.pending.are_gone(queue, group, set(numbers).difference([row[0] for row in rows]))
 
     def _holds_anything(self, queue: QueueInfo) -> bool:
-        """Whether a message of a queue has a hold of its own; mostly none has."""
+        """Return whether any message of a queue has a hold of its own; usually none has."""
         return self._one("any_hold", first_number(queue.number), first_number(queue.number + 1)) is not None
 
     def _with_holds(self, rows: Iterable[Row]) -> list[Found]:
-        """Messages with what is known of them."""
+        """Return messages with their holds."""
         entries = list(map(entry_of, rows))
         if not self._has_holds:
             return [(entry, None) for entry in entries]
@@ -249,11 +251,11 @@ class Deliveries(Statements):
         return [(entry, holds.get(entry.sequence_number)) for entry in entries]
 
     def _hold(self, number: int) -> Hold | None:
-        """What is known of one message."""
+        """Return the hold of one message."""
         return _held(self._one("hold", number))[0]
 
     def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
-        """Give back leases that are over, and remove what is past its retention."""
+        """Give back expired leases, and remove messages past their retention."""
         touched: Touched = []
         if queue.settings.retention_s is not None:
             touched = self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
@@ -269,14 +271,14 @@ class Deliveries(Statements):
             self._refresh(queue, touched, now_ms)
 
     def _over(self, queue: QueueInfo, now_ms: int) -> list[tuple[tuple[int, str | None], int, str | None, Hold | None]]:
-        """Groups and messages of which a lock, a lease or a delay is over, in the order of the deadlines.
+        """Return groups and messages whose lock, lease or delay is over, in the order of the deadlines.
 
-        Of each: by what it is to be looked at again, the message's number, its group, and its hold; None: a lock.
+        Each comes with its key for `Touched`, the sequence number, the group, and the hold, which is None for a lock.
         """
         locks = self.gates.end_locks(queue.number, now_ms)
         self.leases.break_up_over(queue.number, now_ms)
         holds = self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE)
-        if not holds and not locks:  # as nearly always
+        if not holds and not locks:  # the usual case
             return []
         over: list[tuple[int, int, str | None, Hold | None]] = [(until_ms, 0, group, None) for until_ms, group in locks]
         over += [(hold[0], number, group, Hold._make(hold)) for number, group, *hold in holds]
@@ -288,7 +290,7 @@ class Deliveries(Statements):
         touched: Touched = []
         every = first_number(queue.number), first_number(queue.number + 1)
         oldest = self._one("oldest", *every, 1)
-        if oldest is None or oldest[-1] > sent_until_ms:  # as nearly always
+        if oldest is None or oldest[-1] > sent_until_ms:  # the usual case
             return touched
         for number, group, done, sent_ms in self._all("oldest", *every, limits.EXPIRE_AT_ONCE):
             if sent_ms > sent_until_ms:
@@ -298,7 +300,7 @@ class Deliveries(Statements):
         return touched
 
     def _remove(self, queue: QueueInfo, number: int, group: str | None, *, is_pending: bool) -> None:
-        """A message goes, whoever has yet to read it."""
+        """Remove a message, even if a reader has yet to read it."""
         if group is not None:
             self.leases.break_up(queue.number, group)
         if group is not None:
@@ -311,7 +313,7 @@ class Deliveries(Statements):
         self.catalog.counted(queue)
 
     def _is_head(self, queue: QueueInfo, number: int, group: str | None, hold: Hold) -> bool:
-        """Whether it was a message's turn."""
+        """Return whether a message was at the head of its group, or needed not to be."""
         return group is None or hold.deferred or self.pending.head(queue, group) == number
 
     def _set_hold(self, queue: QueueInfo, number: int, group: str | None, hold: Hold | None) -> None:
@@ -323,19 +325,19 @@ class Deliveries(Statements):
     def _give_back(
         self, queue: QueueInfo, number: int, group: str | None, hold: Hold, delay_ms: int | None, now_ms: int
     ) -> None:
-        """End a lease by hand."""
+        """End a lease at the receiver's request."""
         is_head = self._is_head(queue, number, group, hold)
         left = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
         self._set_hold(queue, number, group, left)
 
     def _refresh(self, queue: QueueInfo, touched: Touched, now_ms: int, *, in_order: bool = True) -> None:
-        """Put the heads of those groups that are free now into the line.
+        """Put the heads of the groups that are free now into the line.
 
         Args:
-            queue: where.
-            touched: which; a message without a group is named by its number.
+            queue: the queue.
+            touched: the groups to check.
             now_ms: the time.
-            in_order: whether they are in the order in which they became ready; if not, the oldest heads are first.
+            in_order: whether the groups are in the order in which they became ready; if not, the oldest heads go first.
         """
         ready: list[tuple[int, str | None, bool]] = []
         for number, group in touched if len(touched) == 1 else reversed(dict.fromkeys(reversed(touched))):
@@ -364,10 +366,10 @@ class Deliveries(Statements):
         self.line.join(queue, ready)
 
     def _group_head(self, queue: QueueInfo, group: str) -> tuple[int, int, int] | None:
-        """The head of a group, whether it has holds, and whether it is locked, parked or leased."""
+        """Return a group's head, whether the group has holds, and whether it is locked, parked or leased."""
         newest = self.pending.newest(queue, group, 0, 1)
         row: tuple[int, int, int] | None = self._one("group_head", queue.number, group, newest[0] if newest else None)
-        if row is None and newest:  # that one is gone
+        if row is None and newest:  # the listed message is gone
             head = self.pending.first_of_newest(queue, group)
             row = self._one("group_head", queue.number, group, head) if head else None
         return row
@@ -382,7 +384,7 @@ class Deliveries(Statements):
                 self._see_over(queue, now_ms)
                 break
         taken = self.leases.acknowledge(queue.number, changes, now_ms)
-        if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # as nearly always
+        if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # the usual case
             self._be_done(queue, [change[0] for change in changes], {group: numbers for _, group, numbers in taken})
             self._free(queue, [(0, group) for _, group, _ in taken], now_ms, in_order=False)
             return [_DONE] * len(changes)
@@ -394,7 +396,7 @@ class Deliveries(Statements):
     def _settle_each(
         self, queue: QueueInfo, changes: Sequence[Change], taken: Sequence[tuple[int, str, set[int]]], now_ms: int
     ) -> tuple[list[Verdict], Touched]:
-        """Settle one after the other; of what was taken out of its lease only the messages are left."""
+        """Settle changes one by one; messages in ``taken`` have left their lease already and only need removal."""
         leased: dict[tuple[int, int | None], str] = {
             (number, token): group for token, group, numbers in taken for number in numbers
         }
@@ -419,7 +421,7 @@ class Deliveries(Statements):
             else:
                 self._leave(queue, acknowledged)
                 self._change(queue, change, hold, group, now_ms, known)
-            if change.token is None:  # what is leased is not on the list
+            if change.token is None:  # a leased message is not in the line
                 self.line.leave(queue, [number])
             if group is not None:
                 touched.append((0, group))
@@ -429,7 +431,7 @@ class Deliveries(Statements):
         return verdicts, touched
 
     def _see_over(self, queue: QueueInfo, now_ms: int) -> None:
-        """What was over before something is given back by hand is before that in the line."""
+        """Put what expired before a nack into the line first, so that it is ahead of what the nack gives back."""
         if not queue.settings.retry_delay_s:
             touched = [key for key, *_ in self._over(queue, now_ms)]
             if touched:
@@ -438,7 +440,7 @@ class Deliveries(Statements):
     def _judged(
         self, change: Change, known: dict[int, tuple[Hold | None, str | None]], now_ms: int
     ) -> tuple[Verdict, Hold | None, str | None]:
-        """Whether a change is to be made, what is known of its message, and that one's group."""
+        """Return the verdict on a change, and the hold and group of its message."""
         number = change.sequence_number
         hold, group = known.pop(number) if number in known else _held(self._one("hold", number))
         if hold is None or change.token is None:
@@ -449,12 +451,12 @@ class Deliveries(Statements):
         return delivery.verdict(hold, change, now_ms), hold, group
 
     def _free(self, queue: QueueInfo, touched: Touched, now_ms: int, *, in_order: bool) -> None:
-        """Something of these groups was settled."""
+        """Refresh groups after messages of theirs were settled."""
         self.nonempty.difference_update([(queue.number, group) for _, group in touched])
         self._refresh(queue, touched, now_ms, in_order=in_order)
 
     def _holds(self, changes: Sequence[Change]) -> dict[int, tuple[Hold | None, str | None]]:
-        """What is known of messages that were received, and their groups, by their numbers."""
+        """Return the holds and groups of received messages, by sequence number."""
         if len(changes) == 1:
             return {}
         rows = self._all("holds", as_list([change.sequence_number for change in changes]))
@@ -473,7 +475,7 @@ class Deliveries(Statements):
         number = change.sequence_number
         if change.act is Act.EXTEND:
             if self._extends_lock(queue, change, group, now_ms):
-                known.clear()  # all that the session has became other holds
+                known.clear()  # every hold of the session has changed
             else:
                 self._do("set_hold", number, queue.number, group, *delivery.extended(hold, change.ms or 0, now_ms))
         elif change.act is Act.NACK:
@@ -490,7 +492,7 @@ class Deliveries(Statements):
             self._move(queue, entry, self.queues[change.to], change.note, now_ms)
 
     def _extends_lock(self, queue: QueueInfo, change: Change, group: str | None, now_ms: int) -> bool:
-        """Extend the lock of the session that a message was received in, if it was."""
+        """Extend the session lock under which a message was received, if there is one; return whether there was."""
         if group is None:
             return False
         gate = self.gates.of(queue.number, group)
@@ -500,7 +502,7 @@ class Deliveries(Statements):
         return True
 
     def _leave(self, queue: QueueInfo, messages: list[tuple[int, str | None]]) -> None:
-        """Messages, by their numbers and groups, are done with, and so are their holds; the list is empty then."""
+        """Remove acknowledged messages, given by number and group, with their holds; clear the list."""
         if messages:
             groups: defaultdict[str, set[int]] = defaultdict(set)
             for number, group in messages:
@@ -512,12 +514,12 @@ class Deliveries(Statements):
             messages.clear()
 
     def _be_done(self, queue: QueueInfo, numbers: Sequence[int], groups: Mapping[str, set[int]]) -> None:
-        """Messages are done with; one is kept if a reader has yet to read it.
+        """Remove messages that are done; keep those that a reader has yet to read.
 
         Args:
-            queue: where they are.
-            numbers: which.
-            groups: the same by their groups, but for those without one.
+            queue: the queue.
+            numbers: the sequence numbers.
+            groups: the same by group, without the messages that have none.
         """
         self.pending.leave(queue, groups)
         read_to = queue.read_to
@@ -529,7 +531,7 @@ class Deliveries(Statements):
         self.catalog.counted(queue)
 
     def _move(self, queue: QueueInfo, entry: Entry, to: QueueInfo, note: str | None, now_ms: int) -> None:
-        """Put a message into another queue; where it was sent at first, it is in its old place again.
+        """Move a message to another queue; in the queue where it was first sent it returns to its old place.
 
         Within its queue it stays where it is.
         """
@@ -558,5 +560,5 @@ class Deliveries(Statements):
 
 
 def _held(row: Sequence[Any] | None) -> tuple[Hold | None, str | None]:
-    """The hold in a row, and whose it is."""
+    """Return the hold in a row, and its group."""
     return (Hold._make(row[1:-1]), row[-1]) if row else (None, None)

@@ -1,7 +1,8 @@
-"""The files of a database: how they are made, and whether they are still those that were opened.
+"""Creation of the database files, and detection of deleted or replaced ones.
 
-SQLite goes on with a file that was deleted or replaced: what it writes then is kept nowhere. Worse, at its end it
-removes the write-ahead log of whatever has the name by then. So such a file is not closed, but left alone.
+SQLite keeps using a file that was deleted or replaced, and what it writes then is lost. On close it even removes the
+write-ahead log of whichever file has the name by then. So the connection to such a file is closed without a checkpoint,
+or left open.
 """
 
 import ctypes
@@ -15,22 +16,22 @@ from typing import Final
 from inturn.core.errors import InputError, StoreError
 
 OWNER_ONLY: Final = 0o600
-"""Who may read and write a new file, if the user does not say: it may hold anything."""
+"""Default permissions of a new file: owner only, as it may hold anything."""
 _NO_CHECKPOINT: Final = getattr(sqlite3, "SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE", 1006)
 _MAKING: Final = threading.Lock()
 _Identity = tuple[int, int]
 _TICK_NS: Final = 100_000_000
-"""Longer than the clock of a file system ticks, within which two changes may have the same time."""
+"""Longer than one tick of a file system's clock, within which two changes may get the same time."""
 _COARSE_NS: Final = 1_000_000_000
 _COARSE_TICK_NS: Final = 3 * _COARSE_NS
-"""The same for one that knows whole seconds only, or every other of them."""
+"""The same for file systems with a resolution of one or two seconds."""
 
 
 def checked_mode(mode: int) -> int:
-    """What the user says of who may read and write a new file.
+    """Check the permissions that the user chose for new files, and return them.
 
     Raises:
-        InputError: if that is none, or its owner could not use it.
+        InputError: if they are no file mode, or do not let the owner read and write.
     """
     if isinstance(mode, bool) or not isinstance(mode, int) or mode & ~0o777 or mode & OWNER_ONLY != OWNER_ONLY:
         told = oct(mode) if isinstance(mode, int) and not isinstance(mode, bool) else repr(mode)
@@ -40,23 +41,23 @@ def checked_mode(mode: int) -> int:
 
 
 def make(path: str, mode: int) -> None:
-    """Make a file that is not there, with exactly this mode; its log and its index are given the same by SQLite."""
-    # To close a file lets go of every lock that this process has on it, so nobody of it may have opened it by then.
+    """Create a file that does not exist, with exactly this mode; SQLite gives its log and index the same."""
+    # Closing a file drops every lock that this process has on it, so no other thread may have opened it by then.
     with _MAKING:
         try:
             made = os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         except OSError:
-            return  # it is there; or SQLite tells why it cannot be
+            return  # it exists, or SQLite will report why it cannot be made
         os.close(made)
         Path(path).chmod(mode)  # whatever the umask says
 
 
 class Files:
-    """The files of a database that is open, or that is read.
+    """The files of an open database.
 
     Args:
-        path: of the database.
-        beside: whether its log and its index are there as long as it is open.
+        path: the database.
+        beside: whether its log and index exist as long as it is open.
     """
 
     def __init__(self, path: str, *, beside: bool = True) -> None:
@@ -70,7 +71,7 @@ class Files:
         self._are_lost = False
 
     def opened(self) -> None:
-        """It is open now.
+        """Note that the database is open now.
 
         Raises:
             StoreError: if it was replaced meanwhile.
@@ -80,14 +81,14 @@ class Files:
 
     @property
     def are_lost(self) -> bool:
-        """Whether they were deleted or replaced, as far as somebody has looked."""
+        """Whether the files were deleted or replaced, as of the last check."""
         return self._are_lost
 
     def check(self) -> None:
-        """See that they are still there; as long as nothing changes in the directory, that is all that is looked at.
+        """Check that the files are still there; as long as the directories are unchanged, only those are examined.
 
         Raises:
-            StoreError: if not.
+            StoreError: if a file was deleted or replaced.
         """
         if not self._before or self._is_nothing_changed() or (not self._are_lost and self._are_there()):
             return
@@ -98,7 +99,7 @@ class Files:
         raise StoreError(msg)
 
     def _is_nothing_changed(self) -> bool:
-        """Whether the directories are as they were when the files were there; asked after each commit."""
+        """Return whether the directories are as they were when the files were last seen; called after each commit."""
         if not self._unchanged:
             return False
         try:
@@ -120,7 +121,7 @@ class Files:
             found = {}
         self._are_lost = {name: (each.st_dev, each.st_ino) for name, each in found.items()} != self._before
         if not self._are_lost and all(_is_past(changed_ns) for _, _, changed_ns in seen.values()):
-            self._unchanged = seen  # what changes from now on, changes at another time
+            self._unchanged = seen  # any later change gets another time
         return not self._are_lost
 
     @staticmethod
@@ -130,18 +131,18 @@ class Files:
 
 
 def _is_past(changed_ns: int) -> bool:
-    """Whether a file system's clock has gone on since a change, so that the next one has another time."""
+    """Return whether the file system's clock has ticked since a change, so that the next change gets another time."""
     return changed_ns < time.time_ns() - (_TICK_NS if changed_ns % _COARSE_NS else _COARSE_TICK_NS)
 
 
 def let_go(connection: sqlite3.Connection, files: Files) -> None:
-    """Close a connection; one to files that were lost touches nothing that has their names now."""
+    """Close a connection; if its files were lost, leave whatever has their names now untouched."""
     try:
         files.check()
     except StoreError:
         if hasattr(connection, "setconfig"):
             connection.setconfig(_NO_CHECKPOINT, True)  # noqa: FBT003 - by position only
-        else:  # Python 3.11 cannot say it, so it is left open until the process ends
+        else:  # Python 3.11 has no setconfig: leave it open until the process ends
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
             return
     connection.close()

@@ -1,4 +1,4 @@
-"""The gates of groups over SQLite: a row only for a group that is locked, parked, or has a state."""
+"""Group gates in SQLite; a group has a row only if it is locked, parked or has a state."""
 
 from inturn.core import limits, session
 from inturn.core.session import OPEN, Gate
@@ -6,37 +6,37 @@ from inturn.store.sqlite.statements import Statements
 
 
 class Gates(Statements):
-    """Reads and writes gates."""
+    """Reads and writes of gates."""
 
     def of(self, queue: int, group: str) -> Gate:
-        """The gate of a group."""
+        """Return the gate of a group."""
         row = self._one("gate", queue, group)
         return Gate._make(row) if row else OPEN
 
     def save(self, queue: int, group: str, gate: Gate) -> None:
-        """It is another."""
+        """Write the gate of a group."""
         self._do("set_gate", queue, group, *gate)
         if not session.is_closed(gate):
             self._do("forget_session", queue, group)
 
     def renew(self, queue: int, group: str, gate: Gate) -> None:
-        """Its lock ends at another time, and with it what was received under it."""
+        """Write a gate whose lock ends at another time, and move the leases received under it likewise."""
         self.save(queue, group, gate)
         for statement in ("keep_holds", "keep_fetched"):
             self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
 
     def end_locks(self, queue: int, now_ms: int) -> list[tuple[int, str]]:
-        """Take away locks that are over; their deadlines and groups are returned."""
+        """Remove expired locks; return their deadlines and groups."""
         rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE)
         for group, *gate in rows:
             self.save(queue, group, session.unlocked(Gate._make(gate)))
         return [(until_ms, group) for group, _, until_ms, *_ in rows]
 
     def state(self, queue: int, group: str) -> bytes | None:
-        """What a session keeps with the group."""
+        """Return the session state of a group."""
         row = self._one("state", queue, group)
         return row[0] if row else None
 
     def set_state(self, queue: int, group: str, state: bytes | None) -> None:
-        """It is another."""
+        """Write the session state of a group."""
         self._do("set_state", state, queue, group)

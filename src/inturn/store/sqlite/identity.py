@@ -1,15 +1,15 @@
-"""Which file is open: its own identity, and its place on the disk, since a copy has the same identity."""
+"""Identity of an open file: its own identity, and its place on the disk, since copies share the first."""
 
 import sqlite3
 from pathlib import Path
 
 
 def identity_of(connection: sqlite3.Connection, path: str) -> str:
-    """Identify the file that is open; two connections to one file have the same, a copy of it has another.
+    """Return the identity of the open file: the same for all connections to it, different for a copy.
 
     Args:
-        connection: to the file, whose tables are up to date.
-        path: of the file; ``:memory:`` for none.
+        connection: to the file, migrated.
+        path: the file; ``:memory:`` for none.
     """
     (identity,) = connection.execute("select value from inturn_meta where name = 'identity'").fetchone()
     if path == ":memory:":
@@ -19,10 +19,10 @@ def identity_of(connection: sqlite3.Connection, path: str) -> str:
 
 
 def lineage_of(connection: sqlite3.Connection) -> bytes:
-    """Return the random bytes that the file was made with; its copies have them too.
+    """Return the random bytes that the file was created with; copies share them.
 
     Args:
-        connection: to the file, whose tables are up to date.
+        connection: to the file, migrated.
     """
     (identity,) = connection.execute("select value from inturn_meta where name = 'identity'").fetchone()
     return bytes.fromhex(identity)

@@ -1,4 +1,4 @@
-"""The incarnation that this connection is to each queue, written down before the first number that it gives."""
+"""Incarnations of queues, each recorded before this connection gives its first number in a queue."""
 
 import sqlite3
 import uuid
@@ -10,13 +10,13 @@ from inturn.store.sqlite.statements import Statements
 
 
 class Incarnations(Statements):
-    """What is written of incarnations; see :mod:`inturn.core.incarnation`.
+    """Recorded incarnations; see :mod:`inturn.core.incarnation`.
 
     Args:
         connection: to the file.
 
     Attributes:
-        begun: the numbers of the queues in which this connection has given a number.
+        begun: the queues, by number, in which this connection has given a sequence number.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -25,22 +25,22 @@ class Incarnations(Statements):
         self.renew()
 
     def renew(self) -> None:
-        """Be another one from now on."""
+        """Take a new incarnation id."""
         self._id = uuid.uuid4().hex
         self.begun.clear()
 
     def of(self, queue: int, number: int) -> str:
-        """Return the incarnation in which a number was given."""
+        """Return the incarnation in which a sequence number was given."""
         row = self._one("incarnation", queue, number)
         return str(row[0]) if row else ORIGIN
 
     def begin(self, queue: QueueInfo, now_ms: int, note: str | None = None) -> None:
-        """Write down that it begins, as the function in core says: this connection is about to give a number.
+        """Record this connection's incarnation of a queue before it gives a number.
 
         Args:
-            queue: in which.
+            queue: the queue.
             now_ms: the time.
-            note: why a person made it; None: nobody did.
+            note: a person's reason for the incarnation; None if it is automatic.
         """
         if self._one("newest_incarnation", queue.number) != (self._id,):
             self._do("begin_incarnation", queue.number, queue.last, self._id, now_ms, note)

@@ -1,6 +1,6 @@
 """Idempotency keys in the file: one row for each key that is not free.
 
-It is a module of its own since keys share nothing with queues but the transaction.
+A separate module, since keys share only the transaction with queues.
 """
 
 from inturn.core import limits
@@ -19,8 +19,8 @@ class Keys(Statements):
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
         """Read, decide and write, within a transaction.
 
-        A row is cleared away by a later change of any key, and only well after its lifetime: if the clock is set back,
-        it counts again.
+        A later change of any key deletes an expired row, and only well after its lifetime: until then the row counts
+        again if the clock is set back.
         """
         row = self._one("key", space, key)
         (last_token,) = self._one("last_token") or (0,)
@@ -38,11 +38,11 @@ class Keys(Statements):
         return answer
 
     def _clear(self, now_ms: int) -> None:
-        """Clear away a few keys whose lifetime is long over.
+        """Delete a few keys that expired long ago.
 
-        A file has no clock but those of its processes. So that one whose clock is far ahead forgets nothing for the
-        others, the time by which keys are cleared away goes on by no more than the slack with each change, and goes
-        back at once with a change by a clock that is behind it.
+        A file has no clock but those of its processes. So that a process whose clock is far ahead cannot delete keys
+        that still count for the others, the deletion time advances by at most the slack with each change. It goes back
+        at once with a change by a clock that is behind it.
         """
         (cleared_ms,) = self._one("keys_cleared_ms") or (None,)
         until_ms = now_ms if cleared_ms is None else min(now_ms, cleared_ms + limits.CLOCK_SLACK_MS)

@@ -1,7 +1,7 @@
-"""Leases over SQLite: one row for the messages of a group that were received together, and nobody had before.
+"""Leases in SQLite: one row for all messages of a group that were received together for the first time.
 
-As long as all of them fare alike it stands for the holds of each. What is acknowledged leaves it, mostly all at once;
-whatever else becomes of one of them, the lease is broken up first, into a hold for each.
+The row stands for the holds of all its messages while they share one fate. Acknowledged messages leave it, mostly all
+at once. Before any other change to one of them, the lease is split into one hold for each message.
 """
 
 from collections import defaultdict
@@ -14,28 +14,28 @@ from inturn.core import limits
 from inturn.core.delivery import Act, Change, Hold
 from inturn.store.sqlite.statements import Statements, as_list
 
-_ACK: Final = Act.ACK  # until Python 3.12 each look at a member of an enumeration takes 0.15 µs
+_ACK: Final = Act.ACK  # before Python 3.12 each access to an enum member takes 0.15 µs
 _numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
 class Leases(Statements):
-    """Reads and writes leases. While one lasts, its group is blocked; so a group has one at most."""
+    """Reads and writes of leases. A lease blocks its group, so a group has at most one."""
 
     def add(self, queue: int, taken: Iterable[tuple[str, Sequence[int], Hold]]) -> None:
-        """Messages were received.
+        """Write leases for received messages.
 
         Args:
-            queue: its number.
-            taken: groups, the numbers of messages of each, and what is known of each of these: a hold with a token
-                and an end.
+            queue: the queue's number.
+            taken: for each group, its name, the sequence numbers of its messages, and their common hold, which has a
+                token and an end.
         """
         self._do_each("add_lease", [(queue, group, as_list(each), len(each), *hold) for group, each, hold in taken])
 
     def acknowledge(self, queue: int, changes: Sequence[Change], now_ms: int) -> list[tuple[int, str, set[int]]]:
-        """Take what is acknowledged out of its lease; break up the leases that other changes are about.
+        """Remove acknowledged messages from their leases, and split the leases that other changes concern.
 
         Returns:
-            Of each lease that something was taken out of its token, its group, and the numbers of the messages.
+            For each lease that lost messages, its token, its group and the sequence numbers of those messages.
         """
         acknowledged: defaultdict[int | None, set[int]] = defaultdict(set)
         others: set[int | None] = set()
@@ -54,7 +54,7 @@ class Leases(Statements):
                 continue
             numbers = _numbers(text)
             gone = acknowledged[token].intersection(numbers)
-            if len(gone) == len(numbers):  # as nearly always
+            if len(gone) == len(numbers):  # the usual case
                 ended.append((queue, group))
             elif gone:
                 left = [number for number in numbers if number not in gone]
@@ -65,12 +65,12 @@ class Leases(Statements):
         return taken
 
     def break_up(self, queue: int, group: str) -> None:
-        """Of each message of a group's lease, if it has one, there is a hold from now on."""
+        """Replace a group's lease, if it has one, by one hold for each message."""
         self._do("hold_each", queue, group)
         self._do("end_lease", queue, group)
 
     def break_up_over(self, queue: int, now_ms: int) -> None:
-        """Break up what is over."""
+        """Split expired leases."""
         for (group,) in self._all("leases_over", queue, now_ms, limits.EXPIRE_AT_ONCE):
             self.break_up(queue, group)
 
@@ -80,5 +80,5 @@ class Leases(Statements):
             self.break_up(queue, row[0])
 
     def of(self, queue: int, group: str) -> dict[int, Hold]:
-        """What is known of the messages of a group's lease, by their numbers."""
+        """Return the holds of the messages in a group's lease, by sequence number."""
         return {number: Hold._make(hold) for number, *hold in self._all("lease_of", queue, group)}

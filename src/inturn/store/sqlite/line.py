@@ -1,8 +1,8 @@
-"""The line of ready groups over SQLite: it selects what core/line.py decides about.
+"""The line of ready groups in SQLite: it selects the rows that core/line.py decides about.
 
-The head of a group that was never given back stands in `inturn_ready` by its sequence number alone. Those that were
-given back, and those that became ready behind them, are in `inturn_line`; as long as nothing of a queue was ever given
-back nobody looks there.
+The head of a group that was never given back is in `inturn_ready`, by its sequence number alone. Heads that were given
+back, and those that became ready behind them, are in `inturn_line`. That table is not read as long as no message of the
+queue was ever given back.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from inturn.store.sqlite.statements import Statements
 
 
 class Line(Statements):
-    """Reads and writes the line: the heads of the groups that can be received."""
+    """Reads and writes of the line: the heads of the groups that can be received."""
 
     def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:
-        """Return the first heads, with their groups; only those of groups with a name, if so asked."""
+        """Return the first heads with their groups, in order; with ``grouped``, only those that have a group."""
         every = first_number(queue.number), first_number(queue.number + 1)
         heads: list[tuple[int, str | None]] = self._all("next_group" if grouped else "next_ready", *every, limit)
         if not queue.back[1]:
@@ -37,7 +37,7 @@ class Line(Statements):
         )
 
     def leave(self, queue: QueueInfo, heads: Sequence[int]) -> None:
-        """Take heads out of the line, if they are in it."""
+        """Remove heads from the line, if they are in it."""
         if not heads:
             return
         numbers = [(head,) for head in heads]
@@ -46,15 +46,15 @@ class Line(Statements):
             self._do_each("not_in_line", numbers)
 
     def join(self, queue: QueueInfo, heads: Sequence[tuple[int, str | None, bool]]) -> None:
-        """Put heads into the line that are not in it, in this order.
+        """Add heads to the line in this order, except those already in it.
 
         Args:
-            queue: where.
-            heads: of each its sequence number, its group, and whether that was given back.
+            queue: the queue.
+            heads: for each head its sequence number, its group, and whether it was given back.
         """
         if not heads:
             return
-        if not queue.back[1] and not [head for head, _, is_back in heads if is_back]:  # as nearly always
+        if not queue.back[1] and not [head for head, _, is_back in heads if is_back]:  # the usual case
             self._do_each("ready", [(head, group) for head, group, _ in heads])
             return
         before = back = LinePlace(*queue.back)

@@ -1,4 +1,4 @@
-"""The log of one queue for who only reads it, in whichever process: it takes no lock and writes nothing."""
+"""Read-only access to the log of one queue from any process, without locks or writes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -14,17 +14,17 @@ from inturn.store.sqlite.statements import Statements
 
 
 class Row(NamedTuple):
-    """A message as the log has it.
+    """A message in the log.
 
     Attributes:
-        sequence_number: its place.
-        group: whose timeline it is in.
-        revision: its place there.
-        dedup_id: what it is known by.
-        body: its text or its bytes.
-        content: what the body is, by its number.
-        attributes: more about it, as JSON.
-        sent_ms: when it was sent.
+        sequence_number: its place in the queue.
+        group: its group.
+        revision: its place in the group's timeline.
+        dedup_id: its deduplication id.
+        body: text or bytes.
+        content: the number of the body's `Content` type.
+        attributes: a JSON object.
+        sent_ms: the time of the send.
     """
 
     sequence_number: int
@@ -38,11 +38,11 @@ class Row(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The texts of a column, one after the other with NUL between them.
+    """The texts of a column, joined with NUL.
 
     Attributes:
-        known: how many are not null; one that is null is written as U+0001.
-        packed: their UTF-8.
+        known: the number of texts that are not null; a null is written as U+0001.
+        packed: the joined texts in UTF-8.
     """
 
     known: int
@@ -50,18 +50,18 @@ class Texts(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Many messages, column by column: SQLite puts them together for a third of what rows cost.
+    """Many messages, column by column: SQLite joins the columns for a third of what rows cost.
 
     Attributes:
-        rows: how many.
-        sequence_number: in decimal, with commas between them; or all of a range.
-        group: as texts.
-        revision: in decimal, 0 for none.
-        dedup_id: as texts.
-        body: as texts.
-        content: a digit for each: what the body is, and 4 more if there is no revision.
-        attributes: as texts.
-        sent_ms: in decimal.
+        rows: the number of messages.
+        sequence_number: decimal numbers separated by commas, or a range without gaps.
+        group: the groups.
+        revision: decimal numbers, 0 for none.
+        dedup_id: the deduplication ids.
+        body: the bodies.
+        content: one digit for each message: its `Content` number, plus 4 if it has no revision.
+        attributes: the attributes.
+        sent_ms: decimal numbers.
     """
 
     rows: int
@@ -83,23 +83,23 @@ class Log(Statements):
         queue: the queue's name.
 
     Raises:
-        StoreError: if the file is not there, has no queues or cannot be read.
-        StoreMismatch: if a newer version of inturn has written it.
+        StoreError: if the file is missing, has no queues or cannot be read.
+        StoreMismatch: if a newer version of inturn wrote it.
     """
 
     def __init__(self, path: str, queue: str) -> None:
         super().__init__(connect_to_look(path))
-        self.connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")  # what is measured is then packed
+        self.connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")  # for _packed's second pass
         self._queue = queue
         self._has_incarnations = False
         self._catalog = Catalog(self.connection)
         self._files = Files(path, beside=False)
 
     def info(self) -> QueueInfo:
-        """What is known of the queue now; as cheap as can be while nobody writes.
+        """Return the current metadata of the queue; cheap as long as nobody writes.
 
         Raises:
-            NoSuchQueue: if it is not there, or not any more.
+            NoSuchQueue: if the queue does not exist, or was removed.
         """
         self._files.check()
         self._catalog.look()
@@ -109,27 +109,27 @@ class Log(Statements):
         return info
 
     def first(self) -> int:
-        """The number before the first sequence number of the queue."""
+        """Return the number before the first sequence number of the queue."""
         return first_number(self.info().number)
 
     def incarnation(self, number: int) -> str:
-        """Return the incarnation in which a number was given."""
+        """Return the incarnation in which a sequence number was given."""
         if not self._has_incarnations:
             tables = self.connection.execute("select name from sqlite_master where name = 'inturn_incarnation'")
             self._has_incarnations = tables.fetchone() is not None
-        if not self._has_incarnations:  # no writer of this version has opened the file yet
+        if not self._has_incarnations:  # the file has not been migrated to this version yet
             return ORIGIN
         row = self._one("incarnation", self.info().number, number)
         return str(row[0]) if row else ORIGIN
 
     def place(self, after: int, up_to: int, count: int) -> int | None:
-        """The sequence number of the count-th message after one, if there are so many up to another."""
+        """Return the sequence number of the count-th message in ``(after, up_to]``, or None if there are fewer."""
         row = self._one("log_place", after, up_to, count - 1)
         return cast("int", row[0]) if row else None
 
     def packed(self, after: int, up_to: int) -> Packed | None:
-        """The messages after a sequence number and up to another; None if they are too long, or not all of text."""
-        self.connection.execute("begin")  # both statements are to see the same
+        """Return the messages in ``(after, up_to]``; None if there are none, they are too long, or some are bytes."""
+        self.connection.execute("begin")  # one snapshot for both statements
         try:
             return self._packed(after, up_to)
         finally:
@@ -139,7 +139,7 @@ class Log(Statements):
         count, size, least, most, revisions, attributes = self._one("log_size", after, up_to)
         if not count or size > limits.SOURCE_ARROW_BYTES or most == Content.BYTES:
             return None
-        # What follows from the sums is not put together row by row.
+        # Columns that follow from the sums are not joined row by row.
         gaps, mixed = count < up_to - after, least < most or 0 < revisions < count
         row = self._one("log_packed", after, up_to, gaps, mixed, attributes > 0)
         return Packed(
@@ -155,9 +155,9 @@ class Log(Statements):
         )
 
     def rows(self, after: int, up_to: int) -> Sequence[Row]:
-        """Messages after a sequence number and up to another: as many as one may hold at once, and one at least.
+        """Return messages in ``(after, up_to]``: as many as fit in memory limits, and at least one.
 
-        The statement is over when this returns: who holds one open keeps the file from being tidied.
+        The statement is finished on return: an open one would block checkpoints of the file.
         """
         cursor = self._cursor("log", after, up_to, limits.SOURCE_ARROW_ROWS)
         rows: list[Any] = []
@@ -169,5 +169,5 @@ class Log(Statements):
         return rows
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.connection.close()

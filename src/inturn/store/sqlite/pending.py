@@ -1,10 +1,10 @@
-"""Which messages of a group are pending, in their order.
+"""The pending messages of each group, in order.
 
-An index by group is written at another place for every message: a page each as soon as the queue is long, which is many
-times what the message itself takes. So a message goes into the table ``inturn_pending`` only when thousands of newer
-ones have come, with all that came with it, in the order of the table. Most are done with by then. What is not there yet
-is listed in memory, by group, from the end of the log; and since other processes may have taken something out
-meanwhile, what is found in that list is looked up before it is believed.
+An index by group writes to another place for every message: one page each once the queue is long, many times the cost
+of the message itself. So messages enter the table ``inturn_pending`` only after thousands of newer ones have come, in
+bulk and in the order of the table. Most are done by then. Newer messages are listed in memory, by group, from the end
+of the log. Other processes may have removed some of them meanwhile, so whatever that list yields is looked up before
+use.
 """
 
 import sqlite3
@@ -25,8 +25,8 @@ class _Newest:
     """The messages of a queue that are not in the table, by group; some may be gone.
 
     Attributes:
-        after: the sequence number before the first that can be among them.
-        seen: the last that was looked at.
+        after: the sequence number before the first possible one.
+        seen: the last sequence number read.
     """
 
     __slots__ = ("after", "groups", "seen")
@@ -37,14 +37,14 @@ class _Newest:
 
 
 class Pending(Statements):
-    """Finds the pending messages of groups.
+    """An index of the pending messages of groups.
 
     Args:
         connection: to the file.
-        catalog: what is known of the queues; it says up to where each one's messages are in the table.
+        catalog: the queues, with the last sequence number of each in the table.
 
     Attributes:
-        newest_messages: how many are not in it at least, once there are so many.
+        newest_messages: the minimum number of newest messages that are kept out of the table.
     """
 
     newest_messages = limits.NEWEST_MESSAGES
@@ -53,22 +53,22 @@ class Pending(Statements):
         super().__init__(connection)
         self._catalog = catalog
         self._newest: dict[int, _Newest] = {}
-        self._touched: set[int] = set()  # queues of which something was noted in the transaction that is open
+        self._touched: set[int] = set()  # queues whose list has changed in the open transaction
 
     # --- transactions ---
 
     def look(self) -> None:
-        """Others have written: what is known of a queue that they removed, or put into the table, is of no use."""
+        """Drop the lists of queues that others have removed or indexed further."""
         indexed = self._catalog.indexed
         for number in [number for number, known in self._newest.items() if indexed.get(number) != known.after]:
             del self._newest[number]
 
     def commit(self) -> None:
-        """What was noted is true."""
+        """Keep what was noted in this transaction."""
         self._touched.clear()
 
     def roll_back(self) -> None:
-        """What was noted in this transaction is not."""
+        """Drop what was noted in this transaction."""
         for number in self._touched:
             self._newest.pop(number, None)
         self._touched.clear()
@@ -76,11 +76,11 @@ class Pending(Statements):
     # --- looking ---
 
     def is_in_table(self, queue: QueueInfo, number: int) -> bool:
-        """Whether a message is in the table as long as it is pending; then nothing before it is in the list."""
+        """Return whether a message is in the table while pending; if so, no message before it is in the list."""
         return number <= self._catalog.indexed[queue.number]
 
     def newest(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
-        """The first messages of a group, behind a sequence number, that are not in the table; some may be gone."""
+        """Return a group's first messages after a sequence number that are not in the table; some may be gone."""
         known = self._newest.get(queue.number)
         if known is None or known.seen < queue.last:
             known = self._read(queue)
@@ -89,23 +89,23 @@ class Pending(Statements):
         return numbers[begin : begin + limit]
 
     def head(self, queue: QueueInfo, group: str) -> int | None:
-        """The first pending message of a group."""
+        """Return the first pending message of a group."""
         row: tuple[int] | None = self._one("head", queue.number, group)
         return row[0] if row else self.first_of_newest(queue, group)
 
     def next(self, queue: QueueInfo, group: str, after: int) -> int | None:
-        """The first behind a sequence number."""
+        """Return the first pending message of a group after a sequence number."""
         row: tuple[int] | None = self._one("next", queue.number, group, after)
         return row[0] if row else self.first_of_newest(queue, group, after)
 
     def are_gone(self, queue: QueueInfo, group: str, gone: set[int]) -> None:
-        """Messages are not to be listed any more; others have taken them, if they were looked up in vain."""
+        """Remove messages from the list, because they left or a look-up did not find them."""
         known = self._newest.get(queue.number)
         numbers = known.groups.get(group) if known else None
         if not known or not numbers:
             return
         self._touched.add(queue.number)
-        if gone.issuperset(numbers[: len(gone)]):  # as nearly always
+        if gone.issuperset(numbers[: len(gone)]):  # the usual case
             del numbers[: len(gone)]
         else:
             numbers[:] = [number for number in numbers if number not in gone]
@@ -113,7 +113,7 @@ class Pending(Statements):
             del known.groups[group]
 
     def first_of_newest(self, queue: QueueInfo, group: str, after: int = 0) -> int | None:
-        """The first pending message of a group, behind a sequence number, that is not in the table."""
+        """Return a group's first pending message after a sequence number that is not in the table."""
         while numbers := self.newest(queue, group, after, limits.HEADS_AT_ONCE):
             there: list[int] = [number for (number,) in self._all("still_pending", as_list(numbers))]
             if len(there) < len(numbers):
@@ -123,7 +123,7 @@ class Pending(Statements):
         return None
 
     def _read(self, queue: QueueInfo) -> _Newest:
-        """List what has come since the last look."""
+        """Add the messages sent since the last read to the list."""
         number = queue.number
         known = self._newest.get(number)
         if known is None:
@@ -138,7 +138,7 @@ class Pending(Statements):
     # --- changing ---
 
     def leave(self, queue: QueueInfo, groups: Mapping[str, set[int]]) -> None:
-        """Messages, by their groups, are not pending any more."""
+        """Remove messages, by group, that are not pending any more."""
         indexed = self._catalog.indexed[queue.number]
         inside: dict[str, set[int]] = {}
         for group, numbers in groups.items():
@@ -151,7 +151,7 @@ class Pending(Statements):
             self._take_out(queue.number, inside)
 
     def _take_out(self, queue: int, groups: Mapping[str, set[int]]) -> None:
-        """Delete from the table: all that is between the first and the last of each group, unless that is more."""
+        """Delete messages from the table: by range if the range of a group holds nothing else, one by one otherwise."""
         before = self.connection.total_changes
         self._do_each(
             "none_pending", [(queue, group, min(gone), max(gone), len(gone)) for group, gone in groups.items()]
@@ -160,22 +160,22 @@ class Pending(Statements):
             self._do_each("not_pending", [(queue, group, number) for group, gone in groups.items() for number in gone])
 
     def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
-        """A message was put into its old place, in the midst of others."""
-        self.index(queue, number)  # so that all that are listed are behind it
+        """Add a message that returned to its old place among others."""
+        self.index(queue, number)  # so that every listed message is behind it
         if group is not None:
             self._do("pending_again", queue.number, group, number)
 
     def forget(self, queue: int) -> None:
-        """All of a queue is gone."""
+        """Drop the list of a queue whose messages were all removed."""
         self._newest.pop(queue, None)
 
     def sent(self, queue: QueueInfo, before: int, messages: Sequence[tuple[int, str | None]]) -> None:
-        """Messages were put at the end of a queue: those that are not new any more go into the table.
+        """Note messages appended to a queue, and index those that are no longer among the newest.
 
         Args:
-            queue: where; its last message is one of these.
-            before: its last message before.
-            messages: their numbers and groups, in order.
+            queue: the queue; its last message is one of these.
+            before: the queue's last sequence number before them.
+            messages: their sequence numbers and groups, in order.
         """
         known = self._newest.get(queue.number)
         if known is not None and known.seen == before:
@@ -188,7 +188,7 @@ class Pending(Statements):
             self.index(queue, queue.last - self.newest_messages)
 
     def index(self, queue: QueueInfo, up_to: int) -> None:
-        """Have all messages up to a sequence number in the table."""
+        """Put all messages up to a sequence number into the table."""
         number = queue.number
         indexed = self._catalog.indexed[number]
         if up_to > indexed:

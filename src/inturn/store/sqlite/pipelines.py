@@ -1,6 +1,6 @@
-"""What pipelines keep in the file: their groups, what these hold, outputs on their way, rejected messages, decisions.
+"""Pipelines in the file: groups, held messages, outputs to be delivered, rejected messages and decisions.
 
-It is a module of its own since pipelines share nothing with queues but the transaction.
+A separate module, since pipelines share only the transaction with queues.
 """
 
 import sqlite3
@@ -37,11 +37,11 @@ class Pipelines(Statements):
     # --- pipelines and their groups ---
 
     def names(self) -> list[str]:
-        """The names of all pipelines."""
+        """Return the names of all pipelines."""
         return [name for (name,) in self._all("pipelines")]
 
     def info(self, name: str) -> PipelineInfo | None:
-        """What is known of a pipeline."""
+        """Return the metadata of a pipeline."""
         row = self._one("pipeline", name)
         if row is None:
             return None
@@ -50,7 +50,7 @@ class Pipelines(Statements):
         return PipelineInfo(number, name, decode(about), decode(counts), outputs, tokens)
 
     def save(self, info: PipelineInfo) -> None:
-        """Make or change a pipeline."""
+        """Create or change a pipeline."""
         if info.number == 0:
             (last,) = self._one("last_pipeline")
             info.number = last + 1
@@ -58,27 +58,27 @@ class Pipelines(Statements):
         self._do("save_pipeline", info.number, info.name, about, counts, info.outputs, info.tokens)
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
-        """Those of the groups that are known."""
+        """Return the records of those groups that are known."""
         wanted = list(groups)
         rows = self._all("lines", pipeline, as_list(name for name in wanted if "\0" not in name))
         for name in (name for name in wanted if "\0" in name):
-            rows += self._all("line", pipeline, name)  # of an older version: json_each would cut the name
+            rows += self._all("line", pipeline, name)  # from an older version: json_each would cut the name at NUL
         return [Line._make(row) for row in rows]
 
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
-        """Groups in the order of their names."""
+        """Return groups in the order of their names."""
         return [
             Line._make(row) for row in self._all("parked_lines" if parked else "lines_after", pipeline, after, limit)
         ]
 
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
-        """Groups whose wait is over."""
+        """Return groups whose wait is over."""
         return [group for (group,) in self._all("due_groups", pipeline, now_us, limit)]
 
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
-        """What a group holds."""
+        """Return messages that a group holds."""
         if turns is None and ids is None:
             return [HeldMessage._make(row) for row in self._all("held_of", pipeline, group)]
         rows = self._all("held_turns", pipeline, group, as_list(turns)) if turns else []
@@ -86,16 +86,16 @@ class Pipelines(Statements):
         return [HeldMessage._make(row) for row in sorted(set(rows))]
 
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """What a group holds from a spot on."""
+        """Return the messages that a group holds from a spot on."""
         return [HeldMessage._make(row) for row in self._all("held_from", pipeline, group, *spot, limit)]
 
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Since when a group holds those messages that wait longest, and where they lie."""
+        """Return the messages that a group has held longest: since when, and where they lie."""
         rows = self._all("held_longest", pipeline, group, limit)
         return [(since_us, (epoch, turn, message_id)) for since_us, epoch, turn, message_id in rows]
 
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
-        """What is remembered beside a group of messages with these marks."""
+        """Return the remembered messages of a group that have these marks."""
         if not marks:
             return []
         size = len(marks[0])
@@ -105,11 +105,11 @@ class Pipelines(Statements):
     def keep(
         self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
-        """Keep what turns have left behind."""
+        """Write the results of turns; if others have changed any group, write nothing and return those groups."""
         number = info.number
         names = [each.line.group for each in kept]
         known = dict(self._all("versions", number, as_list(names))) if kept else {}
-        if any("\0" in name for name in names):  # of an older version, see lines()
+        if any("\0" in name for name in names):  # from an older version, see lines()
             known |= {line.group: line.version for line in self.lines(number, names)}
         overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
         if overtaken:
@@ -128,17 +128,17 @@ class Pipelines(Statements):
         return []
 
     def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
-        """Rejected messages with their numbers."""
+        """Return rejected messages with their numbers."""
         return [(at, RejectedMessage._make(row)) for at, *row in self._all("rejections", pipeline, after, limit)]
 
     # --- outputs ---
 
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
-        """Outputs in the order in which they were made."""
+        """Return outputs in the order in which they were made."""
         return [MadeOutput._make(row) for row in self._all("outputs", pipeline, after, limit)]
 
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        """The first outputs of groups that nobody has."""
+        """Claim the first outputs of groups that nobody has claimed."""
         rows = self._all("unclaimed", info.number, now_ms, groups)
         if not rows:
             return []
@@ -156,11 +156,11 @@ class Pipelines(Statements):
         ]
 
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
-        """Have claims for longer."""
+        """Extend claims."""
         self._do_each("renew_claim", [(until_ms, pipeline, each.group, each.token) for each in claims])
 
     def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
-        """The first outputs of a claim were delivered."""
+        """Remove the delivered outputs of a claim and release it; return whether the claim was still valid."""
         row = self._one("claimed", pipeline, claim.group, claim.token)
         if row is None:
             return False
@@ -174,7 +174,7 @@ class Pipelines(Statements):
         return True
 
     def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
-        """Groups with outputs that are not delivered."""
+        """Return groups with undelivered outputs."""
         rows = (
             self._all("failing", pipeline, limit)
             if groups is None
@@ -189,7 +189,7 @@ class Pipelines(Statements):
         self._do("decide", pipeline, decided.name, decided.group, decided.decision)
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
-        """Those that are not taken yet."""
+        """Return decisions that are not taken yet."""
         rows = (
             self._all("decisions", pipeline, limit)
             if group is None
@@ -198,11 +198,11 @@ class Pipelines(Statements):
         return [Decided._make(row) for row in rows]
 
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
-        """Decisions were taken."""
+        """Write the verdicts of decisions that were taken."""
         self._do_each("take_decision", [(verdict, pipeline, name) for name, verdict in verdicts.items()])
 
     def verdict(self, pipeline: int, name: str) -> str | None:
-        """What has come of a decision."""
+        """Return the verdict on a decision."""
         verdict: str | None
         (verdict,) = self._one("verdict", pipeline, name) or (None,)
         return verdict

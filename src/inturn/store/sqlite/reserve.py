@@ -1,8 +1,8 @@
-"""Room on the disk that is kept for a full one: with it messages are received and acknowledged, which makes room.
+"""Disk space reserved so that messages can be received and acknowledged on a full disk, which makes room.
 
-An acknowledgement too is written to the log first, and a full log can be emptied only if the file can grow by what was
-sent. So beside the file lies another, as large as that may be, with nothing in it. When the disk is full it gives up
-its room; and nothing is sent before it has it again, but for what has room in the file.
+An acknowledgement is written to the write-ahead log first, and a full log can be emptied only if the database can grow
+by what was sent. So a reserve file of that size lies beside the database. When the disk is full, the reserve is
+truncated. Sends are refused until it has its size again, unless there is free space within the database.
 """
 
 import errno
@@ -24,10 +24,10 @@ _ZEROS: Final = bytes(64 * 1024)
 
 
 class Reserve:
-    """The reserve of a database.
+    """The disk reserve of a database.
 
     Args:
-        path: of the database; ``:memory:`` has none.
+        path: the database; ``:memory:`` has no reserve.
     """
 
     def __init__(self, path: str) -> None:
@@ -40,29 +40,29 @@ class Reserve:
         self._until = 0.0
 
     def began(self) -> None:
-        """A transaction has begun: what was sent before is in the log, or nowhere."""
+        """Note that a transaction has begun: earlier sends are in the log, or were rolled back."""
         self._allowed -= self._sending
         self._sending = 0
 
     def check(self, drafts: Sequence[Draft], connection: sqlite3.Connection) -> None:
-        """See before a send that what is acknowledged will have room.
+        """Check before a send that its acknowledgements will have room.
 
         Args:
-            drafts: what is sent.
+            drafts: the messages to be sent.
             connection: to the database.
 
         Raises:
-            NoRoom: if not.
+            NoRoom: if there is not enough space.
         """
         self._sending += sum([len(draft.body) for draft in drafts]) + _OVERHEAD
         if (self._sending >= self._allowed or time.monotonic() >= self._until) and self._is_kept:
             self._look(self._sending, connection)
 
     def _look(self, sending: int, connection: sqlite3.Connection) -> None:
-        """See how much there is room for until the next look."""
+        """Measure how much may be sent until the next look, and grow the reserve as needed."""
         self._allowed, self._until = 0, time.monotonic() + limits.RESERVE_LOOK_S
         grows, within = self._asked(connection)
-        needed = max(0, grows) + 2 * sending + limits.RESERVE_BYTES // 2  # so that it is seldom looked at
+        needed = max(0, grows) + 2 * sending + limits.RESERVE_BYTES // 2  # more than this send, so that looks are rare
         wanted = limits.RESERVE_BYTES * (1 + min(needed, limits.RESERVE_MAX_BYTES) // limits.RESERVE_BYTES)
         is_whole = _size(self._name) >= wanted or self._grow(wanted)
         has_room = is_whole and (needed <= limits.RESERVE_MAX_BYTES or self._free() >= needed)
@@ -76,13 +76,13 @@ class Reserve:
             raise NoRoom(msg)
 
     def _asked(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """By how much the file grows when the log is emptied, and how much room is within, of what was removed."""
+        """Return by how many bytes a checkpoint grows the database, and how many are free within it."""
         asked = ("page_size", "page_count", "freelist_count")
         size, pages, free = (connection.execute(f"pragma {each}").fetchone()[0] for each in asked)
         return size * pages - _size(self._path), size * free
 
     def release(self) -> bool:
-        """The disk is full: give up the room; whether it is worth while to try again, as it is once."""
+        """Truncate the reserve on a full disk; return whether to try again, which is once."""
         self._allowed = 0
         self._is_tried = self._is_kept and not self._is_tried
         if not self._is_tried:
@@ -92,11 +92,11 @@ class Reserve:
         return True
 
     def committed(self) -> None:
-        """A transaction was kept."""
+        """Note a commit, so that the reserve may be released again."""
         self._is_tried = False
 
     def shrink(self) -> None:
-        """The database was closed: if by the last who had it open, not much needs to be kept."""
+        """Reduce the reserve after the last connection has closed the database."""
         if self._is_kept and not Path(self._log).exists() and _size(self._name) > limits.RESERVE_CLOSED_BYTES:
             os.truncate(self._name, limits.RESERVE_CLOSED_BYTES)
 
@@ -107,13 +107,13 @@ class Reserve:
         return found.f_bavail * found.f_frsize
 
     def _grow(self, size: int) -> bool:
-        """Have so much room, if there is as much again: what was just given up is not to be taken back at once."""
+        """Grow the reserve if the disk has twice that much free: what was just released is not taken back at once."""
         if self._free() < 2 * size:
             return False
         try:
             file = os.open(self._name, os.O_RDWR | os.O_CREAT, os.stat(self._path).st_mode & 0o777)  # noqa: PTH116
         except OSError:
-            self._is_kept = False  # it cannot be made here; so be it
+            self._is_kept = False  # it cannot be created here, so there is no reserve
             return True
         before = os.fstat(file).st_size
         try:

@@ -1,4 +1,4 @@
-"""What a server asks of the file beyond its queues. Servers of a file have nothing in common but the file."""
+"""Figures about the file for a server. Servers of one file share nothing but the file."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ class Servers(Statements):
     """Figures of one file.
 
     Args:
-        store: its queues.
+        store: the store with its queues.
     """
 
     shared: Final = None
@@ -24,7 +24,7 @@ class Servers(Statements):
         self._store = store
 
     def figures(self, now_ms: int) -> list[QueueFigures]:
-        """How all queues stand."""
+        """Return the figures of all queues."""
         found = []
         for name, info in sorted(self._store.queues.items()):
             depth = self._store.depth(info, now_ms)
@@ -35,11 +35,11 @@ class Servers(Statements):
         return found
 
     def _blocked(self, queue: QueueInfo, now_ms: int) -> int:
-        """How many groups have something hidden, and a head that is not to be had."""
+        """Return how many groups have hidden messages and a head that cannot be received."""
         hidden = [group for (group,) in self._all("hidden_groups", queue.number, now_ms)]
         return sum(not self._one("is_ready", self._store.pending.head(queue, group)) for group in hidden)
 
     def written(self, now_ms: int) -> int:
-        """Write the time, since SQLite leaves out what changes nothing."""
+        """Write the time, since SQLite skips writes that change nothing; return the depth of all queues."""
         self._do("written", now_ms)
         return sum(info.depth for info in self._store.queues.values())

@@ -1,4 +1,4 @@
-"""Sessions over SQLite: it selects what core/session.py decides about, and gives out what is theirs only."""
+"""Sessions in SQLite: it selects the rows that core/session.py decides about, and leases messages within sessions."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ from inturn.store.sqlite.deliveries import Deliveries, Found, entry_of
 
 
 class Sessions(Deliveries):
-    """Deliveries, to sessions too."""
+    """Deliveries within sessions and without."""
 
     def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
-        """Decide about a group, and do what follows for its messages; None: the next that can be locked."""
+        """Run a session request on a group, with its effects on messages; None: the next group that can be locked."""
         self.look_at_clock(now_ms)
         if request.verb is Verb.LOCK:
             self._tidy(queue, now_ms)
@@ -51,7 +51,7 @@ class Sessions(Deliveries):
         return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
 
     def _next_group(self, queue: QueueInfo, now_ms: int) -> str | None:
-        """The oldest group that is free; one is passed by only if a part of it is leased, and that was extended."""
+        """Return the oldest free group; skip one with messages still leased, as after a partly extended lease."""
         seen, number = 0, 1
         while len(rows := self.line.next(queue, number, grouped=True)) > seen:
             for _, group in rows[seen:]:
@@ -75,14 +75,14 @@ class Sessions(Deliveries):
                     self._give_back(queue, number, group, hold, None, now_ms)
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Groups that are parked, those first that were parked first."""
+        """Return parked groups, in the order in which they were parked."""
         return [ParkedGroup._make(row) for row in self._all("parked", queue.number, limit)]
 
     # --- receiving ---
 
     def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
-        if all(want.token is None and want.number is None for want in wants):  # as nearly always
+        if all(want.token is None and want.number is None for want in wants):  # the usual case
             return super().receive(queue, wants, now_ms)
         return [self._receive_one(queue, want, now_ms) for want in wants]
 
@@ -102,7 +102,7 @@ class Sessions(Deliveries):
         return self._give(queue, taken, want, gate, now_ms)
 
     def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> Sequence[Found]:
-        """What a session can receive next: it is not in its own way."""
+        """Return what a session can receive next; its own leases do not block it."""
         self._has_holds = self._holds_anything(queue)
         to = self.queues.get(queue.settings.dead_letter or "")
         while found := self._not_its_own(queue, want, gate):
@@ -113,7 +113,7 @@ class Sessions(Deliveries):
         return []
 
     def _not_its_own(self, queue: QueueInfo, want: Want, gate: Gate) -> Sequence[Found]:
-        """The first messages of a session's group that it does not have yet."""
+        """Return the first messages of a session's group that the session has not received yet."""
         group = want.group or ""
         found = self._with_holds(self._all("session_messages", queue.number, group, gate.token, want.limit))
         if len(found) < want.limit:
@@ -122,7 +122,7 @@ class Sessions(Deliveries):
         return found
 
     def _fetch(self, queue: QueueInfo, want: Want, number: int, now_ms: int) -> list[Delivery]:
-        """A deferred message, if nobody has it."""
+        """Lease a deferred message, if nobody has it."""
         row = self._one("one_message", number) if queue.has_given(number) else None
         hold = self._hold(number) if row else None
         if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):
@@ -145,9 +145,9 @@ class Sessions(Deliveries):
         gate: Gate,
         now_ms: int,
     ) -> list[Delivery]:
-        """Lease messages; those of a session until its lock is over."""
+        """Lease messages; within a session the leases end with its lock."""
         if want.token is None:
-            answer = self._lease(queue, taken, want, now_ms, [])  # what is deferred has a hold already
+            answer = self._lease(queue, taken, want, now_ms, [])  # a deferred message has a hold already
             if answer:
                 self.catalog.counted(queue)
             return answer

@@ -1,4 +1,4 @@
-"""The statements of queries.sql, run by their names."""
+"""Execution of the statements of queries.sql, by name."""
 
 import re
 import sqlite3
@@ -18,12 +18,15 @@ _TOGETHER: Final = {
     for name, sql in _SQL.items()
     if (inserted := _VALUES.fullmatch(sql))
 }
-"""Statements that insert a row, for so many rows at once. While one runs, other threads can; between two of them each
-thread waits for the other, which costs more than the row."""
+"""Single-row inserts, rewritten for several rows at once.
+
+Other threads run while a statement runs. Between two statements threads wait for each other, which costs more than the
+row.
+"""
 
 
 class Statements:
-    """Runs statements on a connection.
+    """Base class that runs statements on a connection.
 
     Args:
         connection: to the file.
@@ -47,7 +50,7 @@ class Statements:
     def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
         if not rows:
             return
-        if len(rows) == 1:  # a little cheaper so
+        if len(rows) == 1:  # a little cheaper than executemany
             self.connection.execute(_SQL[name], rows[0])
             return
         done = 0
@@ -61,5 +64,5 @@ class Statements:
 
 
 def as_list(values: Iterable[object]) -> str:
-    """Values as one of a statement, which has them by ``json_each``."""
+    """Encode values as one parameter, to be read with ``json_each``."""
     return msgspec.json.encode(list(values)).decode()

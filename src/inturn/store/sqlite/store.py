@@ -1,4 +1,4 @@
-"""The store over SQLite: its transactions, what is sent, and what can be looked at; see deliveries.py for the rest."""
+"""The store over SQLite: transactions, sends and inspection; see deliveries.py for the rest."""
 
 import re
 import sqlite3
@@ -36,21 +36,21 @@ from inturn.store.sqlite.sessions import Sessions
 
 _NO_ROOM: Final = {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
 _IS_NO_DUPLICATE: Final = False
-_FIRST: Final = (0, "", "")  # a key before all deduplication ids
-_LAST: Final = (2**63 - 1, "", "")  # and one behind them
+_FIRST: Final = (0, "", "")  # before every deduplication key
+_LAST: Final = (2**63 - 1, "", "")  # after every deduplication key
 
 
 class SqliteStore(Sessions):
-    """Queues in one SQLite file; several processes may have it open.
+    """Queues in one SQLite file, which several processes may have open.
 
     Args:
-        path: of the file, which is made if it is not there; ``:memory:`` for none.
-        durable: whether a commit waits until the disk has it. If not, the last commits before a power failure may be
-            lost, though never a part of one, and none when only the process dies.
-        mode: who may read and write the file, if it is made.
+        path: the file, created if it does not exist; ``:memory:`` for none.
+        durable: whether a commit waits until it is on the disk. If not, a power failure may lose the last commits,
+            though never a part of one; the death of the process loses none.
+        mode: permissions of the file, if it is created.
 
     Raises:
-        StoreError: if the file cannot be used; the words say why.
+        StoreError: if the file cannot be used; the text says why.
     """
 
     def __init__(self, path: str, *, durable: bool = True, mode: int = OWNER_ONLY) -> None:
@@ -63,7 +63,7 @@ class SqliteStore(Sessions):
         self.identity: Final = identity_of(self.connection, path)
         self.lineage: Final = lineage_of(self.connection)
         self._waits = True
-        self._swept: tuple[int, str, str] = _FIRST  # up to which deduplication id
+        self._swept: tuple[int, str, str] = _FIRST  # the deduplication key up to which rows were swept
         self._to_sweep = 0
         self._keys = Keys(self.connection)
         self._transaction = _Transaction(self)
@@ -71,22 +71,22 @@ class SqliteStore(Sessions):
         self.servers = Servers(self)
 
     def is_identity(self, identity: str) -> bool:
-        """Say whether this is the identity of this file, maybe opened by another store."""
+        """Return whether this is the identity of this file, which another store may have opened."""
         return identity == self.identity
 
     def transaction(self) -> "_Transaction":
-        """Everything inside is kept when the block ends, or nothing."""
+        """Return a transaction for ``with``: committed at the end of the block, rolled back if it raises."""
         return self._transaction
 
     def lasting(self) -> AbstractContextManager[None]:
-        """The same: there is one writer at a time."""
+        """Return the same as ``transaction``: there is one writer at a time."""
         return self.transaction()
 
     def begin(self, *, wait: bool = True) -> None:
-        """Take the write lock, and see what others have written.
+        """Take the write lock, and refresh what other connections have changed.
 
         Args:
-            wait: for another process that has the lock; otherwise it is refused.
+            wait: whether to wait for a process that holds the lock; otherwise an error is raised.
         """
         try:
             if self._files.are_lost:
@@ -107,12 +107,12 @@ class SqliteStore(Sessions):
             raise
 
     def commit(self) -> None:
-        """Keep what was done."""
+        """Commit the transaction."""
         try:
             self.catalog.save_counts()
             reach("before commit")
             self.connection.execute("commit")
-            self._files.check()  # what was written elsewhere is not said to be kept
+            self._files.check()  # raise if the commit went to a deleted or replaced file
             self.pending.commit()
             self.later.behind.kept()
             self._reserve.committed()
@@ -122,17 +122,18 @@ class SqliteStore(Sessions):
             raise
 
     def roll_back(self, because: BaseException) -> None:
-        """Keep nothing of it.
+        """Roll back the transaction.
 
         Raises:
-            StoreError: if that is because of the database; the words say what is wrong.
+            StoreError: if the cause is an error of the database; the text says what is wrong.
+            RunAgain: if the disk was full and the reserve was released.
         """
         self.catalog.forget()
         self.pending.roll_back()
         self.later.behind.lost()
         self.incarnations.begun.clear()
         with suppress(sqlite3.Error):
-            if self.connection.in_transaction:  # a full disk has rolled back already
+            if self.connection.in_transaction:  # SQLite rolls back by itself on a full disk
                 self.connection.execute("rollback")
         if isinstance(because, sqlite3.Error):
             told = said(because, self._path)
@@ -143,7 +144,7 @@ class SqliteStore(Sessions):
                 raise told from because
 
     def _empty_log(self, pages: int) -> None:
-        """Have the log emptied whenever it has so many pages, and now; 0: as usual."""
+        """Checkpoint now and whenever the log has so many pages; 0 restores the usual threshold."""
         self._is_full = pages > 0
         with suppress(sqlite3.Error):
             self.connection.execute(f"pragma wal_autocheckpoint = {pages or limits.WAL_PAGES}").fetchone()
@@ -151,7 +152,7 @@ class SqliteStore(Sessions):
                 self.connection.execute("pragma wal_checkpoint(passive)").fetchone()
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
-        """Make, change or remove a queue."""
+        """Create, change or remove a queue."""
         self.nonempty.clear()
         if name in self.queues and (info is None or purge):
             self.pending.forget(self.queues[name].number)
@@ -160,7 +161,7 @@ class SqliteStore(Sessions):
     # --- sending ---
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Put messages at the end of a queue."""
+        """Append messages to a queue."""
         self._make_room(drafts)
         self.look_at_clock(now_ms)
         if queue.number not in self.incarnations.begun:
@@ -178,7 +179,7 @@ class SqliteStore(Sessions):
             added.append((last, group))
             if revision is not None or attributes is not None:
                 messages.append((last, number, body, int(content), group, revision, dedup_id, attributes, now_ms))
-            elif dedup_id is not None:  # to SQLite's binding each None costs as much as a text, so it is not written
+            elif dedup_id is not None:  # binding None costs as much as a text, so it is omitted
                 known.append((last, number, body, int(content), group, dedup_id, now_ms))
             else:
                 plain.append((last, number, body, int(content), group, now_ms))
@@ -186,7 +187,7 @@ class SqliteStore(Sessions):
             if delay:
                 holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms, None, False))
                 if group is not None:
-                    heads.setdefault(group, 0)  # what follows is not the first
+                    heads.setdefault(group, 0)  # later messages of the group are not its first
             elif group is None:
                 singles.append((last, None))
             else:
@@ -206,13 +207,13 @@ class SqliteStore(Sessions):
         return sent
 
     def _make_room(self, drafts: Sequence[Draft]) -> None:
-        """See that there is room on the disk beside what draining the queues needs."""
+        """Check that the disk has room beyond what draining the queues needs."""
         self._reserve.check(drafts, self.connection)
         if self._is_full:
             self._empty_log(0)
 
     def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
-        """Of what was sent to each group the first, if it may be the group's head; 0 is one that is delayed."""
+        """Return the first message sent to each group, where it may be the head; 0 stands for a delayed one."""
         nonempty, number = self.nonempty, queue.number
         if len(nonempty) > limits.KNOWN_GROUPS:
             nonempty.clear()
@@ -227,7 +228,7 @@ class SqliteStore(Sessions):
     # --- deduplication ---
 
     def _numbers(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """A sequence number for each message: the next one, or that of an earlier message that it is the same as."""
+        """Return a sequence number for each draft: the next one, or that of the message it duplicates."""
         settings, last = queue.settings, queue.last
         keys = [
             dedup.known_by(draft, settings) if draft.dedup_id is not None or settings.content_dedup else None
@@ -252,7 +253,7 @@ class SqliteStore(Sessions):
         return sent
 
     def _are_new(self, queue: QueueInfo, wanted: Sequence[tuple[tuple[str, str], int]], now_ms: int) -> bool:
-        """Whether nothing was known by any of these keys, as nearly always; they are remembered then."""
+        """Remember keys if none of them is known, as is usual; return whether that was so."""
         if not wanted:
             return True
         _, until_ms = dedup.remembered(0, queue.settings, now_ms)
@@ -269,7 +270,7 @@ class SqliteStore(Sessions):
         return row and dedup.Remembered(*row)
 
     def _forget(self, new: int, now_ms: int) -> None:
-        """Look through twice as many as have come, on and on, and forget what is too old: the table shrinks again."""
+        """Sweep twice as many deduplication rows as were added and delete old ones, so that the table shrinks again."""
         self._to_sweep += 2 * new
         if self._to_sweep < limits.SWEEP_ROWS:
             return
@@ -291,7 +292,7 @@ class SqliteStore(Sessions):
         deferred: bool = False,
         group: str | None = None,
     ) -> list[Entry]:
-        """The messages after a sequence number."""
+        """Return the messages after a sequence number."""
         if group is not None and deferred:
             rows = self._all("read_group_deferred", queue.number, group, after, limit)
         elif group is not None:
@@ -305,17 +306,17 @@ class SqliteStore(Sessions):
         return [entry_of(row) for row in rows]
 
     def incarnation(self, queue: QueueInfo, number: int) -> str:
-        """Return the incarnation in which a number was given."""
+        """Return the incarnation in which a sequence number was given."""
         return self.incarnations.of(queue.number, number)
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
-        """How much is in a queue."""
+        """Return the counts of a queue."""
         in_flight, delayed = self._one("hidden", queue.number, now_ms)
         (deferred,) = self._one("deferred", queue.number)
         return Depth(queue.depth, in_flight, delayed, queue.last, deferred)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
-        """Groups with messages, those whose head is oldest first."""
+        """Return groups with messages, in the order of their heads."""
         self.pending.index(queue, queue.last)
         wanted = list(names)
         if wanted:
@@ -339,14 +340,14 @@ class SqliteStore(Sessions):
         return GroupView(group, depth, head, sent_ms, why, until_ms, token, own.attempts if own else 0, gate.note)
 
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
-        """Decide about an idempotency key."""
+        """Decide a request about an idempotency key."""
         return self._keys.decide(space, key, request, now_ms)
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
-        """Run a statement of the caller's.
+        """Run a statement of the caller.
 
         Raises:
-            StoreError: for one that would end the transaction.
+            StoreError: if the statement would end the transaction.
         """
         if re.match(
             r"\s*(begin|commit|end|rollback|savepoint|release|pragma|attach|detach|vacuum)\b", sql, re.IGNORECASE
@@ -363,14 +364,14 @@ class SqliteStore(Sessions):
         backup(self._path, target)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         let_go(self.connection, self._files)
         if not self._files.are_lost:
             self._reserve.shrink()
 
 
 def _opened(path: str, reserve: Reserve, *, durable: bool, mode: int) -> tuple[sqlite3.Connection, Files, bool]:
-    """Connect; on a full disk, which is told, the log and the index of the file have room in the reserve."""
+    """Connect; on a full disk, release the reserve for the log and index, and return True as third."""
     try:
         return *connect(path, durable=durable, mode=mode), False
     except StoreError as error:
@@ -380,7 +381,7 @@ def _opened(path: str, reserve: Reserve, *, durable: bool, mode: int) -> tuple[s
 
 
 class _Transaction:
-    """One transaction of a store; a plain class, since one that is made of a generator costs as much as a statement."""
+    """One transaction of a store; a plain class, since a generator-based one costs as much as a statement."""
 
     __slots__ = ("_store",)
 
