@@ -120,7 +120,7 @@ def batch(
         StoreConflict: if another writer committed the step first.
         StoreMismatch: if the store belongs to another pipeline or has a newer format.
         StoreError: if the store cannot be read or written.
-        SetupError: if the workers lack a package, or the pipeline cannot be sent to them.
+        SetupError: if the workers lack a package or run another Python version, or the pipeline cannot be sent.
         After any of these, nothing of the step is kept.
     """
     if final and not isinstance(pipeline.order, Timestamp):
@@ -188,7 +188,7 @@ class Stepper:
         self._publish()
 
     def refresh(self) -> Manifest | None:
-        """Read the last committed step, of any writer."""
+        """Return the last committed step, by any writer."""
         known, self.last = self.last, self.store.latest(self.last)
         if known is not self.last:
             self._check()
