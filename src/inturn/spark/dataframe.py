@@ -57,7 +57,7 @@ def check_columns(df: "DataFrame") -> None:
     """Check that a DataFrame's column names are unique and not reserved.
 
     Raises:
-        InputError: if a name is reserved or occurs twice, also within a struct.
+        InputError: if they are not; also within structs, where a name must not be there twice.
     """
     check_own_names(df)
     found = _twice(df.columns) if is_case_sensitive(df.sparkSession) else twins(df.columns)
@@ -79,7 +79,7 @@ def _twice(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _twice_within(kind: "DataType", path: str) -> str | None:
-    """Return the path of a struct field whose name occurs twice: Python would keep only one of the two values."""
+    """Return the path of a field of a struct that is there twice: of two such values Python would keep one."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, ArrayType):

@@ -1,4 +1,7 @@
-"""Conversion of instants to UTC, at any depth: Spark sends them in the session's zone, and a group must not get two zones."""
+"""Conversion of instants to UTC, at any depth.
+
+Spark sends instants in the session's zone, and a group must not get two zones.
+"""
 
 import functools
 
