@@ -1,8 +1,9 @@
-"""The fast path: groups whose rows are placed by columns, without a timeline, a fold or a held message as an object.
+"""The fast path: groups whose rows are placed by columns, without a fold or held messages as objects.
 
 It takes, under ``Gapless`` without epochs, the groups that hold nothing, and those that go on holding because no due
-message came. These are most groups of most chunks. If a handler does anything but return (state, outputs), the results
-for its group are dropped, and the kernel's slow path processes the group.
+message came. These are most groups of most chunks. A timeline is made only to judge rows of old revisions. If a
+handler does anything but return (state, outputs), the results for its group are dropped, and the kernel's slow path
+processes the group.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""A task: it reads the rows of one slice of the groups, writes files, and returns their list as one row."""
+"""A task: it reads the rows of one slice of the groups, writes files, and returns a summary as one row."""
 
 import functools
 import gc

@@ -7,7 +7,10 @@ import pyspark
 from inturn.core.errors import SetupError
 
 WRAPS_SOURCES = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
-"""The setting with which "available now" in Spark 4.0 and 4.1 reads all that a Python source has at the start."""
+"""The setting with which Spark 4.0 and 4.1 support "available now" for Python sources.
+
+The query then reads all that is there at the start, and ends.
+"""
 
 
 def has_python_sources() -> bool:
