@@ -1,10 +1,10 @@
 """The pipeline on Spark.
 
-``batch`` takes a DataFrame as one step, ``stream`` takes a step for each micro-batch, ``read`` shows the tables;
-``audit`` says of any log what is wrong with its order, before there is a pipeline. The log of a queue is read with
-``spark.read`` and ``spark.readStream``, ``format("inturn")``; ``messages`` makes a pipeline's columns of it.
-``publish`` brings a store's Delta table up to its last step.
-``ensure_java`` finds a Java for a session that you start in a process of your own.
+``batch`` applies a DataFrame as one step. ``stream`` applies each micro-batch as a step. ``read`` returns a store's
+tables. ``audit`` reports what is wrong with the order of any log; it needs no pipeline. ``spark.read`` and
+``spark.readStream`` with ``format("inturn")`` read the log of a queue, and ``messages`` turns its rows into a
+pipeline's columns. ``publish`` adds the committed outputs to a store's Delta table. ``ensure_java`` finds a Java for a
+Spark session that you start in your own process.
 """
 
 try:
@@ -14,7 +14,7 @@ try:
 except ImportError as error:
     from inturn.core.errors import SetupError
 
-    if error.name is None:  # it is there, and does not fit what else is
+    if error.name is None:  # installed, but incompatible with another package
         msg = f"inturn.spark needs numpy, pyarrow and pyspark that fit each other: {error}"
     else:
         msg = f"inturn.spark needs {error.name}; install it with: pip install 'inturn[spark]'"

@@ -1,4 +1,4 @@
-"""A run of sorted rows, seen as columns: where each group begins, what is a copy, what cannot be placed."""
+"""A chunk of sorted rows as columns: group boundaries, sort keys, digests, ties."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ Flags = npt.NDArray[np.bool_]
 
 
 def by_revision(pipeline: Pipeline) -> bool:
-    """Whether rows may be taken by revision although they arrived in another order.
+    """Return whether rows may be sorted by revision before arrival.
 
-    For ``Gapless`` in one epoch arrival decides only which of two contents comes first; everything else about
-    these histories is the same in any order.
+    Under ``Gapless`` without epochs, arrival decides only which of two contents of a revision comes first. All other
+    results are the same in any order.
     """
     return isinstance(pipeline.order, Gapless) and pipeline.epoch is None
 
 
 def sort_keys(pipeline: Pipeline) -> list[str]:
-    """The columns by which a group's rows are sorted: the order in which the pure timeline is fed."""
+    """Return the columns that sort a group's rows into the order in which the timeline receives them."""
     ident = pipeline.id if isinstance(pipeline.order, Timestamp | Arrival) else None
     epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
     own = [epoch, turn_of(pipeline), ident]
@@ -42,12 +42,12 @@ def sort_keys(pipeline: Pipeline) -> list[str]:
 
 
 def message_columns(table: pa.Table) -> pa.Table:
-    """Return the columns of the messages alone."""
+    """Return a table without the columns that inturn added."""
     return table.drop_columns([name for name in table.column_names if name.startswith(OWN)])
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
-    """A column of integers or times as int64; times in microseconds."""
+    """Return a column of integers or times as int64; times in microseconds."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", tz=column.type.tz))
     return cast("Ints", column.cast(pa.int64()).to_numpy())
@@ -55,20 +55,20 @@ def numbers(column: pa.ChunkedArray) -> Ints:
 
 @dataclass
 class Chunk:
-    """Sorted rows with what the kernel needs of them.
+    """Sorted rows with the columns that the kernel needs.
 
     Attributes:
-        content: the rows, all of them placeable, without the columns that were added for sorting.
-        columns: the same as Python values, by field.
-        messages: one per row, as the handler gets it.
-        hashes: of each row's group.
-        groups: the group of each run of rows.
-        names: the same as Python values.
-        starts: where each group's rows begin, and the number of rows at the end.
-        turns: each row's place in its group's order.
-        epochs: each row's epoch.
-        ids: each row's id, if the pipeline names one.
-        digest: each row's digest, where it was needed so far.
+        content: the rows, all valid, without the columns that inturn added.
+        columns: the rows as Python values, by field.
+        messages: one per row, as the handler receives it.
+        hashes: the hash of each row's group.
+        groups: the groups in the order of their rows.
+        names: ``groups`` as Python strings.
+        starts: the first row of each group, then the number of rows.
+        turns: each row's place in its group's order; 0 under ``Arrival``.
+        epochs: each row's epoch; None if the pipeline has no epoch column.
+        ids: each row's id; None if the pipeline has no id column.
+        digest: each row's digest; None until it is computed.
     """
 
     pipeline: Pipeline
@@ -95,7 +95,7 @@ class Chunk:
         messages: list[Any],
         group: str,
     ) -> "Chunk":
-        """Look at sorted rows; at least one. They are given as columns, as Python values, and as messages."""
+        """Build a chunk of sorted rows (at least one), given as a table, as Python values and as messages."""
         order = _settle_ties(pipeline, codec, table, columns, group)
         if order is not None:
             table = table.take(pa.array(order)).combine_chunks()
@@ -123,7 +123,7 @@ class Chunk:
         )
 
     def need(self, rows: Sequence[int]) -> None:
-        """Work out the digests of these rows, all at once."""
+        """Compute the digests of these rows in one call."""
         if len(rows) * 2 > len(self.digest):
             self.digest = list(self._digests(range(len(self.digest))))
             return
@@ -132,20 +132,20 @@ class Chunk:
             self.digest[row] = each
 
     def digest_of(self, row: int) -> bytes:
-        """The digest of one row."""
+        """Return the digest of one row."""
         known = self.digest[row]
         if known is None:
             known = self.digest[row] = self._digests([row])[0]
         return known
 
     def entry(self, row: int) -> Entry:
-        """One row as the timeline sees it."""
+        """Return one row as a timeline entry."""
         entry = self.applied(row)
         entry.digest = self.digest_of(row)
         return entry
 
     def applied(self, row: int) -> Entry:
-        """One row that was applied: what names its outputs. Its digest, which costs most, nobody asks for any more."""
+        """Return an applied row as the entry that names its outputs; without the digest, which is costly and unused."""
         return Entry(
             turn=self.turns.item(row),
             digest=b"",
@@ -164,7 +164,7 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
 
 
 def same_as_next(table: pa.Table, keys: Sequence[str]) -> Flags:
-    """For each row but the last, whether the next one is equal to it in all these columns."""
+    """Return, for each row but the last, whether the next row equals it in all these columns."""
     same = np.ones(max(len(table) - 1, 0), dtype=np.bool_)
     for key in keys:
         column = table[key].combine_chunks()
@@ -175,7 +175,7 @@ def same_as_next(table: pa.Table, keys: Sequence[str]) -> Flags:
 
 
 def last_run(table: pa.Table, keys: Sequence[str]) -> int:
-    """Where the rows at the end begin that are all equal to the last one in these columns."""
+    """Return the first of the rows at the end that all equal the last row in these columns."""
     looked = 64  # nearly always enough
     while True:
         begin = max(0, len(table) - looked)
@@ -188,9 +188,9 @@ def last_run(table: pa.Table, keys: Sequence[str]) -> int:
 def _settle_ties(
     pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]], group: str
 ) -> list[int] | None:
-    """Return the order of rows that nothing else orders by their digests, so that every run decides the same.
+    """Return the order that sorts rows with equal keys by digest, so that every attempt decides the same.
 
-    None if the rows are in it already.
+    None if the rows are already in this order.
     """
     same = same_as_next(table, [HASH, group, *sort_keys(pipeline)])
     if not same.any():
@@ -210,6 +210,6 @@ def _settle_ties(
 
 
 def _blocks(same: Flags) -> Iterator[tuple[int, int]]:
-    """The first and last row of each block of rows that are equal to their next."""
+    """Yield the first and last row of each block of equal rows."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

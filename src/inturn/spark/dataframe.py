@@ -1,4 +1,4 @@
-"""What is asked of any DataFrame before it is known what its messages are: names in SQL, and types by theirs."""
+"""Checks of any DataFrame's column names, and helpers for Spark SQL: quoting, settings, types, casts."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,40 +12,40 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
-"""The types of whole numbers, as Spark writes them."""
+"""Spark's SQL names of the integer types."""
 _TEXTS = "or make it a string: the text of a line that cannot be read, or null"
 
 
 def quoted(name: str) -> str:
-    """A name as Spark's expressions take it, whatever characters it has."""
+    """Quote a column name for Spark SQL; it may contain any character."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def sql_of(path: str) -> str:
-    """Return the field that a path leads to as Spark's expressions take it."""
+    """Return the Spark SQL expression of the field at a path."""
     return ".".join(map(quoted, parts(path)))
 
 
 def is_set(spark: "SparkSession", name: str) -> bool:
-    """Return whether a setting that is true or false is true; Spark takes it in any case of letters."""
+    """Return whether a boolean setting is true; Spark accepts any case of letters."""
     return str(spark.conf.get(name, "false")).strip().lower() == "true"
 
 
 def is_case_sensitive(spark: "SparkSession") -> bool:
-    """Return whether ``a`` and ``A`` are two columns to a session."""
+    """Return whether a session treats ``a`` and ``A`` as two columns."""
     return is_set(spark, "spark.sql.caseSensitive")
 
 
 def own_name(found: str) -> InputError:
-    """Return the error about a column with a name of inturn's own."""
+    """Return the error for a column with a reserved name."""
     return InputError(f"{found}; names that begin with {OWN} are inturn's own: rename it")
 
 
 def check_own_names(df: "DataFrame") -> None:
-    """See that no column has a name of inturn's own, but for that of the lines that cannot be read.
+    """Check that no column has a reserved name, except the string column of unreadable lines.
 
     Raises:
-        InputError: if one has.
+        InputError: if a column has a reserved name.
     """
     for field in df.schema.fields:
         if is_own(field.name) and (field.name != CORRUPT or field.dataType.simpleString() != "string"):
@@ -54,7 +54,7 @@ def check_own_names(df: "DataFrame") -> None:
 
 
 def check_columns(df: "DataFrame") -> None:
-    """See that the columns of a DataFrame are told apart by their names, from one another and from inturn's own.
+    """Check that a DataFrame's column names are unique and not reserved.
 
     Raises:
         InputError: if they are not.
@@ -74,7 +74,7 @@ def _twice(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def type_at(schema: "StructType", names: Sequence[str]) -> "DataType | None":
-    """Return the type of a column that may lie within structs; None if there is none."""
+    """Return the type of a column or of a field within structs; None if there is none."""
     from pyspark.sql.types import StructType
 
     found: DataType = schema
@@ -86,12 +86,12 @@ def type_at(schema: "StructType", names: Sequence[str]) -> "DataType | None":
 
 
 def try_cast(sql: str, kind: str) -> "Column":
-    """An expression as another type, null where it has none; ``Column.try_cast`` is not there before Spark 4.0."""
+    """Cast an expression; null where the cast fails. ``Column.try_cast`` exists only from Spark 4.0 on."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.expr(f"try_cast({sql} AS {kind})")
 
 
 def is_hashable(df: "DataFrame", name: str) -> bool:
-    """Whether Spark hashes a column: all but maps, which have no order."""
+    """Return whether Spark can hash a column: not if it contains a map, which has no order."""
     return "map<" not in df.schema[name].dataType.simpleString()

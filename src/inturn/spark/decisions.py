@@ -1,4 +1,4 @@
-"""What people decided, as a task takes it: each decision when its group is opened, before the group's messages."""
+"""The decisions about a task's groups. Each is taken when its group is opened, before the group's messages."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from inturn.core.pipeline import Pipeline
 from inturn.spark.columns.codec import MessageCodec
 
 _SEED = 42
-"""That of Spark's ``xxhash64``."""
+"""The seed of Spark's ``xxhash64``."""
 
 
 def group_hash(group: str) -> int:
-    """The hash of a group's text form, as Spark's ``xxhash64`` gives it: XXH64 of its UTF-8, signed, with seed 42."""
+    """Return Spark's ``xxhash64`` of a group's text form: XXH64 of its UTF-8, signed, with seed 42."""
     unsigned = xxhash.xxh64_intdigest(group.encode("utf-8", "surrogatepass"), seed=_SEED)
     return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned
 
@@ -29,11 +29,11 @@ class Decisions:
     """The decisions about the groups of one slice.
 
     Args:
-        decisions: by name.
+        decisions: the decisions by name.
 
     Attributes:
-        hashes: of the groups that they are about, sorted.
-        verdicts: of each that was taken, whether it is void, and why.
+        hashes: the sorted hashes of their groups.
+        verdicts: for each decision that was taken, why it is void; None if it was carried out.
     """
 
     def __init__(self, decisions: Mapping[str, Decision]) -> None:
@@ -45,21 +45,21 @@ class Decisions:
         self.verdicts: dict[str, str | None] = {}
 
     def concerning(self, groups: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """For each group, whether there is one about it."""
+        """Return, for each group, whether a decision is about it."""
         if not self._by_group:
             return np.zeros(len(groups), dtype=np.bool_)
         return np.array([group in self._by_group for group in groups], dtype=np.bool_)
 
     def about(self, group: str) -> list[tuple[str, Decision]]:
-        """The decisions about one group, which are then no longer there."""
+        """Remove and return the decisions about one group."""
         return self._by_group.pop(group, []) if self._by_group else []
 
 
 def remade(pipeline: Pipeline, entry: Entry, content: dict[str, Any]) -> Entry:
-    """A held message with other content; its place, id and digest stay, so that it is known again.
+    """Return a held message with other content. It keeps its place, id and digest, so that its copies are recognised.
 
     Raises:
-        InputError: if the content does not fit the message type, or the columns it came with.
+        InputError: if the content does not fit the message type or the message's columns.
     """
     schema = entry.ref[0].schema
     unknown = sorted(content.keys() - set(schema.names))
@@ -85,7 +85,7 @@ def remade(pipeline: Pipeline, entry: Entry, content: dict[str, Any]) -> Entry:
 
 
 def _array(value: Any, kind: pa.DataType) -> pa.Array:
-    """One value as a column; JSON has no times and dates, so text is read as what the column holds."""
+    """Return one value as a column; JSON has no times and dates, so text is cast to the column's type."""
     try:
         return pa.array([value], kind)
     except (pa.ArrowException, TypeError):

@@ -1,6 +1,6 @@
-"""Looks into a store without Spark and without the user's code: which groups are parked, what one group waits for.
+"""Inspection of a store without Spark and without the user's code: parked groups, and what one group waits for.
 
-For the command line and for people; pipelines read whole tables with :func:`inturn.spark.read`.
+The command line uses it. Whole tables are read with :func:`inturn.spark.read`.
 """
 
 import datetime as dt
@@ -28,10 +28,10 @@ _ALL = (-(2**63), 2**63 - 1)
 
 
 class Inspector(Look):
-    """A look into a store as its last step left it.
+    """A view of a store as its last step left it.
 
     Args:
-        store: where it is.
+        store: the store's location.
 
     Raises:
         StoreError: if there is no store, or it has no step yet.
@@ -48,7 +48,7 @@ class Inspector(Look):
         self.order, self.policy = self.about.order, last.policy
 
     def parked(self) -> Iterator[Standing]:
-        """The groups that are parked, given up or waiting."""
+        """Yield the groups that are parked, given up or waiting."""
         for number, level in reversed(list(enumerate(self.last.levels))):
             for batch in Batches(self.store.files, level.groups, *_ALL).upto(_ALL[1]):
                 standing = batch.column("status").to_numpy(zero_copy_only=False) != Status.OPEN
@@ -59,7 +59,7 @@ class Inspector(Look):
                     yield from (each for each in standings if each.group in alive)
 
     def _alive(self, rows: pa.RecordBatch, number: int) -> set[str]:
-        """Those of the groups of which no newer level says anything."""
+        """Return the groups among the rows that no newer level contains."""
         names = set(rows.column("group").to_pylist())
         hashes: Hashes = np.unique(rows.column("hash").to_numpy())
         for newer in self.last.levels[number + 1 :]:
@@ -68,10 +68,10 @@ class Inspector(Look):
         return names
 
     def group(self, name: str) -> Standing:
-        """Where one group stands.
+        """Return the status of one group.
 
         Raises:
-            InputError: if the store does not know it.
+            InputError: if the store has no such group.
         """
         checked_text("group", name)
         row = self._row(name)
@@ -81,7 +81,7 @@ class Inspector(Look):
         return _standing(row, self.last.wait_us)
 
     def held(self, name: str) -> list[Waiting]:
-        """The messages that a group holds, in the order in which they would be applied."""
+        """Return the held messages of a group, in the order in which they would be applied."""
         row = self._row(name)
         if row is None or not row["held"]:
             return []
@@ -104,7 +104,7 @@ class Inspector(Look):
         return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
 
     def refused(self, name: str) -> Refused | None:
-        """The messages of a group that were rejected, whenever that was."""
+        """Return a summary of a group's rejected messages in all steps; None if there are none."""
         return Refused.of(name, self._rejected())
 
     def _rejected(self) -> Iterator[tuple[str | None, str, str, dt.datetime]]:
@@ -125,28 +125,32 @@ class Inspector(Look):
         return None
 
     def undecided(self, name: str) -> list[Decision]:
-        """What was decided about a group and is not taken yet."""
+        """Return the decisions about a group that no step has taken yet."""
         return [each for each in self.store.undecided(self.last).values() if each.group == name]
 
     def decide(self, decision: Decision) -> str:
-        """Append a decision; returns its name."""
+        """Append a decision and return its name."""
         return self.store.decisions.append(decision)
 
     def strays(self) -> list[tuple[str, str]]:
-        """Return the files among the decisions that are none, and why each is not."""
+        """Return the files among the decisions that are not decisions, with the reasons."""
         return [(each.path, each.why) for each in self.store.decisions.strays()]
 
     def move_strays(self) -> list[tuple[str, str]]:
-        """Move them to ``decisions/aside``; return them."""
+        """Move these files to ``decisions/aside`` and return them."""
         return [(each.path, each.why) for each in self.store.decisions.move_strays()]
 
     def verdict(self, name: str) -> str | None:
-        """What has come of a decision that was made after the last step that is seen here."""
+        """Return the result of a decision that a later step than this view's took.
+
+        Returns:
+            None if no step has taken it yet; empty if it was carried out, else why it is void.
+        """
         taken = (each for manifest in self.store.after(self.last.step) for each in manifest.decisions)
         return next((each.void or "" for each in taken if each.name == name), None)
 
     def is_followed(self) -> bool:
-        """Whether a stream has written here."""
+        """Return whether a stream has written to the store."""
         return bool(self.last.batches)
 
 
@@ -169,6 +173,6 @@ def _standing(row: dict[str, Any], wait_us: int | None) -> Standing:
 
 
 def _state(stored: dict[str, Any]) -> Any:
-    """Return the fields of a state; as an older version kept them, if they could not be upgraded."""
+    """Return a state's fields; a state that could not be upgraded is returned as the older version stored it."""
     old = stored.pop(OLD, None)
     return stored if old is None else json.loads(old)["value"]

@@ -1,4 +1,4 @@
-"""Check a DataFrame against a pipeline, and bring its rows to the task that owns their group."""
+"""The input of a step: checks of a DataFrame, and the partitioning of its rows by group."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -36,10 +36,11 @@ _MENDS = {"group": "cast it to string", "revision": "cast it to bigint", "time":
 
 
 def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> list[str]:
-    """The columns of a DataFrame that the pipeline reads.
+    """Return the columns of a DataFrame that the pipeline reads.
 
     Raises:
-        InputError: if one is missing, twice there, or of a type that cannot carry what the pipeline says it is.
+        InputError: if a column is missing, occurs twice, or has a type that the pipeline cannot use; if a batch gets
+            a stream, or the reverse.
     """
     if df.isStreaming != streaming:
         msg = (
@@ -73,7 +74,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
 
 
 def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
-    """Return the type of the column that a path leads to."""
+    """Return the type of the field at a path."""
     kind = type_at(df.schema, parts(path))
     if kind is None:
         there = ", ".join(df.columns)
@@ -103,7 +104,7 @@ def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
 def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
     fits = _FITS.get(wanted)
     plain = kind.partition("(")[0].partition(" collate ")[0]
-    if fits is not None and plain not in (*fits, "void"):  # of void all are null
+    if fits is not None and plain not in (*fits, "void"):  # a void column holds only nulls
         of = getattr(pipeline.message, "__name__", "the message")
         msg = (
             f"the column {name!r} is {kind}, but {of}.{name} is {wanted.__name__}; cast the column, or change the type"
@@ -113,13 +114,12 @@ def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
 
 @dataclass(frozen=True)
 class Intake:
-    """How the rows of a DataFrame come to the task that owns their group.
+    """The mapping of a DataFrame's rows to the tasks that own their groups.
 
     Attributes:
-        columns: those of the message.
-        group: the column with the group's text: the group's own where it is text already.
-        read: what is read for each column that a task gets, as SQL, by the column's name; the group's hash is the
-            last.
+        columns: the message's columns.
+        group: the column with the group's text: the group's own column if it is a string.
+        read: the SQL expression of each column that a task gets, by the column's name; the last is the group's hash.
     """
 
     columns: list[str]
@@ -131,7 +131,7 @@ class Intake:
         """Check a DataFrame against a pipeline.
 
         The hash is Spark's ``xxhash64`` of the group's text. Rows without a group are spread by their other columns,
-        since nobody needs them together.
+        since they need not be in one task.
 
         Raises:
             InputError: see :func:`columns_of`.
@@ -151,11 +151,11 @@ class Intake:
         return cls(columns, first if is_text else GROUP, read)
 
     def numbered(self, df: "DataFrame") -> "DataFrame":
-        """The columns that a task gets. They have only numbers: mapInArrow takes a dot in a name for a path."""
+        """Return the columns that a task gets, named by number: mapInArrow treats a dot in a name as a path."""
         return df.selectExpr(*(f"{column} AS c{number}" for number, column in enumerate(self.read.values())))
 
     def divided(self, numbered: "DataFrame", buckets: int) -> "DataFrame":
-        """The rows, each in the partition of its bucket; the buckets are equal parts of the hash's range."""
+        """Partition the rows by bucket; the buckets are equal parts of the hash's range."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         high = f"(shiftright(c{len(self.read) - 1}, 32) + {1 << 31}L)"
@@ -167,10 +167,10 @@ class Intake:
 
 
 def key_of_partition(partition: int) -> int:
-    """The key that ``repartition`` brings to a partition, however many there are.
+    """Return a key that ``repartition`` sends to a partition, whatever the number of partitions.
 
-    Spark sends a row to the remainder of its key's hash, which is Murmur3 with the seed 42. Of one int that can be
-    undone step by step, so there is a key of which the hash is the number of the partition itself.
+    Spark's partition is the remainder of the key's hash, which is Murmur3 with the seed 42. For one int every step of
+    Murmur3 can be inverted, so there is a key whose hash is the number of the partition.
     """
     word = (1 << 32) - 1
     h = partition
@@ -179,11 +179,11 @@ def key_of_partition(partition: int) -> int:
     h ^= h >> 13 ^ h >> 26
     h = h * pow(0x85EBCA6B, -1, 1 << 32) & word
     h ^= h >> 16
-    h ^= 4  # bytes that were hashed
+    h ^= 4  # the number of hashed bytes
     h = (h - 0xE6546B64) * pow(5, -1, 1 << 32) & word
     h = (h >> 13 | h << 19) & word
     k = h ^ 42
     k = k * pow(0x1B873593, -1, 1 << 32) & word
     k = (k >> 15 | k << 17) & word
     k = k * pow(0xCC9E2D51, -1, 1 << 32) & word
-    return k - (k >> 31 << 32)  # as Spark's int has a sign
+    return k - (k >> 31 << 32)  # Spark's int is signed

@@ -1,8 +1,8 @@
-"""The timeline's rules over Arrow columns: one pass over the sorted rows of a slice of the groups.
+"""The timeline's rules over Arrow columns: one pass over the sorted rows of one slice of the groups.
 
-Where a group simply goes forward, whole runs are found with numpy and handed to the fold at once. Whatever is not
-plain (a held message, a parked group, an old copy, an epoch, an order by time or arrival) is offered row by row to
-the same timeline that the replay uses. So the rules are written once, and the common case is fast.
+For a group with consecutive revisions, numpy finds the whole run and the fold applies it in one call. Everything else
+(held messages, parked groups, old copies, epochs, order by time or arrival) is offered row by row to the timeline that
+the replay uses too. So the rules are written once, and the common case is fast.
 """
 
 import time
@@ -37,7 +37,7 @@ _CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
 
 
 class Open(Group):
-    """A group whose rows are being read, and what the store had of it."""
+    """The group whose rows are being read, with its record from earlier steps."""
 
     __slots__ = ("changed", "decided", "hash", "held_step", "parked_before")
 
@@ -52,7 +52,7 @@ class Open(Group):
         self.parked_before = line.parked in _PARKED
 
     def offer(self, entry: Entry) -> Verdict:
-        """Offer one message to the timeline, and note whether anything came of it."""
+        """Offer one message to the timeline, and note whether the group changed."""
         epoch = self.timeline.epoch
         verdict = super().offer(entry)
         if verdict in _CHANGES or self.timeline.epoch != epoch:
@@ -61,17 +61,17 @@ class Open(Group):
 
 
 class Kernel:
-    """Takes the sorted rows of one slice, chunk by chunk, to their places.
+    """The processor of one slice's sorted rows, chunk by chunk.
 
     Args:
         pipeline: the definition.
-        codec: makes the messages.
-        levels: the groups as the step before left them.
-        writer: where the results go.
-        decisions: what people decided about its groups.
+        codec: the builder of the messages.
+        levels: the groups as earlier steps left them.
+        writer: the destination of the results.
+        decisions: the decisions about the slice's groups.
         step: the step's number.
-        now_us: the step's time.
-        final: release what waits only for a later time.
+        now_us: the step's time, in microseconds since 1970.
+        final: whether to release messages that wait only for a later time.
         group: the column with the group's text.
     """
 
@@ -99,7 +99,7 @@ class Kernel:
         self._keys, self._group = sort_keys(pipeline), group
 
     def feed(self, table: pa.Table) -> None:
-        """Take the next sorted rows. The last of them may be equal in order to the next chunk's first, so they wait."""
+        """Process the next sorted rows. The last rows with equal keys wait: the next chunk may begin with more."""
         self.counts.received += len(table)
         table = pa.concat_tables([*self._pending, table]).combine_chunks() if self._pending else table.combine_chunks()
         cut = last_run(table, [HASH, self._group, *self._keys])
@@ -108,7 +108,7 @@ class Kernel:
             self._take(table.slice(0, cut))
 
     def finish(self) -> None:
-        """Take what is left, and the groups that no message came for but whose wait is over."""
+        """Process the remaining rows, and the groups without messages whose wait is over."""
         if self._pending:
             self._take(self._pending[0])
         self._close()
@@ -130,14 +130,14 @@ class Kernel:
             begun = zip(chunk.names, firsts.tolist(), strict=True)
             opened = [self._begin(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
             self._row_by_row(chunk, opened)
-        # What shares the last hash may still get a message in the next chunk.
+        # Groups with the last hash may have more messages in the next chunk.
         self._visit(records, int(hashes[-1]))
         self._flush()
 
-    # -- what cannot be placed -------------------------------------------------------------------------------
+    # -- invalid rows ----------------------------------------------------------------------------------------
 
     def _split(self, table: pa.Table) -> tuple[pa.Table, dict[str, list[object]], list[Any]]:
-        """Reject what cannot be placed, or is no message; the rest, its columns as Python values, and the messages."""
+        """Reject invalid rows; return the other rows, their columns as Python values, and their messages."""
         table = self._readable(table)
         columns, misfits = self._codec.read(table)
         bad = unplaced(self._pipeline, table, self._group, misfits)
@@ -156,7 +156,7 @@ class Kernel:
         return without(table, bad), kept, messages
 
     def _readable(self, table: pa.Table) -> pa.Table:
-        """Reject what Python cannot hold; the rest."""
+        """Reject rows with values that Python cannot hold; return the others."""
         content = self._content(table)
         faults = unreadable(content)
         if not faults:
@@ -171,7 +171,7 @@ class Kernel:
     def _reject(self, group: str | None, content: pa.Table, row: int, why: str) -> None:
         if self._pipeline.on_invalid == "fail":
             raise InvalidMessage(f"{why}: {content.slice(row, 1).to_pylist()[0]!r}")
-        # It has no place: only the note of where its content is.
+        # An invalid row has no turn and no epoch; the entry only refers to its content.
         entry = Entry(cast("int", None), b"", None, cast("int", None), ref=(content, row))
         self.journal.reject(cast("str", group), entry, "invalid", why)
 
@@ -199,7 +199,7 @@ class Kernel:
         return opened
 
     def _visit(self, records: dict[str, Record], below: int | None) -> None:
-        """Groups that no message came for: the time did, and their wait may be over."""
+        """Process groups that have no message in this step but whose wait may be over."""
         for name in sorted(name for name, record in records.items() if below is None or record.hash < below):
             record = records.pop(name)
             self._settle(self._reopen(name, record.hash, record))
@@ -217,7 +217,7 @@ class Kernel:
         if line.held.keys() != opened.held_before or opened.decided:
             opened.changed = True
             if opened.decided or not opened.held_before <= line.held.keys() or opened.held_step is None:
-                opened.held_step = self._step  # what earlier steps wrote is dead
+                opened.held_step = self._step  # the held rows of earlier steps are void
                 self._writer.hold(opened.hash, opened, line.held)
             else:
                 self._writer.hold(opened.hash, opened, line.held.keys() - opened.held_before)
@@ -256,7 +256,7 @@ class Kernel:
                 each.offer(chunk.entry(row))
 
     def _rising(self, chunk: Chunk) -> Flags | None:
-        """For each group, whether its rows rise strictly; None where epochs have to be looked at first."""
+        """Return, for each group, whether its rows rise strictly; None if epochs have to be compared first."""
         if chunk.epochs is not None:
             return None
         falls = np.concatenate([[False], chunk.turns[1:] <= chunk.turns[:-1]])
@@ -286,23 +286,23 @@ class Kernel:
     # -- whole runs of revisions -----------------------------------------------------------------------------
 
     def _forward(self, chunk: Chunk, found: Found) -> dict[str, Record]:
-        """Gapless in one epoch: find with numpy, for each group, the run of rows that follow one another.
+        """Process a chunk under ``Gapless`` without epochs: numpy finds each group's run of consecutive revisions.
 
         Returns:
-            The groups of earlier steps that no row is of.
+            The stored groups that have no row in the chunk.
         """
         before = cast("Gapless", self._pipeline.order).start - 1
         hashes = chunk.hashes[chunk.starts[:-1]]
         rows = found.rows_of(hashes, chunk.groups)
-        # A group that is new to the store has the row -1, and with it what is appended here.
-        # A store of before may have come to the last revision of 64 bits, behind which nothing is due.
+        # A new group has the row -1, which selects the value appended to each column here.
+        # An older store may have reached the last 64-bit revision, after which none is due.
         reached = np.minimum(found.numbers("reached", None, before), limits.REVISION - 1)
         due = np.append(reached, before)[rows] + 1
         is_open = np.append(found.status(Status.OPEN), True)[rows]
         holds_on = np.append(found.status(Status.WAITING), False)[rows]
         holds_on &= np.append(found.numbers("waiting_us", None, ALL_US), ALL_US)[rows] > self._levels.since_us
         holds_on &= ~np.logical_or.reduceat(chunk.turns == np.repeat(due, np.diff(chunk.starts)), chunk.starts[:-1])
-        # The first may have begun in the chunk before, the last may go on in the next one.
+        # The first group may begin in the previous chunk, and the last may go on in the next.
         straight = (is_open | holds_on) & (hashes != hashes[0]) & (hashes != hashes[-1])
         straight &= ~self._decisions.concerning(chunk.names)
 
@@ -331,7 +331,7 @@ class Kernel:
         return records
 
     def _long_way(self, chunk: Chunk, runs: Runs, at: int, each: Open) -> None:
-        """Take one group, whatever there is of it."""
+        """Process one group through its timeline and fold."""
         first, last = chunk.starts.item(at), chunk.starts.item(at + 1)
         self._switch(each)
         each.timeline.epoch = 0
@@ -347,7 +347,7 @@ class Kernel:
             self._open = each
 
     def _apply(self, chunk: Chunk, each: Open, rows: Sequence[int], marks: bytes) -> int:
-        """Apply a run of rows; returns how many were applied. If one failed, it is parked."""
+        """Apply a run of rows and return how many were applied; park the group at the first that fails."""
         if isinstance(rows, range):
             messages = chunk.messages[rows.start : rows.stop]
         else:
@@ -357,7 +357,7 @@ class Kernel:
             self.journal.outputs.append((each.name, chunk.applied(rows[index]), outputs))
         self.counts.applied += applied
         each.changed = True
-        line: Any = each.timeline  # a GaplessTimeline: a cast costs a call for every group
+        line: Any = each.timeline  # a GaplessTimeline; cast() would cost a call for every group
         if applied < len(rows):
             kept = rows[max(0, applied - limits.REMEMBERED_REVISIONS) : applied]
             chunk.need(kept)
@@ -374,7 +374,7 @@ class Kernel:
     def _apply_and_rest(
         self, chunk: Chunk, runs: Runs, each: Open, first: int, middle: int, last: int, rows: list[int], marks: bytes
     ) -> None:
-        """A group whose rows are not one run: old copies first, then the run, then its copies and what is early."""
+        """Process a group that is not one run: old revisions, then the run, then its copies and early revisions."""
         plain = not each.timeline.held and each.timeline.parked is None
         for row in range(first, middle):
             each.offer(chunk.entry(row))
@@ -387,7 +387,7 @@ class Kernel:
                 continue
             winner = runs.winner[row]
             if winner == row and plain:
-                # Beyond a hole or a failure, and the first of its revision: there is nothing to decide.
+                # Behind a gap or a failure, and the first of its revision: nothing to decide.
                 each.timeline.hold(chunk.entry(row), self.now_us)
             elif winner == row or winner not in done:
                 each.offer(chunk.entry(row))

@@ -1,7 +1,7 @@
-"""Which types of Spark a message carries, and what to do with a column of one that it does not.
+"""The Spark types that a message can carry, and advice for columns of other types.
 
-The types are known by the names of their classes, since no version of Spark has all of them. docs/spark-types.md says
-what becomes of the values of each.
+Types are compared by class name, since no version of Spark has all of them. docs/spark-types.md describes how the
+values of each type are handled.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ CARRIED: Final = frozenset(
         "StructType",
     }
 )
-"""The types that Python has: see docs/spark-types.md."""
+"""The types whose values Python has; see docs/spark-types.md."""
 MENDS: Final = {
     "VariantType": "give to_json(…) of it, a text",
     "YearMonthIntervalType": "cast it to string",
@@ -51,16 +51,16 @@ MENDS: Final = {
     "GeographyType": "give st_asbinary(…) of it",
     "UserDefinedType": "make columns of plain types of it; of a vector, vector_to_array makes an array",
 }
-"""The others, and what to do with a column of one."""
+"""Other types, each with the advice for a column of it."""
 _OTHERWISE: Final = "cast it to string"
 _NO_KEYS: Final = ("ArrayType", "MapType", "StructType")
 
 
 def check_described(df: "DataFrame") -> None:
-    """See that PySpark can say what the columns are: Spark 3.5 has types that its Python lacks.
+    """Check that PySpark knows the types of all columns: Spark 3.5 has types that PySpark 3.5 lacks.
 
     Raises:
-        InputError: naming the column and what to do.
+        InputError: if a type is unknown; the text names the column and the remedy.
     """
     try:
         df.schema  # noqa: B018 - asked for, and kept by PySpark
@@ -77,10 +77,10 @@ def check_described(df: "DataFrame") -> None:
 
 
 def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
-    """See that messages can carry these columns.
+    """Check that messages can carry these columns.
 
     Raises:
-        InputError: naming the column, its type and what to do.
+        InputError: if they cannot; the text names the column, its type and the remedy.
     """
     for name in names:
         for fault in _faults(schema[name].dataType, name):
@@ -88,7 +88,7 @@ def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
 
 
 def _faults(whole: "DataType", column: str) -> Iterator[str]:
-    """Say what messages cannot carry of a column."""
+    """Yield a text for each part of a column that messages cannot carry."""
     for path, kind, is_key, is_one_of_many in within(whole, column):
         named, twice = name_of(kind), field_twice(kind)
         if named not in CARRIED:
@@ -105,10 +105,10 @@ class Part(NamedTuple):
     """A type within the type of a column.
 
     Attributes:
-        path: where it is.
+        path: the path to it, for error texts.
         kind: the type.
-        is_key: whether it is that of a map's keys.
-        is_one_of_many: whether it is, at any depth, that of an array's or a map's values.
+        is_key: whether it is the type of a map's keys.
+        is_one_of_many: whether it lies, at any depth, within an array or a map.
     """
 
     path: str
@@ -118,7 +118,7 @@ class Part(NamedTuple):
 
 
 def within(kind: "DataType", path: str, *, is_key: bool = False, is_one_of_many: bool = False) -> Iterator[Part]:
-    """A type and all that are within it."""
+    """Yield a type and all types within it."""
     found: Any = kind
     yield Part(path, kind, is_key, is_one_of_many)
     match name_of(kind):
@@ -133,7 +133,7 @@ def within(kind: "DataType", path: str, *, is_key: bool = False, is_one_of_many:
 
 
 def field_twice(kind: "DataType") -> str | None:
-    """Return the name that two fields of a struct have."""
+    """Return a name that two fields of a struct share; None if there is none."""
     names: list[str] = getattr(kind, "names", [])
     return next((name for name in names if names.count(name) > 1), None)
 
@@ -143,6 +143,6 @@ def _fault(path: str, kind: "DataType", mend: str) -> str:
 
 
 def name_of(kind: "DataType") -> str:
-    """Return the name of a type's class; of a user's own type that of their common class."""
+    """Return the name of a type's class; ``UserDefinedType`` for every user-defined type."""
     names = [each.__name__ for each in type(kind).__mro__]
     return "UserDefinedType" if "UserDefinedType" in names else names[0]

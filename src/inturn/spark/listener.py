@@ -1,4 +1,4 @@
-"""Tells of each step that a stream commits, for logs and monitors, from the progress that Spark reports anyway."""
+"""A streaming query listener that reports each committed step to logs and monitors."""
 
 import logging
 import os
@@ -21,13 +21,13 @@ _log = logging.getLogger("inturn")
 
 @dataclass(frozen=True)
 class StepSummary(Report):
-    """A committed step, and how much is held after it.
+    """A committed step, with the number of held messages and parked groups after it.
 
     Attributes:
-        now_us: the time of the step, by which waits are measured; microseconds since 1970.
-        held: how many messages are held after the step.
-        parked: how many groups are parked after the step.
-        oldest_us: since when the held message that waits longest waits, microseconds since 1970; None if none does.
+        now_us: the time of the step, from which waits are measured; microseconds since 1970.
+        held: the number of held messages after the step.
+        parked: the number of parked groups after the step.
+        oldest_us: the time since which the oldest held message waits, microseconds since 1970; None if none is held.
     """
 
     now_us: int
@@ -37,7 +37,7 @@ class StepSummary(Report):
 
     @property
     def oldest_wait_s(self) -> float | None:
-        """How long the held message that waits longest had waited at the time of the step, in seconds."""
+        """The wait of the oldest held message at the time of the step, in seconds; None if none is held."""
         return None if self.oldest_us is None else (self.now_us - self.oldest_us) / 1e6
 
     def __str__(self) -> str:
@@ -48,16 +48,16 @@ class StepSummary(Report):
 
 
 class StepListener(StreamingQueryListener):
-    """Tells of every step that is committed to a store from now on; add it with ``spark.streams.addListener``.
+    """A listener for the steps committed to a store from now on; add it with ``spark.streams.addListener``.
 
-    It looks whenever a query of the session reports progress or ends, so steps that other writers commit are told
-    too. Spark calls its listeners one event at a time, and this one never raises into it: what goes wrong is logged
-    as a warning. Through Spark Connect it runs in the client, which must see the store; there, remove it at the end, or
-    the thread in which Spark listens keeps the process alive.
+    It reads the store whenever a query of the session reports progress or ends, so it also reports steps of other
+    writers. Spark calls its listeners one event at a time. This listener never raises into Spark: errors are logged as
+    warnings. Through Spark Connect it runs in the client, which must have access to the store. There, remove it at the
+    end, or Spark's listener thread keeps the process alive.
 
     Args:
-        store: a store, which need not be there yet.
-        on_step: called with each step in order, at most once; default is to log it at INFO to the logger ``inturn``.
+        store: the store's location; it need not exist yet.
+        on_step: a function called with each step in order, at most once; default: log it at INFO to ``inturn``.
 
     Raises:
         StoreError: if the store cannot be read.
@@ -71,18 +71,18 @@ class StepListener(StreamingQueryListener):
         self._told = last.step if last else 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
-        """Nothing: Spark waits for this before a query starts."""
+        """Do nothing: Spark waits for this call before a query starts."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: ARG002, N802 - Spark's names
-        """Tell of the steps that are new."""
+        """Report new steps."""
         self._look()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: ARG002, N802 - Spark's names
-        """Tell of the steps that are new: a query that fails does not report its last progress."""
+        """Report new steps: a query that fails does not report its last progress."""
         self._look()
 
     def _look(self) -> None:
-        # A Store is opened each time: what it holds open would not survive being pickled.
+        # Open the store on each call: its open resources cannot be pickled.
         try:
             store = Store(self._store)
             for manifest in store.after(self._told):

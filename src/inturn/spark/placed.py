@@ -1,6 +1,7 @@
-"""What places a message, as columns of a task: a field within a struct, and a time that is text or a number.
+"""The columns of a task that place a message: group, revision or time, id, arrival.
 
-A column of the message that places it as it is, is used as it is; the others get a column of their own beside it.
+A top-level column of the message is used as it is. A field within a struct, and the time of a message, get a column
+of their own.
 """
 
 from typing import Any, Final, cast
@@ -16,25 +17,25 @@ from inturn.core.pipeline import Pipeline
 from inturn.spark.columns.names import OWN
 
 TURN: Final = f"{OWN}turn"
-"""The column with the time of a message in microseconds since 1970."""
+"""The column with a message's time, in microseconds since 1970."""
 _WITHIN: Final = f"{OWN}at_"
 
 
 def column_of(path: str) -> str:
-    """Return the column of a task with the values of a field."""
+    """Return the name of the task's column for the field at a path."""
     names = parts(path)
     return names[0] if len(names) == 1 else _WITHIN + path
 
 
 def turn_of(pipeline: Pipeline) -> str | None:
-    """Return the column of a task with a message's place in its group's order; None for ``Arrival``."""
+    """Return the name of the task's column with a message's place in its group; None under ``Arrival``."""
     if isinstance(pipeline.order, Timestamp):
         return TURN
     return None if pipeline.turn is None else column_of(pipeline.turn)
 
 
 def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with a column for whatever places them and is no column of the message."""
+    """Return the rows with added columns for struct fields and times that place them."""
     order = pipeline.order
     for path in dict.fromkeys((*pipeline.key_fields[1:], pipeline.id, pipeline.arrival)):
         if path is not None and len(parts(path)) > 1:
@@ -45,7 +46,7 @@ def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def within(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
-    """Return the values of a field that may lie within a struct; null where something on the way there is."""
+    """Return the values of the field at a path; null where a struct on the path is null."""
     first, *rest = parts(path)
     column = batch.column(first)
     return pc.struct_field(column, rest) if rest else column
@@ -62,7 +63,7 @@ def _times(column: pa.Array, order: Timestamp) -> pa.Array:
             nulls = column.is_null().to_numpy(zero_copy_only=False)
             return pa.array(np.floor_divide(numbers * times, over), pa.int64(), mask=nulls)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column = column.cast(pa.large_binary())  # Spark does not see to it that its texts are UTF-8
+        column = column.cast(pa.large_binary())  # Spark does not ensure that its strings are UTF-8
         texts = (None if value is None else value.decode(errors="replace") for value in column.to_pylist())
         return pa.array([read_us(text, order.unit) for text in texts], pa.int64())
     return pa.array([read_us(value, order.unit) for value in column.to_pylist()], pa.int64())

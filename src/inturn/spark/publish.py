@@ -1,4 +1,4 @@
-"""Publish what a store has committed for other engines."""
+"""Publication of a store's outputs as a Delta table, for other engines."""
 
 import os
 
@@ -8,20 +8,20 @@ from inturn.spark.tables.manifest import Store
 
 
 def publish(store: str | os.PathLike[str]) -> Published:
-    """Add the outputs of every committed step that the store's Delta table does not have yet; needs no session.
+    """Add the outputs of committed steps that are missing in the store's Delta table; needs no session.
 
-    ``batch`` and ``stream`` do the same after each step, if they are told ``outputs_format="delta"``. It may be called
-    again at any time, by any number of processes: each step is published once.
+    ``batch`` and ``stream`` do the same after each step with ``outputs_format="delta"``. Any number of processes may
+    call this at any time: each step is published once.
 
     Args:
         store: the store; the table is in its folder ``data/outputs``.
 
     Returns:
-        Where the table is, the last step that it had, and the last that it has now.
+        The table's location, its last step before the call, and its last step now.
 
     Raises:
         StoreError: if there is no store, or the store or the table cannot be read or written.
-        StoreMismatch: if the table has a step that the store has not: the store was put back from an older copy.
+        StoreMismatch: if the table has a step that the store lacks: the store was restored from an older copy.
         SetupError: if deltalake is not installed.
     """
     source = Store(store)

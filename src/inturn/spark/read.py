@@ -1,4 +1,4 @@
-"""The tables of a store as DataFrames: only what a committed step names."""
+"""The tables of a store as DataFrames; they contain only what committed steps name."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ _HELD = (
     "hash bigint, `group` string, epoch bigint, turn bigint, id string, since_us bigint, step bigint, message string"
 )
 _READERS = 64
-"""At most so many tasks read a table; their number follows that of the files."""
+"""The most tasks that read a table; with fewer files, there is one task per file."""
 _PARKED = (
     "group string, status string, reason string, error string, epoch bigint, revision bigint, id string, "
     "since timestamp, message string, step bigint"
@@ -42,12 +42,12 @@ _PARKED = (
 
 
 def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, step: int | None = None) -> "DataFrame":
-    """One of a store's tables, as it was after a step.
+    """Return one of a store's tables, as it was after a step.
 
     ``states``: a row per group with its status (open, waiting, parked), its epoch and revision (null where the order
-    has none), the number of messages it holds, what was skipped, and a column for each field of its state: by the
-    field's name, with ``state_`` before it if the table has a column of that name. Null are those of a state that could
-    not be upgraded.
+    has none), the number of held messages, the skipped revisions, and a column for each field of its state. The column
+    has the field's name, with the prefix ``state_`` if the table has a column of that name. The fields of a state that
+    could not be upgraded are null.
     ``outputs``: a row per output, with its effect id. ``parked``: a row per message that waits or is parked, with the
     reason and the error of its group. ``rejected``: a row per message that will not be applied, with the reason.
     ``steps``: a row per step, with its counts.
@@ -56,7 +56,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
         spark: the session that reads.
         store: the store's directory.
         table: one of the five names.
-        step: the step after which to look; default is the last.
+        step: the step whose result to read; default: the last step.
 
     Raises:
         InputError: if there is no such table.
@@ -123,7 +123,7 @@ def _steps(spark: "SparkSession", manifests: list[Manifest]) -> "DataFrame":
 
 
 def _groups(spark: "SparkSession", source: Store, last: Manifest) -> "DataFrame":
-    """The newest row of each group; the fields of the state, as they are now, are the last columns."""
+    """Return the newest row of each group; the last columns are the current fields of the state."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -138,7 +138,7 @@ def _groups(spark: "SparkSession", source: Store, last: Manifest) -> "DataFrame"
 
 
 def _mapped(spark: "SparkSession", files: list[File], reader: Any, ddl: str) -> "DataFrame":
-    """The rows of Arrow files, which Spark cannot read by itself, as its workers read them."""
+    """Read Arrow files in Spark's workers, since Spark cannot read the format itself."""
     if not files:
         return spark.createDataFrame([], ddl)
     paths = spark.createDataFrame([(file.path,) for file in files], "path string")

@@ -1,4 +1,4 @@
-"""Finds with numpy, for all groups of a chunk at once, the rows that follow one another without a hole."""
+"""Runs of consecutive revisions, found with numpy for all groups of a chunk at once."""
 
 from functools import cached_property
 from typing import cast
@@ -12,22 +12,22 @@ from inturn.spark.chunk import Chunk, Flags, Ints
 
 
 class Runs:
-    """For each group of a chunk, the rows that follow one another from the revision whose turn it is.
+    """The run of each group of a chunk: the rows with consecutive revisions from the due one on.
 
     Args:
         chunk: the rows.
-        due: for each group, the revision whose turn it is.
-        plain: for each group, whether it holds nothing and is not parked; else it has no run.
+        due: for each group, the next revision to apply.
+        plain: for each group, whether it holds nothing and is not parked; other groups have no run.
 
     Attributes:
-        group: of each row.
-        rows: of all runs.
+        group: for each row, the place of its group in the chunk.
+        rows: the rows of all runs.
         beside: the rows that are in no run.
-        sizes: for each group, how many rows its run has.
-        run_starts: where in ``rows`` each group's run begins, and their number.
-        whole: for each group, whether its run is all there is of it.
-        old: for each group, how many rows come before the revision whose turn it is.
-        winner: for each row, the first of its group and revision.
+        sizes: for each group, the number of rows in its run.
+        run_starts: for each group, the start of its run in ``rows``; then the number of rows.
+        whole: for each group, whether its run has all its rows.
+        old: for each group, the number of rows before the due revision.
+        winner: for each row, the first row of its group and revision.
     """
 
     def __init__(self, chunk: Chunk, due: Ints, plain: Flags) -> None:
@@ -44,7 +44,7 @@ class Runs:
         candidate = first & ~behind & plain[group]
         rank: Ints = np.cumsum(candidate, dtype=np.int64)
         rank = rank - (rank[starts[:-1]] - candidate[starts[:-1]])[group]
-        # Unique revisions from the due one on, each less its rank: equal to it as long as nothing is missing.
+        # For unique revisions from the due one on, revision - rank + 1 is the due one until the first gap.
         follows = candidate & (turns - rank + 1 == due[group])
         sizes = np.add.reduceat(follows.astype(np.int64), starts[:-1])
         ends = np.cumsum(sizes)
@@ -62,13 +62,13 @@ class Runs:
         self.winner: list[int] = winner.tolist()
 
     def digests_needed(self) -> list[int]:
-        """The rows whose digests decide something or are to be remembered."""
+        """Return the rows whose digests are compared or remembered."""
         beside = self.beside.tolist()
         return [*self._kept, *beside, *(self.winner[row] for row in beside)]
 
     @cached_property
     def marks(self) -> pa.Array:
-        """For each group, the heads of the digests of the last rows of its run."""
+        """The heads of the digests of the last rows of each group's run, joined by group."""
         digest = cast("list[bytes]", self._chunk.digest)
         packed = b"".join([digest[row][:MARK_BYTES] for row in self._kept])
         ends = np.append(0, self._kept_ends * MARK_BYTES).astype(np.int32)

@@ -1,7 +1,7 @@
-"""Send a pipeline to the workers: the user's functions and types, by value where the workers may not have them.
+"""Pickling of a pipeline for the workers: the user's functions and types, by value where a worker may lack them.
 
-Spark's own cloudpickle does that for functions and dataclasses; it loses the fields of a ``msgspec.Struct``, so
-those are described and made again. Only code travels this way, never data.
+Spark's own cloudpickle does this for functions and dataclasses. It loses the fields of a ``msgspec.Struct``, so a
+struct is sent as a description and defined again. Only code is sent this way, never data.
 """
 
 import contextlib
@@ -33,21 +33,21 @@ _STRUCT_OPTIONS = (
 )  # fmt: skip
 
 _CACHE = "__msgspec_cache__"
-"""What msgspec notes on a type that it has read once; it cannot be sent, and is made anew."""
+"""The cache that msgspec keeps on a type; it cannot be pickled, and msgspec builds it again."""
 _STATE = 2
-"""Where, in what reduces a type, its body is."""
+"""The index of the class body in the reduced form of a type."""
 _MADE = {
     "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__",
     "__slots__", "__dict__", "__weakref__", "__match_args__", "__static_attributes__", "__firstlineno__",
 }  # fmt: skip
-"""What every class has of its own making."""
+"""The attributes that Python makes for every class."""
 
 
 def dumps(pipeline: Pipeline) -> bytes:
-    """The pipeline as bytes for :func:`loads` on a worker.
+    """Pickle a pipeline for :func:`loads` on a worker.
 
     Raises:
-        SetupError: if the handler or a type refers to something that cannot be sent.
+        SetupError: if the handler or a type refers to an object that cannot be pickled.
     """
     buffer = BytesIO()
     try:
@@ -60,10 +60,10 @@ def dumps(pipeline: Pipeline) -> bytes:
 
 
 def loads(data: bytes) -> Pipeline:
-    """The pipeline again, on a worker.
+    """Unpickle a pipeline on a worker.
 
     Raises:
-        SetupError: if a module that it needs is not installed there.
+        SetupError: if a module that the pipeline needs is not installed there.
     """
     try:
         return cast("Pipeline", pickle.loads(data))  # noqa: S301 - code from our own driver, never data
@@ -77,12 +77,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, type(msgspec.Struct)) and cloudpickle.cloudpickle._should_pickle_by_reference(obj) is False:
             return _reduce_struct(obj)
         if isinstance(obj, dataclasses._FIELD_BASE):  # type: ignore[attr-defined]
-            return getattr, (dataclasses, obj.name)  # known by identity, which Spark 3.5's cloudpickle does not keep
+            return getattr, (dataclasses, obj.name)  # compared by identity, which Spark 3.5's cloudpickle loses
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE and reduced[_STATE]:
             reduced[_STATE][0].pop(_CACHE, None)
         if dataclasses.is_dataclass(obj) and isinstance(obj, type) and isinstance(reduced, tuple):
-            # Hints that are texts are looked up in the type's module, which a worker does not have.
+            # String annotations are resolved in the type's module, which a worker lacks.
             hints = typing.get_type_hints(obj, include_extras=True)
             reduced[_STATE][0]["__annotations__"] = {name: hints[name] for name in inspect.get_annotations(obj)}
         return reduced
@@ -92,10 +92,10 @@ def _reduce_struct(struct: type[msgspec.Struct]) -> tuple[Any, ...]:
     config = struct.__struct_config__
     options = {name: getattr(config, name) for name in _STRUCT_OPTIONS if hasattr(config, name)}
     own = [name for name in inspect.get_annotations(struct) if name in struct.__struct_fields__]
-    parameters = inspect.signature(struct).parameters  # msgspec's own account does not say which are keyword-only
+    parameters = inspect.signature(struct).parameters  # msgspec's field info does not say which are keyword-only
     options["kw_only"] = any(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in own)
     fields = [(field.name, field.type, _field(field)) for field in msgspec.structs.fields(struct) if field.name in own]
-    # Methods come afterwards: they may refer to the type itself.
+    # Methods are set afterwards, since they may refer to the type itself.
     body = {
         name: value
         for name, value in vars(struct).items()
@@ -124,10 +124,10 @@ def _make_struct(
     checks: bool,  # noqa: FBT001 - called by pickle
     known_as: str,
 ) -> type[msgspec.Struct]:
-    """The type anew, or as it was made when it came before: other types that came with it still refer to that."""
+    """Define a struct type, or return the one defined before: other types sent with it still refer to that one."""
     made: type[msgspec.Struct]
 
-    def look_up(struct: msgspec.Struct) -> None:  # msgspec notes only whether there is one when the type is made
+    def look_up(struct: msgspec.Struct) -> None:  # msgspec checks only at definition whether there is one
         vars(made)["__post_init__"](struct)
 
     namespace = {"__post_init__": look_up} if checks else {}
@@ -143,7 +143,7 @@ def _set_body(struct: type, body: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _own_code_by_value() -> Iterator[None]:
-    """For a while, treat every module that is not installed (a script, a notebook, a test) as not importable."""
+    """Pickle modules that are not installed (a script, a notebook, a test) by value within the block."""
     own = [module for module in list(sys.modules.values()) if _is_own(module)]
     for module in own:
         cloudpickle.register_pickle_by_value(module)

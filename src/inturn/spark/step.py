@@ -1,4 +1,4 @@
-"""One step on Spark: the tables after the last step and new messages in, the tables of this step out."""
+"""A step on Spark: it reads the tables of the last step and new messages, and writes the tables of this step."""
 
 import contextlib
 import datetime as dt
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("inturn")
 
 _MISSING = r"No module named '(inturn|msgspec|numpy|pandas|pyarrow|pyspark|xxhash)\b|inturn\.spark needs (\w+);"
-"""What a worker says whose Python lacks inturn, or what it needs."""
+"""The error of a worker whose Python lacks inturn or one of its dependencies."""
 
 
 class MicroBatch(NamedTuple):
@@ -46,8 +46,8 @@ class MicroBatch(NamedTuple):
 
     Attributes:
         run: the stream's id.
-        number: as Spark counts them.
-        plan: the digest of what the checkpoint says that it takes; empty if that is not known.
+        number: the micro-batch's number in Spark.
+        plan: the digest of the checkpoint's plan for it; empty if unknown.
     """
 
     run: str
@@ -57,14 +57,14 @@ class MicroBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What a step did.
+    """The result of a step.
 
     Attributes:
         pipeline: the pipeline's name.
-        store: where the tables are.
+        store: the store's location.
         step: the step's number in the store.
-        counts: where every message went.
-        seconds: how long it took, in seconds of wall time.
+        counts: the number of messages by outcome.
+        seconds: the duration, in seconds of wall time.
     """
 
     pipeline: str
@@ -74,7 +74,7 @@ class Report:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -97,20 +97,20 @@ def batch(
     now: dt.datetime | None = None,
     final: bool = False,
 ) -> Report:
-    """Take a DataFrame of messages as one step: what was applied before stays applied, and once.
+    """Apply a DataFrame of messages as one step; messages that earlier steps applied are not applied again.
 
     Args:
         pipeline: the definition.
-        df: the messages; its session does the work and is left as it is.
-        store: a directory that the driver and all workers see; made if it is not there.
-        buckets: into how many slices a new store divides its groups, the most tasks that can work at once;
+        df: the messages; its session runs the step and is not changed.
+        store: a directory that the driver and all workers can access; created if absent.
+        buckets: the number of slices into which a new store divides its groups, and so the most parallel tasks;
             about twice the cores is good. An existing store keeps its number.
         outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
-        now: the time of the step, by which waits are measured; default is the clock.
-        final: for ``Timestamp``: nothing more will come, so what waits for a later time is released.
+        now: the time of the step, from which waits are measured; default: the clock.
+        final: for ``Timestamp``: no more messages will come, so those that wait for a later time are released.
 
     Returns:
-        Where every message went.
+        The report, with the number of messages by outcome.
 
     Raises:
         InputError: if the DataFrame does not fit the pipeline.
@@ -118,10 +118,10 @@ def batch(
         HandlerError: if the handler returned something that is not (state, outputs).
         GapError: if a gap outlived its wait under ``then="fail"``.
         StoreConflict: if another writer committed the step first.
-        StoreMismatch: if the store is another pipeline's, or of a newer format.
+        StoreMismatch: if the store belongs to another pipeline or has a newer format.
         StoreError: if the store cannot be read or written.
-        SetupError: if the workers lack something.
-        In each case nothing of the step is kept.
+        SetupError: if the workers lack a package or run another Python version, or the pipeline cannot be sent.
+        After any of these, nothing of the step is kept.
     """
     if final and not isinstance(pipeline.order, Timestamp):
         msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
@@ -132,12 +132,12 @@ def batch(
 
 
 def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetime | None = None) -> Report:
-    """One step without messages, in this process and without Spark: take decisions, end the waits that are over.
+    """Run a step without messages, in this process and without Spark: take decisions, and end waits that are over.
 
     Args:
         pipeline: the definition.
         store: an existing store.
-        now: the time of the step; default is the clock.
+        now: the time of the step; default: the clock.
 
     Raises:
         StoreError: if there is no store.
@@ -148,17 +148,17 @@ def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetim
 
 
 class Stepper:
-    """Takes one store forward, step by step; for one writer.
+    """A writer of one store's steps.
 
     Args:
         pipeline: the definition.
-        store: where the store is; made if it is not there.
-        buckets: of a new store.
+        store: the store's location; created if absent.
+        buckets: the number of buckets of a new store.
         outputs_format: ``delta`` also publishes the outputs as a Delta table.
-        alone: no Spark will be used, so the pipeline need not travel.
+        alone: whether Spark is not used, so that the pipeline need not be pickled.
 
     Attributes:
-        shipped: the pipeline as it travels; empty if it need not.
+        shipped: the pickled pipeline; empty if ``alone``.
 
     Raises:
         InturnError: see :func:`batch`.
@@ -188,14 +188,14 @@ class Stepper:
         self._publish()
 
     def refresh(self) -> Manifest | None:
-        """The last step that anybody committed."""
+        """Return the last committed step, by any writer."""
         known, self.last = self.last, self.store.latest(self.last)
         if known is not self.last:
             self._check()
         return self.last
 
     def _check(self) -> None:
-        """See that the states of the last step can be gone on with."""
+        """Check that the pipeline can continue from the states of the last step."""
         last = self.last
         if last is not None:
             if last.shape is None and last.version == self.pipeline.version:
@@ -203,7 +203,7 @@ class Stepper:
             versions.check(self.pipeline, last.version, last.shape)
 
     def _publish(self) -> None:
-        """Bring the Delta table up to the committed steps; what a crash left out is published by the next step."""
+        """Publish committed steps to the Delta table; the next step publishes those that a crash left out."""
         if self._delta:
             from inturn.spark.tables.delta import publish
 
@@ -219,15 +219,15 @@ class Stepper:
         micro_batch: MicroBatch | None = None,
         tasks: int | None = None,
     ) -> Report:
-        """Take the messages of a DataFrame, or none, as the next step.
+        """Apply the messages of a DataFrame, or none, as the next step.
 
         Args:
-            df: the messages, with numbered columns; without them the step works in this process.
-            intake: how they come to the tasks.
-            now: the time of the step; default is the clock, but not before the step before.
+            df: the messages, with numbered columns; without them the step runs in this process.
+            intake: the mapping of the messages to the tasks.
+            now: the time of the step; default: the clock, but not before the time of the last step.
             final: see :func:`batch`.
-            micro_batch: that this is.
-            tasks: work with fewer tasks than there are buckets; every task costs something.
+            micro_batch: the micro-batch of the messages, if they are from a stream.
+            tasks: the most tasks, if fewer than the buckets; each task has a cost.
         """
         began = time.monotonic()
         last = self.refresh()
@@ -272,7 +272,7 @@ class Stepper:
         )
 
     def _older(self) -> Older | None:
-        """What is known of the states of the last step, if an older version of the pipeline wrote them."""
+        """Return the form of the last step's states, if an older version of the pipeline wrote them."""
         last = self.last
         if last is None or last.version == self.pipeline.version:
             return None
@@ -280,7 +280,7 @@ class Stepper:
         return Older(last.version, last.state, "record" in last.shape if known else list(last.state) != ["state"])
 
     def _levels_to_merge(self, older: Older | None, intake: Intake | None) -> int:
-        """How many levels the step merges: all, if their states are of an older version, so that none is left."""
+        """Return how many levels to merge: all if their states are of an older version, so that none is left."""
         levels = self.last.levels if self.last else []
         if older is not None:
             return len(levels)
@@ -338,7 +338,7 @@ class Stepper:
 
 @contextlib.contextmanager
 def _described(spark: "SparkSession", text: str) -> Iterator[None]:
-    """What Spark's own pages say of the jobs; through Connect they cannot be told."""
+    """Set the jobs' description in Spark's UI within the block; Spark Connect cannot set it."""
     context = getattr(spark, "sparkContext", None)
     if context is None:
         yield
@@ -352,7 +352,7 @@ def _described(spark: "SparkSession", text: str) -> Iterator[None]:
 
 
 def _run(pipeline: Pipeline, df: "DataFrame", intake: Intake, plan: Plan, shipped: bytes) -> list[Result]:
-    """The results of the tasks; none if there are no rows and Spark, as before 4.1, makes no task of that."""
+    """Run the tasks and return their results; none if there are no rows and Spark (before 4.1) runs no task."""
     rows = intake.divided(df, plan.buckets).mapInArrow(Task(plan, shipped, list(intake.read)), RESULT)
     try:
         with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
@@ -392,7 +392,7 @@ def _total(results: list[Result]) -> Counts:
 
 
 def fingerprint(pipeline: Pipeline) -> str:
-    """A short name of the handler's code, so that the steps table shows when it changed."""
+    """Return a short hash of the handler's code, so that the steps table shows when it changed."""
     try:
         text = inspect.getsource(pipeline.handler)
     except (OSError, TypeError):

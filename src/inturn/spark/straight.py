@@ -1,8 +1,9 @@
-"""Groups of a chunk whose rows columns alone can place: no timeline, no fold and no held message is made for them.
+"""The fast path: groups whose rows are placed by columns, without a fold or held messages as objects.
 
-These are, under ``Gapless`` in one epoch, the groups that hold nothing and those that go on holding because nothing
-that came is due. Most groups of most chunks are. Where a handler does anything but return (state, outputs), its group
-is left to the kernel's long way, as if nothing had happened.
+It takes, under ``Gapless`` without epochs, the groups that hold nothing, and those that go on holding because no due
+message came. These are most groups of most chunks. A timeline is made only to judge rows of old revisions. If a
+handler does anything but return (state, outputs), the results for its group are dropped, and the kernel's slow path
+processes the group.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,18 +31,18 @@ if TYPE_CHECKING:
 
 
 _UNUSUAL = object()
-"""In place of a state: the long way has to look at what the handler did."""
+"""A marker in place of a state: the slow path has to process the group."""
 
 
 @dataclass(slots=True)
 class Applied:
-    """What the handler made of the runs of some groups.
+    """The handler's results for the runs of some groups.
 
     Attributes:
-        groups: those for which it did, by their places in the chunk.
-        states: theirs.
-        left: the groups for the long way.
-        outputs: group, message and its outputs, for each message that had some.
+        groups: the groups that were applied, by their places in the chunk.
+        states: their new states.
+        left: the groups for the slow path.
+        outputs: (group, message, outputs) for each message with outputs.
     """
 
     groups: list[int] = field(default_factory=list)
@@ -51,16 +52,16 @@ class Applied:
 
 
 class Straight:
-    """The groups of one chunk that are placed by columns.
+    """The groups of one chunk that take the fast path.
 
     Args:
         chunk: the rows.
-        runs: for each group, the rows that follow one another from the revision whose turn it is.
-        due: for each group, that revision.
+        runs: the groups' runs of consecutive revisions.
+        due: for each group, the next revision to apply.
         found: the groups as earlier steps left them.
-        rows: for each group, its row there; -1 if it is new.
+        rows: for each group, its row in ``found``; -1 if it is new.
         step: the step's number.
-        now_us: the step's time.
+        now_us: the step's time, in microseconds since 1970.
     """
 
     def __init__(
@@ -70,10 +71,10 @@ class Straight:
         self._step, self._now_us = step, now_us
 
     def take(self, groups: Ints, pipeline: Pipeline, writer: Writer, journal: Journal) -> list[int]:
-        """Take these groups of the chunk, by their places.
+        """Process these groups, given by their places in the chunk.
 
         Returns:
-            Those that have to go the long way.
+            The groups for the slow path.
         """
         done = self._apply(groups, pipeline, writer.encode)
         taken = np.array(done.groups, dtype=np.int64)
@@ -89,7 +90,7 @@ class Straight:
         return done.left
 
     def _apply(self, groups: Ints, pipeline: Pipeline, encode: Callable[[Sequence[Any]], Sequence[Any]]) -> Applied:
-        """Apply the runs of these groups; the tight loop of most chunks."""
+        """Apply the runs of these groups; this is the inner loop for most chunks."""
         handler, chunk, runs = pipeline.handler, self._chunk, self._runs
         messages, rows, starts = chunk.messages, runs.rows, runs.run_starts
         state_type = pipeline.state if isinstance(pipeline.state, type) else object
@@ -122,7 +123,7 @@ class Straight:
         return done
 
     def _place_others(self, taken: Ints, pipeline: Pipeline, journal: Journal) -> Ints:
-        """Place the rows of these groups that are in no run; returns those that are new and have to wait."""
+        """Place the rows of these groups that are in no run; return the new ones that have to wait."""
         chunk, runs, places = self._chunk, self._runs, self._found.places
         ours = np.zeros(len(self._rows), dtype=np.bool_)
         ours[taken] = True
@@ -145,7 +146,7 @@ class Straight:
         return np.array(early, dtype=np.int64)
 
     def _place_old(self, old: Ints, pipeline: Pipeline, journal: Journal) -> None:
-        """Rows from before the revision whose turn it is: the timeline says what they are."""
+        """Record rows before the due revision by the verdict of the group's timeline."""
         if not len(old):
             return
         groups = self._runs.group[old]
@@ -159,7 +160,7 @@ class Straight:
             journal.turn_away(self._chunk.names[at], entry, line.judge(entry))
 
     def _keep(self, groups: Ints, new: Ints, states: Sequence[Any], pipeline: Pipeline, writer: Writer) -> None:
-        """Write these groups, of which each got further or holds ``new`` messages more."""
+        """Write these groups; each has advanced, or holds ``new`` more messages."""
         if not len(groups):
             return
         chunk, found, rows = self._chunk, self._found, self._rows[groups]
@@ -188,7 +189,7 @@ class Straight:
         writer.groups(columns, states)
 
     def _hold(self, rows: Ints, writer: Writer) -> None:
-        """Write messages that have to wait."""
+        """Write held messages."""
         if not len(rows):
             return
         chunk = self._chunk

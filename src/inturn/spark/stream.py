@@ -1,7 +1,7 @@
-"""A pipeline as a stream: every micro-batch is one step of the store, the same step that a batch takes.
+"""A pipeline as a stream: each micro-batch is one step of the store, as with a batch.
 
-Spark names a micro-batch by its number, and gives it again after a crash. The store knows the last one of every
-stream that wrote into it, so what comes again is passed over, and what does not fit together is refused.
+Spark numbers micro-batches, and repeats a number after a crash. The store records the last micro-batch of each stream
+that wrote to it. So a repeated micro-batch is skipped, and one that does not match the store is refused.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _NOTE = "inturn.json"
-"""The file in a checkpoint that names the stream."""
+"""The file in a checkpoint that identifies the stream."""
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """What we write into a checkpoint.
+    """The content of inturn's file in a checkpoint.
 
     Attributes:
-        run: the stream's id, by which stores know it; a checkpoint that is made anew has a new one.
-        pipeline: whose it is.
-        ticks: whether our source of ticks is one of the query's sources, whose number Spark does not let change.
+        run: the stream's id in stores; a new checkpoint has a new id.
+        pipeline: the pipeline's name.
+        ticks: whether the query has inturn's tick source; Spark does not let the number of sources change.
     """
 
     run: str
@@ -56,30 +56,30 @@ def stream(
     outputs_format: str = "parquet",
     query_name: str | None = None,
 ) -> "StreamingQuery":
-    """Take a streaming DataFrame of messages step by step; exactly once, whatever crashes.
+    """Apply a streaming DataFrame of messages step by step, exactly once despite crashes.
 
-    The store may be one that a batch has filled, and both may go on with it: what both see is applied once. If the gap
-    policy has a time, waits end on time also while no messages come, and decisions are taken at once; else, and on
-    Spark 3.5, both come with the next messages.
+    Batches and streams may use the same store: a message that both read is applied once. If the gap policy has a time,
+    waits end on time and decisions are taken at once, even while no messages come. Otherwise, and on Spark 3.5, both
+    happen with the next messages.
 
     Args:
         pipeline: the definition.
-        df: the messages, from any streaming source; how many a micro-batch takes is the source's option.
-        store: a directory that the driver and all workers see, or s3:// or gs://; made if it is not there.
-        checkpoint: Spark's checkpoint of this query, of its own; a path, or s3:// or gs://.
-        trigger: ``"available now"`` takes what is there and ends; a time such as ``"10 seconds"`` is the pause between
-            micro-batches; a dict is given to ``DataStreamWriter.trigger``; None goes on without a pause.
-        buckets: into how many slices a new store divides its groups; see :func:`inturn.spark.batch`.
+        df: the messages, from any streaming source; an option of the source limits a micro-batch.
+        store: a directory that the driver and all workers can access, or s3:// or gs://; created if absent.
+        checkpoint: Spark's checkpoint, used by this query only; a path, or s3:// or gs://.
+        trigger: ``"available now"`` applies the available messages and ends; a time such as ``"10 seconds"`` is the
+            interval between micro-batches; a dict is passed to ``DataStreamWriter.trigger``; None runs without a pause.
+        buckets: the number of slices into which a new store divides its groups; see :func:`inturn.spark.batch`.
         outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
-        query_name: as Spark shows it; default is the pipeline's name.
+        query_name: the query's name in Spark; default: the pipeline's name.
 
     Returns:
-        The query, running. What ends it with an error is in its ``exception()``; the errors are those of
+        The running query. If an error ends it, its ``exception()`` returns the error; the errors are those of
         :func:`inturn.spark.batch`.
 
     Raises:
-        InputError: if the DataFrame does not fit the pipeline, or the checkpoint is another query's.
-        StoreMismatch: if the store is another pipeline's, or lacks what the checkpoint says it has.
+        InputError: if the DataFrame does not fit the pipeline, or the checkpoint belongs to another query.
+        StoreMismatch: if the store belongs to another pipeline, or lacks micro-batches that the checkpoint finished.
         StoreError: if the store or the checkpoint cannot be used.
         StateError: if the state type no longer fits the store.
         SetupError: if the pipeline cannot be sent to the workers, a package is missing, or this Spark is too old for
@@ -115,19 +115,19 @@ def _trigger(given: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_ends_late(df: "DataFrame", note: _Note, trigger: str | dict[str, Any] | None) -> None:
-    """Refuse "available now" where Spark 4.0 and 4.1 would end the query before it has taken what is there."""
+    """Refuse "available now" where Spark 4.0 and 4.1 would end the query before it has read all that is available."""
     if trigger is None or "availableNow" not in _trigger(trigger):
         return
     if is_set(df.sparkSession, WRAPS_SOURCES):
         return
     with contextlib.redirect_stdout(io.StringIO()) as plan:
-        df.explain(mode="extended")  # the one way to ask for the sources, through Connect too
+        df.explain(mode="extended")  # the only way to list the sources that works through Connect too
     if note.ticks or "inturn" in plan.getvalue():
         raise unwrapped('trigger="available now" with a queue or with a gap policy that has a time')
 
 
 def _ticked_us(checkpoint: Storage) -> int:
-    """The last tick that a checkpoint has planned: our source is the last one, each has a line of its own."""
+    """Return the last tick that a checkpoint has planned; each source has a line, and the tick source's is the last."""
     names = [name.rsplit("/", 1)[-1] for name in checkpoint.names("offsets")]
     last = max((int(name) for name in names if name.isdigit()), default=None)
     data = checkpoint.read(f"offsets/{last}") if last is not None else None
@@ -143,7 +143,7 @@ def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
 
 
 def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
-    """What we know of the stream that a checkpoint belongs to; made with the checkpoint."""
+    """Return inturn's note in a checkpoint; write it if the checkpoint is new."""
     timed = pipeline.gap_timeout_us is not None
     data = checkpoint.read(_NOTE)
     ticks = timed and has_python_sources()
@@ -164,7 +164,7 @@ def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
 
 
 def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
-    """Refuse a checkpoint that says "done" of micro-batches that the store does not have."""
+    """Refuse a checkpoint that has finished micro-batches that the store lacks."""
     names = (name.rsplit("/", 1)[-1] for name in checkpoint.names("commits"))
     done = max((int(name) for name in names if name.isdigit()), default=-1)
     known = _known(stepper.last, run)
@@ -179,15 +179,15 @@ def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
 
 
 def _cores(df: "DataFrame") -> int | None:
-    """How many tasks can run at once: more only cost more, as micro-batches are small. Connect does not tell."""
+    """Return how many tasks can run at once; None through Connect. More tasks only add cost to small micro-batches."""
     context = getattr(df.sparkSession, "sparkContext", None)
     return context.defaultParallelism if context else None
 
 
 def _plan_once(df: "DataFrame") -> None:
-    """Spare Spark to plan a step again when its shuffle is done: nothing about it is left open.
+    """Turn off adaptive execution: there is nothing to gain from planning a step again after its shuffle.
 
-    A query has a session of its own, so nobody else is touched. Through Connect it cannot be told.
+    A query has its own session, so other queries are not affected. Through Connect the setting is not changed.
     """
     spark = df.sparkSession
     if hasattr(spark, "sparkContext"):
@@ -199,19 +199,19 @@ def _known(last: Manifest | None, run: str) -> int:
 
 
 def _plan_of(checkpoint: str, batch_id: int) -> str:
-    """The digest of what Spark has planned for a micro-batch, with the time when it did; empty if it is not written."""
+    """Return the digest of Spark's plan for a micro-batch, including the time of planning; empty if there is none."""
     data = storage(checkpoint).read(f"offsets/{batch_id}")
     return hashlib.sha256(data).hexdigest()[:32] if data else ""
 
 
 class MicroBatches:
-    """What Spark calls with each micro-batch, on the driver, or, through Connect, in a process beside the server.
+    """The function for ``foreachBatch``; it runs on the driver or, through Connect, in a process beside the server.
 
     Args:
-        stepper: what takes the store forward; made anew where this has travelled to another process.
-        intake: how the messages come to the tasks.
+        stepper: the writer of the store's steps; another process makes its own.
+        intake: the mapping of the messages to the tasks.
         run: the stream's id.
-        checkpoint: where Spark writes what it has planned.
+        checkpoint: the location of Spark's checkpoint.
         outputs_format: see :func:`stream`.
     """
 
@@ -223,10 +223,10 @@ class MicroBatches:
         self._tasks: int | None = None
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
-        """Take the micro-batch as the next step, unless the store has it already.
+        """Apply the micro-batch as the next step, unless the store has it already.
 
         Raises:
-            StoreMismatch: if the store lacks the micro-batch before, or has taken other messages under this number.
+            StoreMismatch: if the store lacks the previous micro-batch, or has other messages under this number.
             InturnError: see :func:`inturn.spark.batch`.
         """
         if self._stepper is None:
@@ -249,11 +249,11 @@ class MicroBatches:
         log.info("%s", report)
 
     def _check_same(self, batch_id: int, plan: str, last: Manifest | None) -> None:
-        """See that a micro-batch that the store has is the one that comes again, as after a crash.
+        """Check that a repeated micro-batch is the one that the store has, as after a crash.
 
         Raises:
-            StoreMismatch: if the checkpoint was put back from an older copy, or has lost its last files: it has planned
-                other messages under the numbers of those, and they would be passed over.
+            StoreMismatch: if the checkpoint was restored from an older copy, or has lost its last files. It has then
+                planned other messages under the same numbers, and these would be skipped.
         """
         known = _known(last, self._run)
         applied = last.plans.get(self._run, "") if last else ""
@@ -267,5 +267,5 @@ class MicroBatches:
         raise StoreMismatch(msg)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is made anew where it runs."""
+        """Return the state to pickle, without the stepper: another process makes its own."""
         return {**vars(self), "_stepper": None}

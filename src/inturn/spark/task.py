@@ -1,4 +1,4 @@
-"""One task: the rows of one slice of the groups in, files out; what it wrote goes back to the driver as one row."""
+"""A task: it reads the rows of one slice of the groups, writes files, and returns a summary as one row."""
 
 import functools
 import gc
@@ -29,25 +29,25 @@ from inturn.spark.tables.storage import storage
 from inturn.spark.tables.writer import Writer
 
 RESULT = "result string"
-"""What a task returns: one row with the JSON of a :class:`Result`."""
+"""The schema of a task's result: one row with the JSON of a :class:`Result`."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All that a step's tasks need to know; time and names are fixed here, so that a second attempt decides the same.
+    """The plan of a step for its tasks; it fixes time and names, so that a second attempt decides the same.
 
     Attributes:
-        location: where the store is.
+        location: the store's location.
         step: the step's number.
-        now_us: the time of the step.
-        final: release what waits only for a later time.
-        buckets: into how many slices the hash space is divided.
-        attempt: names the files of this run of the step.
+        now_us: the time of the step, in microseconds since 1970.
+        final: whether to release messages that wait only for a later time.
+        buckets: the number of slices of the hash space.
+        attempt: the id of this attempt at the step, a part of its file names.
         columns: the message's columns.
-        levels: what the steps before left.
+        levels: the levels that earlier steps left.
         merge: how many of the newest levels to merge into one.
-        decisions: what people decided about groups, by name.
+        decisions: the decisions about groups, by name.
         group: the column with the group's text.
-        older: what is known of the states in the levels, if an older version wrote them; all levels are merged then.
+        older: the form of the states in the levels, if an older version wrote them; all levels are merged then.
     """
 
     location: str
@@ -65,16 +65,16 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct):
-    """What one task did.
+    """The result of one task.
 
     Attributes:
-        counts: where its messages went.
-        files: what it wrote, by table; ``merged_groups`` and ``merged_held`` in place of the levels that it merged.
-        verdicts: of each decision about its groups whether it is void, and why.
-        parked: how many more groups are parked than before.
-        oldest_us: since when the message that waits longest waits.
-        waiting_us: the same in groups that are not parked.
-        error: the name of an error of ours and its text; the step then fails with it.
+        counts: the number of messages by outcome.
+        files: the files written, by table; ``merged_groups`` and ``merged_held`` replace the levels that were merged.
+        verdicts: for each decision about its groups, why it is void; None if it was carried out.
+        parked: the change in the number of parked groups.
+        oldest_us: the time since which the oldest held message waits, in microseconds since 1970.
+        waiting_us: the same for groups that are not parked.
+        error: the class name and text of an inturn error; the step then fails with it.
     """
 
     counts: Counts
@@ -87,7 +87,7 @@ class Result(msgspec.Struct):
 
 
 def slice_bounds(bucket: int, buckets: int) -> tuple[int, int]:
-    """The smallest and the greatest hash of a bucket: the 64-bit range cut into equal parts by its high half."""
+    """Return the least and the greatest hash of a bucket; the high 32 bits divide the hash range into equal parts."""
     low, end = (-(-(each << 32) // buckets) - (1 << 31) for each in (bucket, bucket + 1))
     return low << 32, (end << 32) - 1
 
@@ -97,27 +97,27 @@ class Task:
 
     Args:
         plan: the step.
-        pipeline: the pipeline as :func:`inturn.spark.ship.dumps` made it.
-        names: what the columns are called; Spark has only numbered them.
+        pipeline: the pipeline as pickled by :func:`inturn.spark.ship.dumps`.
+        names: the names of the columns; in Spark they are only numbered.
     """
 
     def __init__(self, plan: Plan, pipeline: bytes, names: list[str]) -> None:
         self._plan, self._pipeline, self._names = msgspec.json.encode(plan), pipeline, names
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take a partition's rows; an error of ours is a result too, so that Spark does not try it again."""
+        """Process a partition's rows; inturn's errors are results too, so that Spark does not retry the task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         partition, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
         plan = msgspec.json.decode(self._plan, type=Plan)
         thresholds = gc.get_threshold()
-        gc.set_threshold(200_000, 50, 100)  # many small objects live as long as their chunk: look rarely
+        gc.set_threshold(200_000, 50, 100)  # collect rarely: many small objects live as long as their chunk
         named = (batch.rename_columns(self._names) for batch in batches)
         try:
             result = run(plan, ship.loads(self._pipeline), partition, f"{plan.attempt}-{attempt}", named)
         except errors.InturnError as error:
-            for _ in batches:  # the rest of the input, so that Spark's writer does not see a broken pipe
+            for _ in batches:  # drain the input, so that Spark's writer does not see a broken pipe
                 pass
             result = Result(Counts(), {}, error=(type(error).__name__, storable(str(error))))
         finally:
@@ -128,16 +128,16 @@ class Task:
 
 @functools.cache
 def _spare_modules() -> None:
-    """Keep what is loaded out of garbage collections: Spark asks for a full one after every task of a worker.
+    """Exclude loaded modules from garbage collection: Spark runs a full collection after every task of a worker.
 
-    That takes longer than a small task, only to find that modules are no garbage. Once in a worker is enough.
+    A collection of the modules takes longer than a small task and frees nothing. Once per worker is enough.
     """
     gc.collect()
     gc.freeze()
 
 
 def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> Result:
-    """Take the messages of one bucket to their places and write the files."""
+    """Process the messages of one bucket and write its files."""
     files = storage(plan.location)
     low, high = slice_bounds(bucket, plan.buckets)
     states = StateCodec(pipeline, plan.older)
@@ -177,7 +177,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
 
 
 def _check_slice(chunk: pa.Table, low: int, high: int) -> None:
-    """Spark divides the rows, not we: were a row in the wrong task, its group would be in two places."""
+    """Check that Spark sent the rows to the right task: otherwise a group could be in two tasks."""
     first, last = chunk[HASH][0].as_py(), chunk[HASH][-1].as_py()
     if first < low or last > high:
         msg = "rows came to the wrong task; this engine does not keep to repartitionById: use Apache Spark"

@@ -1,7 +1,7 @@
-"""A streaming source without rows: it wakes a stream that gets no messages, when a wait is over or a decision came.
+"""A streaming source without rows: it starts a micro-batch when a wait is over or a decision came.
 
-Spark runs a micro-batch only when a source has something new. So a source of ours is joined to the user's: its offset
-is the time, and it moves on only when the store has something to do.
+Spark runs a micro-batch only when a source has new data. So this source is added to the user's stream with a union.
+Its offset is the time, and advances only when the store has something to do.
 """
 
 import datetime as dt
@@ -22,13 +22,13 @@ _LOOK_EVERY_S = 1.0
 
 
 def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0) -> "DataFrame":
-    """The same stream, which also has a micro-batch, without rows, when the store at a place has something to do.
+    """Add the tick source to a stream, so that it has a micro-batch whenever the store has something to do.
 
     Args:
         df: the messages.
-        store: where the store is.
-        wait_us: how long a gap is waited for; None for ever.
-        start_us: the last tick of the checkpoint, which Spark 4.0 and 4.1 tell only after they ask for the next.
+        store: the store's location.
+        wait_us: the wait for a gap, in microseconds; None for no limit.
+        start_us: the last tick in the checkpoint, which Spark 4.0 and 4.1 pass only after they ask for the next.
     """
     spark = df.sparkSession
     spark.dataSource.register(Ticks)
@@ -44,15 +44,15 @@ def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0)
 
 
 class Ticks(DataSource):
-    """The source; its options say whose clock it is."""
+    """The tick source; its options are the store, the wait and the first offset."""
 
     @classmethod
     def name(cls) -> str:
-        """As Spark knows it."""
+        """Return the source's name in Spark."""
         return "inturn-ticks"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
-        """The reader."""
+        """Return the reader."""
         wait_us, start_us = (int(self.options[name] or 0) for name in ("wait_us", "start_us"))
         return as_called(_Reader(self.options["store"], wait_us or None, start_us))
 
@@ -74,7 +74,7 @@ class _Reader(LimitedReader):
         return {"us": self._start_us}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
-        """The time, if there is something to do; else where it was. What is there now is done with one tick."""
+        """Return the time if the store has something to do, else ``start``; "available now" gets one tick."""
         if (self._once and self._ticked) or not self._due():
             return start
         self._ticked = True
@@ -100,4 +100,4 @@ class _Reader(LimitedReader):
         return iter(())
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing is kept."""
+        """Do nothing: no data is kept."""

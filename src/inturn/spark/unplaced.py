@@ -1,4 +1,4 @@
-"""Which rows have no place in a timeline, and why: what the pure timeline says of single messages, over columns."""
+"""The invalid rows of a table, with reasons: the timeline's rules for single messages, over columns."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,13 @@ from inturn.spark.placed import TURN, column_of, within
 
 
 def unplaced(pipeline: Pipeline, table: pa.Table, group: str, misfits: dict[int, str]) -> dict[int, str]:
-    """Return the rows that are invalid, with the reason.
+    """Return the invalid rows, each with the reason.
 
     Args:
         pipeline: the definition.
-        table: rows that Python can hold.
+        table: the rows, with only values that Python can hold.
         group: the column with the group's text.
-        misfits: those that are not what the message type says.
+        misfits: the rows that do not fit the message type, with the reasons.
     """
     bad = dict(misfits)
     _note_absent(pipeline, table, group, bad)
@@ -38,7 +38,7 @@ def unplaced(pipeline: Pipeline, table: pa.Table, group: str, misfits: dict[int,
 
 
 def unread_lines(table: pa.Table) -> dict[int, str]:
-    """Return the rows that are lines which Spark's reader could not read, with the reason."""
+    """Return the rows whose lines Spark's reader could not parse, each with the reason."""
     if CORRUPT not in table.column_names:
         return {}
     lines = np.flatnonzero(table[CORRUPT].is_valid().to_numpy())
@@ -46,7 +46,7 @@ def unread_lines(table: pa.Table) -> dict[int, str]:
 
 
 def _note_absent(pipeline: Pipeline, table: pa.Table, group: str, bad: dict[int, str]) -> None:
-    """Note the rows of which a field that places them is null or, if it is a time, is none."""
+    """Note rows in which the time is null or not a time, or another field that places them is null."""
     if isinstance(pipeline.order, Timestamp):
         given, nulls = within(table, pipeline.order.column), np.flatnonzero(table[TURN].is_null().to_numpy())
         for row in nulls.tolist():

@@ -1,7 +1,7 @@
-"""Between Arrow columns and the user's types: messages in, states in and out, without pickle.
+"""Conversion between Arrow columns and the user's types: messages in, states in and out, without pickle.
 
-A field whose type says what it is becomes a real column; anything else is JSON text in its column. What would not
-come back as it was is refused, so that a state means the same in this step and in the next.
+A field whose type has an Arrow type becomes a column of that type; other fields become columns of text or JSON. A
+value that would not come back unchanged is refused, so that a state means the same in this step and in the next.
 """
 
 import dataclasses
@@ -42,9 +42,9 @@ _COLUMNS: dict[Any, pa.DataType] = {
     dt.datetime: pa.timestamp("us", tz="UTC"),
 }
 _EXACT = (bool, int, str, bytes)
-"""Types whose values always come back as they are, if they are of the type itself."""
+"""Types whose values always come back unchanged, if they are not of a subclass."""
 _FEW = 32
-"""For fewer rows than this Arrow's own overhead is greater than what it saves."""
+"""The number of rows below which Arrow's overhead exceeds its savings."""
 _ARROW_KINDS: dict[Any, Callable[[pa.DataType], bool]] = {
     bool: pa.types.is_boolean,
     int: pa.types.is_integer,
@@ -59,13 +59,13 @@ _ARROW_KINDS: dict[Any, Callable[[pa.DataType], bool]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One field of a record type.
+    """A field of a record type.
 
     Attributes:
-        name: its name.
-        type: its type without ``| None``.
+        name: the field's name.
+        type: the field's type without ``| None``.
         optional: whether None is allowed.
-        default: makes the default value; None if the field has none.
+        default: a function that returns the default value; None if the field has no default.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Field:
 
 
 def record_fields(record: type) -> list[Field]:
-    """The fields of a dataclass or Struct type.
+    """Return the fields of a dataclass or Struct type.
 
     Raises:
         PipelineError: if a type hint cannot be resolved.
@@ -104,7 +104,7 @@ def _default(record: type, name: str) -> Callable[[], Any] | None:
         described, missing = msgspec.structs.fields(record), msgspec.NODEFAULT
     for field in described:
         if field.name == name:
-            # By type: a type that travelled by value has a marker of its own.
+            # Compare by type: a class that was pickled by value has its own marker.
             if not isinstance(field.default, type(missing)):
                 return lambda: field.default
             factory: Callable[[], Any] = field.default_factory
@@ -113,7 +113,7 @@ def _default(record: type, name: str) -> Callable[[], Any] | None:
 
 
 def _maker(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
-    """A function that makes records of columns of the named fields; the other fields take their defaults."""
+    """Return a function that builds records from columns of the named fields; other fields take their defaults."""
     places = inspect.signature(record).parameters.values()
     order = [each.name for each in places if each.kind is not inspect.Parameter.KEYWORD_ONLY]
     if list(names) == order[: len(names)]:
@@ -122,12 +122,12 @@ def _maker(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
 
 
 def values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """The column as Python values; instants in UTC."""
+    """Return a column as Python values; instants in UTC."""
     if pa.types.is_timestamp(column.type):
         moments = column.cast(pa.timestamp("us", tz="UTC" if column.type.tz else None)).cast(pa.timestamp("us"))
         if column.type.tz is None:
             return typing.cast("list[Any]", moments.to_pylist())
-        # Arrow gives another UTC than the one of the standard library, which is that of all other engines.
+        # Arrow's UTC is not the standard library's, which all other engines use.
         return [None if each is None else each.replace(tzinfo=dt.UTC) for each in moments.to_pylist()]
     if pa.types.is_integer(column.type) and column.null_count == 0:
         return typing.cast("list[Any]", column.to_numpy().tolist())
@@ -137,11 +137,11 @@ def values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
 
 
 class MessageCodec:
-    """Makes the messages of a pipeline from Arrow columns.
+    """A builder of a pipeline's messages from Arrow columns.
 
     Args:
-        pipeline: whose message type it is.
-        columns: the names of the columns that come in.
+        pipeline: the definition.
+        columns: the names of the input columns.
     """
 
     def __init__(self, pipeline: Pipeline, columns: Sequence[str]) -> None:
@@ -168,7 +168,7 @@ class MessageCodec:
         self._default_content = [field for field in self._defaults if pipeline.in_content(field.name)]
 
     def read(self, table: pa.Table) -> tuple[dict[str, list[Any]], dict[int, str]]:
-        """The columns as Python values of the fields' types, and the rows that do not fit with the reason."""
+        """Return the columns as Python values of the fields' types, and the rows that do not fit, with the reasons."""
         columns = {name: values(table[name]) for name in self.names}
         bad: dict[int, str] = {}
         self._converted = {
@@ -185,7 +185,7 @@ class MessageCodec:
         return columns, bad
 
     def build(self, columns: dict[str, list[Any]]) -> tuple[list[Any], dict[int, str]]:
-        """Return the messages, one per row, and the rows that their type refuses with the reason."""
+        """Return the messages, one per row, and the rows that the message type refuses, with the reasons."""
         record, names = self._record, self.names
         if record is None:
             return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], {}
@@ -197,7 +197,7 @@ class MessageCodec:
             return made, {row: each.why for row, each in enumerate(made) if isinstance(each, Unmade)}
 
     def digests(self, table: pa.Table, columns: dict[str, list[Any]], rows: Sequence[int]) -> list[bytes]:
-        """The digests of the given rows of a table, whose columns as Python values are given too."""
+        """Return the digests of some rows of a table; ``columns`` are the table's columns as Python values."""
         names = [*self._content, *(field.name for field in self._default_content)]
         absent = [[field.default() if field.default else None] * len(rows) for field in self._default_content]
         whole = rows == range(len(table))
@@ -222,15 +222,15 @@ def _attempted(record: type, fields: dict[str, Any]) -> Any:
 
 
 def _direct(field: Field, kind: pa.DataType) -> bool:
-    """Whether a column's values are of the field's type as they are."""
+    """Return whether a column's values have the field's type without conversion."""
     same = _ARROW_KINDS.get(field.type)
     return field.type is Any or (same is not None and same(kind))
 
 
 def _fit(field: Field, column: list[Any], source: pa.ChunkedArray, bad: dict[int, str]) -> list[Any]:
-    """Bring a column to its field's type; rows that cannot be are noted in ``bad`` and left as they are."""
+    """Convert a column to its field's type; rows that do not fit are noted in ``bad`` and left unchanged."""
     if source.null_count and field.default is not None:
-        # A DataFrame cannot tell a field that is absent from one that is null.
+        # A DataFrame does not distinguish an absent field from a null one.
         column = [_default_of(field, row, bad) if value is None else value for row, value in enumerate(column)]
     elif source.null_count and not field.optional:
         expected = getattr(field.type, "__name__", field.type)
@@ -268,21 +268,21 @@ def _fit_one(field: Field, wanted: Any, row: int, value: Any, bad: dict[int, str
 
 
 def _grew(stored: str, now: str) -> bool:
-    """Whether a type only gained fields with defaults, given as ``_Column.kind``."""
+    """Return whether a type only gained fields with defaults; both arguments are a ``_Column.kind``."""
     before, after = stored.partition(" as ")[2], now.partition(" as ")[2]
     return bool(before and after) and still_loads(before, after)
 
 
 class StateCodec:
-    """Stores the states of a pipeline as a struct column, and makes them of it again.
+    """A codec between the states of a pipeline and a struct column.
 
     Args:
-        pipeline: whose.
-        older: what is known of the states that are read, if an older version has stored them.
+        pipeline: the definition.
+        older: the form of the states that are read, if an older version stored them.
 
     Raises:
-        StateError: if the state type has no fields, one that ``__init__`` does not take, or names that no table can
-            tell apart.
+        StateError: if the state type has no fields, a field that ``__init__`` does not take, a reserved field name, or
+            two names that differ only in case.
     """
 
     def __init__(self, pipeline: Pipeline, older: Older | None = None) -> None:
@@ -308,14 +308,14 @@ class StateCodec:
 
     @property
     def signature(self) -> dict[str, str]:
-        """What the store remembers of the state type: each field and how it is stored."""
+        """The description of the state type that is kept in the store: each field and how it is stored."""
         return {column.name: column.kind for column in self.columns}
 
     def check(self, stored: dict[str, str]) -> None:
-        """Whether states that were stored under another signature can be read.
+        """Check that states that were stored under another signature can be read.
 
         Raises:
-            StateError: if a field went away or changed its type, or a new one has no default.
+            StateError: if a field was removed or changed its type, or a new one has no default.
         """
         now = self.signature
         for name, kind in stored.items():
@@ -331,10 +331,10 @@ class StateCodec:
                 raise StateError(f"{msg}; give it one")
 
     def pack(self, states: Sequence[Any]) -> pa.StructArray:
-        """The states as one struct column.
+        """Return the states as one struct column.
 
         Raises:
-            StateError: if a state would not come back as it is.
+            StateError: if a state would not come back unchanged.
         """
         if any(isinstance(state, OldState) for state in states):
             return self._pack_with_old(states)
@@ -345,7 +345,7 @@ class StateCodec:
         return pa.StructArray.from_arrays([*arrays, pa.nulls(len(states), pa.string())], fields=list(self.type))
 
     def _pack_with_old(self, states: Sequence[Any]) -> pa.StructArray:
-        """Keep a state that could not be upgraded beside the others: its fields are null."""
+        """Pack states of which some could not be upgraded; the fields of those are null."""
         now = [at for at, state in enumerate(states) if not isinstance(state, OldState)]
         packed = self.pack([states[at] for at in now])
         places: list[int | None] = [None] * len(states)
@@ -356,9 +356,9 @@ class StateCodec:
         return pa.StructArray.from_arrays([*arrays, pa.array(old, pa.string())], fields=list(self.type))
 
     def unpack(self, array: pa.StructArray) -> list[Any]:
-        """The states again; fields that were not stored yet take their defaults.
+        """Return the states in a struct column; fields that were not stored yet take their defaults.
 
-        Those that an older version has stored are upgraded; one that cannot be is an ``OldState``.
+        States that an older version stored are upgraded; one that cannot be upgraded is returned as an ``OldState``.
         """
         known = {field.name for field in array.type}
         old = pc.struct_field(array, OLD) if OLD in known else pa.nulls(len(array), pa.string())
@@ -391,7 +391,7 @@ class StateCodec:
 
 
 class _Kept(msgspec.Struct):
-    """A state that could not be upgraded, as it is stored."""
+    """The stored form of a state that could not be upgraded."""
 
     version: int
     value: Any
@@ -402,7 +402,7 @@ def _kept(state: OldState) -> str:
 
 
 class _Column:
-    """How one field of a state is stored."""
+    """The storage of one field of a state."""
 
     def __init__(self, field: Field, pipeline: str) -> None:
         self.field, self.name, self._pipeline = field, field.name, pipeline
@@ -425,7 +425,7 @@ class _Column:
         if self.field.type in _EXACT and set(map(type, column)) <= {self.field.type, types.NoneType}:
             same = True
         elif self.field.type is float:
-            same = all(value is None or isinstance(value, float | int) for value in column)  # a NaN equals nothing
+            same = all(value is None or isinstance(value, float | int) for value in column)  # NaN does not equal itself
         else:
             same = self._form == "json" or self._comes_back(array, column)
         if not same:

@@ -1,7 +1,7 @@
-"""The canonical JSON of many rows at once, by Arrow, for the digests of a whole chunk.
+"""The canonical JSON of many rows at once, built by Arrow, for the digests of a whole chunk.
 
-What canonical JSON is, ``inturn.core.message`` says, and a property test holds this to it. Columns that need more
-than quotes around them are left to it.
+``inturn.core.message`` defines canonical JSON, and a property test compares this module with it. Columns
+whose values need more than quotes around them are converted there.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ class Texts:
     """The canonical JSON of each value of a column.
 
     Attributes:
-        quote: what still has to be put before and behind each: a quote or nothing.
-        inner: the texts without it; null for null, which is left out.
+        quote: the text to add before and after each value: a quote or nothing.
+        inner: the texts without ``quote``; null for a null value, which is left out of its row.
     """
 
     quote: str
@@ -32,11 +32,11 @@ class Texts:
 
 
 def texts(column: pa.Array | None, values: Sequence[Any]) -> Texts:
-    """The canonical JSON of each value of a column.
+    """Return the canonical JSON of each value of a column.
 
     Args:
-        column: the values as they came in; None if they were converted since.
-        values: the same as Python values of the message's types, which the digest is of.
+        column: the values as read; None if they were converted since.
+        values: the Python values of the message's types; the digest is made from these.
     """
     if column is not None:
         kind = column.type
@@ -60,11 +60,11 @@ def _needs_escapes(column: pa.StringArray) -> bool:
 
 
 def digests(names: Sequence[str], columns: Sequence[Texts]) -> list[bytes]:
-    """The digest of each row, given its columns' texts.
+    """Return the digest of each row.
 
     Args:
-        names: the names of the columns, each once; at least one.
-        columns: as :func:`texts` made them.
+        names: the unique names of the columns; at least one.
+        columns: the columns' texts, from :func:`texts`.
     """
     if any(column.inner.null_count for column in columns):
         return _hashes(_without_nulls(names, columns))
@@ -77,7 +77,7 @@ def digests(names: Sequence[str], columns: Sequence[Texts]) -> list[bytes]:
 
 
 def _without_nulls(names: Sequence[str], columns: Sequence[Texts]) -> pa.Array:
-    """The rows without what is null in them."""
+    """Return the JSON of each row without its null values."""
     parts: list[Any] = []
     for name, column in sorted(zip(names, columns, strict=True), key=lambda pair: pair[0]):
         before, behind = canonical(name) + ":" + column.quote, column.quote + ","

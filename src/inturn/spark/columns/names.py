@@ -1,4 +1,4 @@
-"""Names of columns: those that are inturn's own, and those of a state's fields in a table."""
+"""Column names: the reserved ones, and those of a state's fields in a table."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -6,23 +6,23 @@ from typing import Final
 from inturn.core.errors import StateError
 
 OWN: Final = "__inturn_"
-"""What the names of columns begin with that are inturn's own."""
+"""The prefix of the reserved column names."""
 OLD: Final = "__inturn_old"
-"""The field of a stored state with one that could not be upgraded, as JSON."""
+"""The field of a stored state that contains, as JSON, a state that could not be upgraded."""
 CORRUPT: Final = "__inturn_corrupt_record"
-"""The column with the text of a line that cannot be read, or else null; the one name of inturn's own for an input."""
+"""The column with the text of an unreadable line, else null; the only reserved name that an input may have."""
 STANDING: Final = ("group", "status", "epoch", "revision", "held", "skipped", "step")
-"""The columns of the table of states beside the fields of the state."""
+"""The columns of the states table other than the fields of the state."""
 _FIELD: Final = "state_"
 
 
 def is_own(name: str) -> bool:
-    """Return whether a column's name is one of inturn's own, in whatever case."""
+    """Return whether a column's name is reserved, in any case of letters."""
     return name.lower().startswith(OWN)
 
 
 def twins(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return two names that differ at most in case; None if there are none."""
+    """Return two names that are equal if case is ignored; None if there are none."""
     seen: dict[str, str] = {}
     for name in names:
         key = name.lower()
@@ -33,10 +33,10 @@ def twins(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def check_names(fields: Iterable[str]) -> None:
-    """See that the fields of a state can be the columns of a table.
+    """Check that the fields of a state can be the columns of a table.
 
     Raises:
-        StateError: if one has a name of inturn's own, or two differ only in case.
+        StateError: if a name is reserved, or two differ only in case.
     """
     names = list(fields)
     own = next((name for name in names if is_own(name)), None)
@@ -50,7 +50,7 @@ def check_names(fields: Iterable[str]) -> None:
 
 
 def column_of_field(name: str) -> str:
-    """Return the column of a state's field in the table of states: its name, unless another column has that.
+    """Return the column of a state's field in the states table: its name, with a prefix if another column has it.
 
     >>> [column_of_field(name) for name in ("balance", "Group", "state_group", "state_balance")]
     ['balance', 'state_Group', 'state_state_group', 'state_balance']

@@ -1,7 +1,7 @@
-"""Values that Spark has and Python does not: such a row is invalid, alone, and what is kept of it is text.
+"""Values that Spark has and Python lacks: only the row with such a value is invalid, and it is kept as text.
 
-These are strings that are no UTF-8, as after ``CAST(payload AS string)``; days and times of a year that Python's
-datetime does not have; and maps with a key twice, as Spark reads them from JSON and from Parquet.
+These are strings that are not UTF-8, as after ``CAST(payload AS string)``; dates and times in years that Python's
+datetime lacks; and maps with a duplicate key, as Spark reads them from JSON and from Parquet.
 """
 
 import functools
@@ -23,7 +23,7 @@ Inner = Iterator[tuple[Any, pa.DataType, str]]
 
 
 def unreadable(table: pa.Table) -> dict[int, str]:
-    """Return which rows hold what Python cannot, each with the path to the first such value and what it is."""
+    """Return the rows with values that Python lacks, each with the path to the first such value and its fault."""
     found: dict[int, str] = {}
     for name in table.column_names:
         if _needs_a_look(table[name]):
@@ -33,7 +33,7 @@ def unreadable(table: pa.Table) -> dict[int, str]:
 
 
 def as_texts(table: pa.Table) -> pa.Table:
-    r"""Return the same rows for people: days and times are text, and bytes that are no UTF-8 are escapes, ``\xe9``."""
+    r"""Return the rows for people: dates and times as text, bytes that are not UTF-8 as escapes such as ``\xe9``."""
     for at, name in enumerate(table.column_names):
         column, kind = table[name], table[name].type
         if _needs_a_look(column):
@@ -44,12 +44,12 @@ def as_texts(table: pa.Table) -> pa.Table:
 
 
 def without(table: pa.Table, rows: dict[int, str]) -> pa.Table:
-    """Return the other rows of a table."""
+    """Return a table without the given rows."""
     return table.take(pa.array(np.delete(np.arange(len(table)), list(rows)))).combine_chunks()
 
 
 def _needs_a_look(column: pa.ChunkedArray) -> bool:
-    """Whether a column may hold what Python cannot; columns are asked as a whole, since nearly none does."""
+    """Return whether a column may have values that Python lacks; whole columns are checked, as nearly none has."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -63,7 +63,7 @@ def _is_suspect(array: pa.Array) -> bool:
         return _is_beyond(array)
     if pa.types.is_struct(kind):
         return any(_is_suspect(array.field(number)) for number in range(kind.num_fields))
-    if pa.types.is_map(kind):  # a slice of a map has all its keys: a list's values can be cut to it
+    if pa.types.is_map(kind):  # a sliced map still has all keys; a list's flatten() respects the slice
         entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
         inner = entries.flatten()
         return _is_suspect(inner) or _has_key_twice(pc.list_parent_indices(entries), inner.field(0))
@@ -91,7 +91,7 @@ def _faults(column: pa.ChunkedArray, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _fault(value: Any, kind: pa.DataType, path: str) -> str | None:
-    """Say what within a value Python cannot hold; None if it can hold it all."""
+    """Return the first fault within a value; None if Python can hold the whole value."""
     if value is None:
         return None
     if _is_string(kind):
@@ -108,7 +108,7 @@ def _fault(value: Any, kind: pa.DataType, path: str) -> str | None:
 
 
 def _inner(value: Any, kind: pa.DataType, path: str) -> Inner:
-    """The values within a value, with their types and paths."""
+    """Yield the values within a value, with their types and paths."""
     if pa.types.is_struct(kind):
         for field in kind:
             yield value[field.name], field.type, inside(path, field.name)
@@ -122,18 +122,18 @@ def _inner(value: Any, kind: pa.DataType, path: str) -> Inner:
 
 
 def _raw_values(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column in forms that Python has: texts as bytes, days and times as numbers, maps as pairs."""
+    """Return a column's values in Python: strings as bytes, dates and times as numbers, maps as pairs."""
     values: list[Any] = column.cast(_raw(column.type)).to_pylist()
     return values
 
 
 def _raw(kind: pa.DataType, *, texts: bool = True) -> pa.DataType:
-    """A type in the form in which Arrow takes and gives each of its values; with ``texts``, strings as bytes."""
+    """Return a type whose values Arrow can all convert to and from Python; with ``texts``, strings are bytes."""
     if texts and _is_string(kind):
         return pa.binary() if pa.types.is_string(kind) else pa.large_binary()
     if _is_time(kind):
         return pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    if pa.types.is_duration(kind):  # Arrow cannot read the least ones that it gives
+    if pa.types.is_duration(kind):  # Arrow cannot read back the least values that it returns
         return pa.int64()
     return _with(kind, functools.partial(_raw, texts=texts))
 
@@ -143,7 +143,7 @@ def _told_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _with(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with those of what is within it changed."""
+    """Return a type with the types within it changed."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(change(field.type)) for field in kind])
     if pa.types.is_map(kind):
@@ -154,7 +154,7 @@ def _with(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa
 
 
 def _told(value: Any, kind: pa.DataType) -> Any:
-    """A raw value as it is kept for people."""
+    """Return a raw value in the form that is kept for people."""
     if value is None:
         return None
     if _is_string(kind):
@@ -181,7 +181,7 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _is_time(kind: pa.DataType) -> bool:
-    """Whether a type is one of Spark's days and times, which count microseconds."""
+    """Return whether a type is that of Spark's dates or timestamps; Spark's timestamps count microseconds."""
     return bool(pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us"))
 
 

@@ -1,7 +1,7 @@
-"""What a type within a state is made of, and whether values stored under an older shape still load.
+"""The shape of a type within a state, and whether values stored under an older shape still load.
 
-A field that is JSON text has no column whose type could tell, so the store remembers its JSON schema. As with the
-state itself, a record may gain fields with defaults; nothing else may change.
+The column of a JSON field does not show the field's type, so the store keeps its JSON schema. As with the state
+itself, a record may gain fields with defaults; nothing else may change.
 """
 
 from typing import Any, NamedTuple
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 _SAID = ("title", "description", "default", "examples")
-"""What a schema says beside what it means."""
+"""The keys of a JSON schema that do not affect its meaning."""
 
 
 class Older(NamedTuple):
-    """What is known of states that an older version of a pipeline has stored.
+    """The form of states that an older version of a pipeline stored.
 
     Attributes:
-        version: which.
+        version: the older version.
         signature: each field and how it is stored.
-        is_record: whether it has fields; else the only one is the state itself.
+        is_record: whether the state type has fields; else the only stored field is the state itself.
     """
 
     version: int
@@ -27,7 +27,7 @@ class Older(NamedTuple):
 
 
 def shape(kind: Any) -> str:
-    """The JSON schema of a type without its texts and defaults; ``?`` for a type that has none."""
+    """Return the JSON schema of a type without its texts and defaults; ``?`` for a type without a schema."""
     try:
         schema = msgspec.json.schema(kind)
     except (TypeError, RuntimeError):
@@ -36,7 +36,7 @@ def shape(kind: Any) -> str:
 
 
 def still_loads(stored: str, now: str) -> bool:
-    """Whether a value that was stored under one shape loads under another."""
+    """Return whether a value that was stored under one shape loads under another."""
     return "?" not in (stored, now) and _fits(msgspec.json.decode(stored), msgspec.json.decode(now))
 
 
@@ -45,7 +45,7 @@ def _meaning(schema: Any) -> Any:
         return [_meaning(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    named = ("properties", "$defs")  # here the keys are names, which may be called anything
+    named = ("properties", "$defs")  # their keys are user-defined names, which may equal a keyword
     return {
         key: {name: _meaning(each) for name, each in value.items()} if key in named else _meaning(value)
         for key, value in schema.items()
@@ -69,5 +69,5 @@ def _fits(stored: Any, now: Any) -> bool:
 
 
 def _has(stored: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether all names are still there, and what they name fits."""
+    """Return whether all names are still there and their schemas fit."""
     return all(name in now and _fits(each, now[name]) for name, each in stored.items())

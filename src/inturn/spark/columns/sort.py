@@ -1,8 +1,8 @@
-"""Puts the rows of one slice of the hash space in order, in a task's own process and in bounded memory.
+"""A sort of the rows of one slice of the hash space, in a task's own process and in bounded memory.
 
 Spark's ``sortWithinPartitions`` does the same and costs about one CPU second more per million rows, because it
-turns Arrow columns into rows and back. Here the columns stay columns: numpy finds the order, Arrow takes the
-rows. What does not fit goes to disk as sorted runs, which are then merged block by block.
+turns Arrow columns into rows and back. Here the columns stay columns: numpy finds the order, and Arrow takes the
+rows. Rows that do not fit in memory go to disk as sorted runs, which are then merged block by block.
 """
 
 import os
@@ -25,12 +25,12 @@ from inturn.core import limits
 from inturn.core.errors import InturnError, SetupError
 
 MERGE_RUNS: Final = 64
-"""How many sorted runs are merged at a time; more are first merged into fewer, which costs another pass."""
+"""The most sorted runs that are merged at a time; more are first merged into fewer, which costs another pass."""
 
-_ADDRESSABLE: Final = 1 << 30  # a string column ends at 2 GiB; what is collected in one table stays well below
+_ADDRESSABLE: Final = 1 << 30  # a string column holds at most 2 GiB; a collected table stays well below
 
 RowKey = tuple[tuple[bool, Any], ...]
-"""One row's (hash, group, *keys) as Python compares it: each value behind a flag that puts nulls first."""
+"""One row's (hash, group, *keys) for comparison in Python: a flag before each value puts nulls first."""
 
 
 def sorted_chunks(  # noqa: PLR0913 - every bound can be set, and by its name only
@@ -47,31 +47,31 @@ def sorted_chunks(  # noqa: PLR0913 - every bound can be set, and by its name on
 ) -> Iterator[pa.Table]:
     """Yield all rows ordered by (hash, group, *keys), a chunk at a time.
 
-    Two groups with one hash come one after the other, by their text, never mixed. Nulls come first, text is
-    ordered by code point, and rows that are equal in all these columns keep the order in which they came in.
+    Two groups with the same hash are ordered by their text and never mixed. Nulls come first, text is ordered by
+    code point, and rows that are equal in all these columns keep their input order.
 
-    Memory: while rows are read, the larger of ``sort_bytes`` and one batch, twice (the rows, and their copy in
-    order), and 8 bytes a row and column of the order for at most ``sort_rows`` rows. While runs are merged, at
-    most ``MERGE_RUNS`` blocks of ``merge_rows`` rows and ``sort_bytes / MERGE_RUNS`` bytes, up to five times
-    (the blocks, what comes next, its copy in order, the chunk and its pieces), however many rows and runs there
-    are. A single row larger than a block is a block of its own.
+    Memory while rows are read: the larger of ``sort_bytes`` and one batch, twice (the rows and their sorted copy),
+    and 8 bytes per row and sort column for at most ``sort_rows`` rows. Memory while runs are merged: at most
+    ``MERGE_RUNS`` blocks of ``merge_rows`` rows and ``sort_bytes / MERGE_RUNS`` bytes, up to five times (the
+    blocks, the next rows, their sorted copy, the chunk and its pieces), whatever the number of rows and runs. A row
+    larger than a block is a block of its own.
 
     Args:
         batches: The rows, in any order; all batches have one schema.
         hash: The column of the group's hash, a signed 64-bit integer.
         group: The column of the group, a string.
-        keys: The columns that order a group's rows, the weightiest first: integers, times, strings, or
-            anything else that ``pyarrow.compute.rank`` takes.
+        keys: The columns that order a group's rows, the most significant first: integers, times, strings, or
+            any other type that ``pyarrow.compute.rank`` takes.
         chunk_rows: The most rows of a yielded table.
-        sort_rows: How many rows are sorted in memory; beyond that, runs go to disk.
-        sort_bytes: How many bytes are sorted in memory; beyond that, runs go to disk.
+        sort_rows: The most rows sorted in memory; beyond that, runs go to disk.
+        sort_bytes: The most bytes sorted in memory; beyond that, runs go to disk.
         merge_rows: The most rows of each run that are in memory while runs are merged.
-        spill_dir: Where runs go. If None, the executor's local directory (``SPARK_LOCAL_DIRS``, ``LOCAL_DIRS``)
-            with the most free space, or else the system's temporary directory. The files are removed when the
-            last chunk is out, the caller closes the generator, or an error is raised.
+        spill_dir: The directory for runs. If None, the executor's local directory (``SPARK_LOCAL_DIRS``,
+            ``LOCAL_DIRS``) with the most free space, or else the system's temporary directory. The files are
+            removed after the last chunk, when the caller closes the generator, or when an error is raised.
 
     Yields:
-        Tables of at most ``chunk_rows`` rows and at least one, each column in one piece.
+        Tables of 1 to ``chunk_rows`` rows, each column in one piece.
 
     Raises:
         SetupError: The spill directory is full or cannot be written.
@@ -100,20 +100,20 @@ def assert_sorted(
     group: str,
     keys: Sequence[str],
 ) -> RowKey | None:
-    """Check that a chunk is in the order of ``sorted_chunks``, in itself and after the chunk before it.
+    """Check that a chunk is in the order of ``sorted_chunks``, within itself and after the previous chunk.
 
-    The kernel trusts the order blindly, so a step that would lose it (an engine that drops a sort does so
-    silently) has to fail here rather than apply messages out of turn.
+    The kernel relies on the order and does not check it. An engine that drops a sort does so silently, so a step
+    with a lost order has to fail here rather than apply messages out of order.
 
     Args:
         table: The chunk.
-        previous_last: What the call for the chunk before returned; None for the first chunk.
+        previous_last: The return value of the call for the previous chunk; None for the first chunk.
         hash: The column of the group's hash.
         group: The column of the group.
         keys: The columns that order a group's rows.
 
     Returns:
-        The key of the chunk's last row, to be given to the next call; ``previous_last`` if the chunk is empty.
+        The key of the chunk's last row, for the next call; ``previous_last`` if the chunk is empty.
 
     Raises:
         InturnError: A row comes before the one it should follow; the text shows both.
@@ -137,7 +137,7 @@ def assert_sorted(
 
 @dataclass(frozen=True, slots=True)
 class _SortKey:
-    """The columns that make the order, the weightiest first."""
+    """The sort columns, the most significant first."""
 
     hash: str
     group: str
@@ -148,31 +148,31 @@ class _SortKey:
         return (self.hash, self.group, *self.keys)
 
     def sort(self, table: pa.Table) -> pa.Table:
-        """The rows of ``table``, each column of which is in one piece, in order.
+        """Return the rows of ``table`` in order; each of its columns must be in one piece.
 
-        A sort by text is several times as dear as one by numbers, and needed only where groups share a hash.
+        A sort by text costs several times as much as one by numbers, and is needed only where groups share a hash.
         """
         result = table.take(_positions(table, (self.hash, *self.keys)))
         return table.take(_positions(table, self.names)) if self._mixes_groups(result) else result
 
     def _mixes_groups(self, table: pa.Table) -> bool:
-        """Whether neighbours with one hash may belong to two groups."""
+        """Return whether adjacent rows with the same hash may belong to two groups."""
         hashes, groups = table[self.hash], table[self.group]
         if hashes.null_count or groups.null_count:
-            return True  # not expected, so it need not be quick
+            return True  # not expected, so speed does not matter
         same_hash = pc.equal(hashes[1:], hashes[:-1])
         other_group = pc.not_equal(groups[1:], groups[:-1])
         return bool(pc.any(pc.and_(same_hash, other_group)).as_py())
 
 
 def _positions(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    """Which row of ``table`` comes first by the columns ``names``, which second, and so on; a stable order."""
+    """Return the row numbers of ``table`` in the stable order of the columns ``names``."""
     levels = [level for name in names for level in _levels(table[name])]
-    return pa.array(np.lexsort(levels[::-1]))  # lexsort wants the weightiest last
+    return pa.array(np.lexsort(levels[::-1]))  # lexsort takes the most significant key last
 
 
 def _levels(column: pa.ChunkedArray) -> list[npt.NDArray[Any]]:
-    """Numbers that order as the column's values do, nulls first; the weightiest array first."""
+    """Return arrays of numbers that sort as the column's values do, nulls first; the most significant array first."""
     column = _plain(column)
     if pa.types.is_integer(column.type):
         values = _narrow(column.fill_null(0).to_numpy())
@@ -182,15 +182,15 @@ def _levels(column: pa.ChunkedArray) -> list[npt.NDArray[Any]]:
 
 
 def _narrow(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-    """The same order in 16 bits where the range allows it: numpy has a radix sort for those, ten times as fast."""
+    """Shift values into 16 bits if their range allows it: numpy's radix sort for those is ten times as fast."""
     low, high = int(values.min()), int(values.max())
     return (values - values.dtype.type(low)).astype(np.uint16) if high - low < 1 << 16 else values
 
 
 def _plain(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """The column, its times as the integers they are stored as (no copy): numpy and Python compare those exactly.
+    """Return a column with times as their stored integers (no copy), which numpy and Python compare exactly.
 
-    Texts are bytes, which sort alike: some that Spark has are no UTF-8.
+    Strings become bytes, which sort alike, since some of Spark's strings are not UTF-8.
     """
     if pa.types.is_string(column.type):
         return column.cast(pa.binary())
@@ -205,7 +205,7 @@ def _row(columns: Sequence[pa.ChunkedArray | pa.Array], at: int) -> RowKey:
 
 
 def _with_next(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """For each row but the last: whether its value is greater than the next row's, and whether it is equal."""
+    """Return, for each row but the last, whether its value is greater than the next row's, and whether it is equal."""
     this, following = column[:-1], column[1:]
     greater, equal = pc.greater(this, following), pc.equal(this, following)
     if column.null_count:
@@ -226,9 +226,9 @@ def _out_of_order(key: _SortKey, before: RowKey, after: RowKey) -> InturnError:
 
 
 def _pools(batches: Iterable[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[tuple[list[pa.RecordBatch], bool]]:
-    """Collect batches up to both bounds (one batch may be larger); with each pool, whether it is all there is.
+    """Collect batches up to both bounds (one batch may be larger); yield each pool and whether it is the only one.
 
-    The taker empties the list, so that no batch is kept alive while its sorted copy is in use.
+    The caller empties the list, so that no batch is kept alive while its sorted copy is in use.
     """
     pool: list[pa.RecordBatch] = []
     held_rows = held_bytes = 0
@@ -248,7 +248,7 @@ def _pools(batches: Iterable[pa.RecordBatch], rows: int, nbytes: int) -> Iterato
 
 
 def _combine(pieces: list[Any]) -> pa.Table:
-    """One table of all record batches or tables in the list, each column in one piece; empties the list."""
+    """Combine the list's record batches or tables into one table, each column in one piece; empty the list."""
     tables = [pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece for piece in pieces]
     pieces.clear()
     return pa.concat_tables(tables).combine_chunks()
@@ -276,7 +276,7 @@ def _regroup(tables: Iterable[pa.Table], rows: int, nbytes: int) -> Iterator[pa.
 
 
 class _Run:
-    """One sorted run on disk, and the block of it that is in memory."""
+    """A sorted run on disk, with one of its blocks in memory."""
 
     def __init__(self, path: Path, key: _SortKey) -> None:
         self._path, self._key, self._blocks_read = path, key, 0
@@ -288,12 +288,12 @@ class _Run:
             block = reader.get_batch(self._blocks_read)
             self._blocks_read += 1
             self._has_more = self._blocks_read < reader.num_record_batches
-        self._block, self._start = pa.Table.from_batches([block]), 0  # rows before _start are out
+        self._block, self._start = pa.Table.from_batches([block]), 0  # rows before _start are already taken
         self._columns = [_plain(block[name]) for name in self._key.names]
         self.last = _row(self._columns, block.num_rows - 1)
 
     def refill(self) -> bool:
-        """Load the next block if this one is used up; False if there is none."""
+        """Load the next block if this one is used up; return False if there is none."""
         if self._start == self._block.num_rows:
             if not self._has_more:
                 return False
@@ -301,7 +301,7 @@ class _Run:
         return True
 
     def take_until(self, bound: RowKey, *, inclusive: bool) -> pa.Table:
-        """What is left of the block and less than ``bound``, or equal to it if ``inclusive``."""
+        """Return the remaining rows of the block that are less than ``bound``, or equal to it if ``inclusive``."""
         bisect = bisect_right if inclusive else bisect_left
         rows = range(self._block.num_rows)
         start = self._start
@@ -310,11 +310,11 @@ class _Run:
 
 
 def _merge(paths: Sequence[Path], key: _SortKey) -> Iterator[pa.Table]:
-    """Yield the rows of all runs in order, holding one block of each.
+    """Yield the rows of all runs in order, with one block of each in memory.
 
-    The least of the blocks' last rows is the bound: nothing still on disk can come before it. Each turn gives out
-    all rows up to the bound, and so uses up at least one block. Of rows equal to the bound, those of an earlier
-    run go first, so that the order stays stable.
+    The least of the blocks' last rows is the bound: no row still on disk can come before it. Each round yields all
+    rows up to the bound, and so uses up at least one block. Of rows equal to the bound, those of an earlier run come
+    first, so that the order is stable.
     """
     runs = [_Run(path, key) for path in paths]
     while runs := [run for run in runs if run.refill()]:
@@ -325,7 +325,7 @@ def _merge(paths: Sequence[Path], key: _SortKey) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Sorted runs in one directory, in the order in which their rows came in."""
+    """Sorted runs in one directory, in the input order of their rows."""
 
     directory: Path
     key: _SortKey
@@ -335,7 +335,7 @@ class _Runs:
     numbers: Iterator[int] = field(default_factory=count)
 
     def add(self, tables: Iterable[pa.Table]) -> None:
-        """Write tables that are in order, at least one, as one run."""
+        """Write sorted tables (at least one) as one run."""
         path = self.directory / f"{next(self.numbers)}.arrow"
         blocks = (
             block
@@ -366,7 +366,7 @@ class _Runs:
 
 
 def _halved(table: pa.Table, nbytes: int) -> Iterator[pa.Table]:
-    """The table in pieces of at most so many bytes, or of one row."""
+    """Yield the table in pieces of at most ``nbytes`` bytes, or of one row."""
     if table.nbytes <= nbytes or table.num_rows == 1:
         yield table
     else:
@@ -377,7 +377,7 @@ def _halved(table: pa.Table, nbytes: int) -> Iterator[pa.Table]:
 
 @contextmanager
 def _temporary_directory(parent: Path | None) -> Iterator[Path]:
-    """A new directory for runs, gone with all that is in it at the end."""
+    """Create a directory for runs; remove it with its contents at the end of the block."""
     with _spilling(parent or "the system's temporary directory"):
         directory = tempfile.TemporaryDirectory(prefix="inturn-sort-", dir=parent)
     with directory as name:
@@ -385,10 +385,10 @@ def _temporary_directory(parent: Path | None) -> Iterator[Path]:
 
 
 def _local_directory() -> Path | None:
-    """The executor's local directory with the most free space, if there is one.
+    """Return the executor's local directory with the most free space; None if there is none.
 
-    Spark names its local directories to Python workers in SPARK_LOCAL_DIRS (and removes them with the executor,
-    so that what a killed worker leaves there goes too); YARN names its own in LOCAL_DIRS.
+    Spark passes its local directories to Python workers in SPARK_LOCAL_DIRS, and removes them with the executor,
+    including the files of a killed worker. YARN passes its own in LOCAL_DIRS.
     """
     for variable in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
         named = [Path(name) for name in os.environ.get(variable, "").split(",") if name]

@@ -1,7 +1,4 @@
-"""The rule for texts over Arrow columns: what is no name of a group and no id.
-
-What the rule is, ``inturn.core.texts`` says.
-"""
+"""The rule for group names and ids, over Arrow columns; ``inturn.core.texts`` defines it."""
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +9,7 @@ from inturn.core.texts import name_fault
 
 
 def name_faults(what: str, column: pa.ChunkedArray) -> dict[int, str]:
-    """Return why texts of a column are no names of groups and no ids, by row."""
+    """Return the rows whose text is not valid as a group name or an id, each with the reason."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or not len(column):
         return {}
     lengths = pc.utf8_length(column)
@@ -24,6 +21,6 @@ def name_faults(what: str, column: pa.ChunkedArray) -> dict[int, str]:
 
 
 def _has_nul(chunk: pa.Array) -> bool:
-    """Whether one of the bytes is zero: a look at all of them costs less than one at each text."""
+    """Return whether any byte is zero; one check of all bytes costs less than one of each text."""
     data = chunk.buffers()[2]
     return data is not None and not np.frombuffer(data, dtype=np.uint8).all()

@@ -1,20 +1,20 @@
-"""Days and instants of any year as text: Spark counts up to the year 294247 and further, Python's datetime to 9999.
+"""Dates and instants of any year as text: Spark counts to the year 294247 and further, Python's datetime to 9999.
 
-The texts are ISO 8601, and for the years that Python has those of canonical JSON; Spark's casts read them again.
+The texts are ISO 8601, and equal canonical JSON for the years that Python has. Spark's casts can read them.
 """
 
 import datetime as dt
 from typing import Final
 
 DAYS_OF_PYTHON: Final = (-719_162, 2_932_896)
-"""The first and the last day that Python has a date for, since 1970."""
+"""The first and the last day of Python's date, in days since 1970."""
 MICROSECONDS_OF_PYTHON: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-"""The first and the last microsecond that Python has a datetime for, since 1970."""
+"""The first and the last instant of Python's datetime, in microseconds since 1970."""
 
 _START: Final = dt.datetime(2000, 1, 1)  # noqa: DTZ001 - a calendar's, of no zone
 _START_DAY: Final = 10_957
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
-"""The calendar repeats itself."""
+"""The calendar repeats itself after 400 years."""
 _DAY_US: Final = 86_400_000_000
 
 
@@ -32,7 +32,7 @@ def instant_text(microseconds: int, *, utc: bool) -> str:
 
     Args:
         microseconds: the time.
-        utc: whether it has a zone.
+        utc: whether to append the UTC offset.
 
     >>> instant_text(-1, utc=True), instant_text(2**63 - 1, utc=False)
     ('1969-12-31T23:59:59.999999+00:00', '+294247-01-10T04:00:54.775807')

@@ -1,4 +1,7 @@
-"""Instants in UTC, at any depth: Spark sends them in the session's zone, and a group must not see two."""
+"""Conversion of instants to UTC, at any depth.
+
+Spark sends instants in the session's zone, and a group must not get two zones.
+"""
 
 import functools
 
@@ -6,7 +9,7 @@ import pyarrow as pa
 
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with every instant in UTC, in structs, lists and maps too; the bytes stay as they are."""
+    """Return the rows with every instant in UTC, also in structs, lists and maps; the bytes are unchanged."""
     schema = _schema_in_utc(batch.schema)
     return batch if schema is batch.schema or schema == batch.schema else batch.cast(schema)
 
