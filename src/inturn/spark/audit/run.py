@@ -49,8 +49,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     """Check a log's order: copies, conflicts, gaps, late messages, and the grade of order that fits.
 
     It takes two sorts of the log, in Spark's own expressions; docs/audit.md explains each figure. A column may be named
-    by
-    its path: ``payload.account_id``.
+    by its path: ``payload.account_id``.
 
     Args:
         df: the messages, on classic Spark or Connect.

