@@ -24,7 +24,7 @@ LATE_SHARE, LATE_HOURS = 0.05, (1, 24)
 TWICE_SHARE, TWICE_HOURS = 0.05, 36
 AIRLINES, OTHERS = ("UA", "B6", "EV", "DL"), "others"  # half of the flights are of four airlines
 ELSEWHERE = "BOS"  # the landing airport in the contradicting copy
-SENDING_S = 30  # the duration of the two weeks, in seconds
+SENDING_S = 30  # the two weeks are sent in this many seconds
 
 _Due = tuple[datetime, Row]
 

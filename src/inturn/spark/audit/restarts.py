@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FALL: Final = 100
 """A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
 SURELY: Final = 10
-"""The distance above the first revision from which a contradiction of it, as the last message, is a restart."""
+"""A group that ends with its first revision, contradicted, has restarted if it had come at least so far above it."""
 
 
 def may_start(*, rival: "Column", first: "Column") -> "Column":

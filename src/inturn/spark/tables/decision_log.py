@@ -1,4 +1,4 @@
-"""The decision log of a store: people append without the writer's fence, the next step takes, nothing is deleted.
+"""The decisions of a store: people append them without the writer's fence, the next step takes them, all are kept.
 
 ```
 STORE/decisions/new/0001764000000000-id.json    not taken yet; the time in microseconds and the decision's id
