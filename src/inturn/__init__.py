@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """What is over the database of queues is imported when it is asked for: Spark's workers have no use for it."""
+    """Import ``open`` and ``work`` when they are first used: Spark's workers do not need the database of queues."""
     if name == "open":
         from inturn.database import open  # noqa: A004 - as above
 

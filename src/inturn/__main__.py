@@ -1,13 +1,13 @@
-"""The entry point: ``inturn`` and ``python -m inturn``. It needs the standard library only."""
+"""The entry point: ``inturn`` and ``python -m inturn``. It imports only the standard library at first."""
 
 import sys
 
 _NEEDED = {"typer", "rich", "click", "shellingham"}
-"""The packages of the extra ``cli``, and what they need themselves."""
+"""The packages of the extra ``cli``, and their dependencies."""
 
 
 def main() -> None:
-    """Run the command line; without its extra, say how to install it."""
+    """Run the command line; without its extra, print how to install it."""
     try:
         from inturn.cli import app
 
@@ -17,7 +17,7 @@ def main() -> None:
         if package not in _NEEDED:
             raise
         sys.exit(f"The command line of inturn needs {package}; install it with: pip install 'inturn[cli]'")
-    except KeyboardInterrupt:  # while modules were imported; later each command ends so by itself
+    except KeyboardInterrupt:  # while modules are imported; later each command handles it
         sys.exit(130)
 
 

@@ -1,4 +1,4 @@
-"""``inturn audit``: what is wrong with a log, as tables in the terminal, and as a page with --out."""
+"""``inturn audit``: the faults of a log, as tables in the terminal, and as a page with --out."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,7 +99,7 @@ def audit(
 
 
 def show(report: "Report", console: Console) -> None:
-    """The report as tables and sentences."""
+    """Print the report as tables and sentences."""
     from inturn.spark.audit.report import MEANING
     from inturn.spark.audit.words import many
 
@@ -149,7 +149,7 @@ def _grade(grade: "Grade | None", console: Console) -> None:
 
 
 def _say(console: Console, words: str, style: str = "") -> None:
-    """A line that is somebody's data in part: nothing in it is markup, and it is not cut."""
+    """Print a line that contains user data: without markup, and not cut."""
     console.print(Text(lines(words), style), soft_wrap=True)
 
 

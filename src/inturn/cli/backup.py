@@ -1,4 +1,4 @@
-"""The commands that copy a database while it is in use, and put a copy in its place."""
+"""The commands that copy a database while it is in use, and restore a copy."""
 
 from typing import Annotated
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from inturn.testing import Comparison, Difference, Story
 
 _MOST_SHOWN: Final = 5
-"""How many differences of an engine are shown in words; the JSON has all."""
+"""The number of an engine's differences that are printed; the JSON has all."""
 
 
 def check(
@@ -95,7 +95,7 @@ def check(
 
 
 def _name(fault: str, *, as_json: bool) -> None:
-    """The handler is not pure; nothing else needs to be said."""
+    """Print that the handler is not pure."""
     if as_json:
         say_json({"agree": False, "not_deterministic": fault})
     else:
@@ -115,7 +115,7 @@ def _session(master: str) -> "Iterator[SparkSession]":
 
 @contextlib.contextmanager
 def _showing(spark: "SparkSession | None", title: str, *, quiet: bool) -> Iterator[None]:
-    """Show that something is done, on standard error, and only at a terminal."""
+    """Show progress on standard error, only at a terminal."""
     if spark is not None:
         from inturn.spark.local.progress import watching
 
@@ -188,7 +188,7 @@ def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
 
 
 def _tell(console: Console, engine: str, differences: "list[Difference]") -> None:
-    """What is different, in words."""
+    """Print the differences in words."""
     groups = {each.group for each in differences if each.group is not None}
     if groups:
         _say(console, f"{engine} differs in {len(groups):,} group{'s' if len(groups) > 1 else ''}:", "bold red")
@@ -199,12 +199,12 @@ def _tell(console: Console, engine: str, differences: "list[Difference]") -> Non
 
 
 def _say(console: Console, words: str, style: str = "") -> None:
-    """A line that is somebody's data in part: nothing in it is markup, and it is not cut."""
+    """Print a line that contains user data: without markup, and not cut."""
     console.print(Text(lines(words), style), soft_wrap=True)
 
 
 def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:
-    """The same as JSON values."""
+    """Return the comparison as JSON values."""
     engines = {
         name: {
             "agrees": found.agrees(name),

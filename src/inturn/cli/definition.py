@@ -1,4 +1,4 @@
-"""Where a command finds the pipeline that it is told of; nothing of Spark is needed for that."""
+"""Loading of the pipeline that a command names; Spark is not needed."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,7 @@ from inturn.core.pipeline import Pipeline
 
 
 def load(where: str) -> Pipeline:
-    """The pipeline at ``ledger.py:ledger`` or ``package.module:name``.
+    """Return the pipeline at ``ledger.py:ledger`` or ``package.module:name``.
 
     Raises:
         PipelineError: if there is none.
@@ -61,10 +61,10 @@ def _from_name(name: str) -> ModuleType:
 
 @contextmanager
 def _named(where: Path | str) -> Iterator[None]:
-    """Say of an error in the user's module where it is.
+    """Turn an error in the user's module into one that names its location.
 
     Raises:
-        PipelineError: in place of it; errors of inturn and modules that are missing are raised as they are.
+        PipelineError: in place of it; inturn's errors and missing modules are raised unchanged.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The options that say how CSV files are written, for every command that reads files."""
+"""The options for the dialect of CSV files, for every command that reads files."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,10 +20,10 @@ Null = Annotated[str | None, typer.Option(help="CSV: a text that means nothing i
 def dialect_of(
     delimiter: str | None, quote: str | None, encoding: str | None, null: str | None, *, csv: bool
 ) -> "Dialect | None":
-    """Return how CSV files are written; None if no option says.
+    """Return the dialect of CSV files; None if no option is given.
 
     Raises:
-        InputError: if an option has no meaning, or the files are of another form.
+        InputError: if an option is invalid, or the files have another form.
     """
     given = {"delimiter": delimiter, "quote": quote, "encoding": encoding, "null": null}
     said = {name: value for name, value in given.items() if value is not None}

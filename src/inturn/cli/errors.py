@@ -1,4 +1,4 @@
-"""Say in one paragraph why a command cannot do what it was asked, and exit with 1; INTURN_LOG adds the traceback."""
+"""Error output of commands: one paragraph and exit code 1; INTURN_LOG adds the traceback."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from inturn.cli.texts import lines
 from inturn.core.errors import InturnError
 
 LOG: Final = "INTURN_LOG"
-"""The variable of the environment that shows Spark's log, at this level, and the traceback of an error."""
+"""The environment variable that shows Spark's log, at this level, and the traceback of an error."""
 
 _EXTRAS: Final = {
     "audit": ("jinja2", "matplotlib"),
@@ -29,7 +29,7 @@ _EXTRAS: Final = {
     "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
 }
 _MOST_SHOWN: Final = 600
-"""How many characters of a foreign error are shown."""
+"""The number of characters of a foreign error that are shown."""
 
 _errors = Console(stderr=True)
 
@@ -38,7 +38,7 @@ _errors = Console(stderr=True)
 def told() -> Iterator[None]:
     """End a command that fails with one paragraph on standard error and exit code 1.
 
-    A closed pipe, Ctrl-C and the command's own exit codes pass: Typer ends the process as they say.
+    A closed pipe, Ctrl-C and the command's own exit codes pass: Typer ends the process accordingly.
     """
     try:
         yield
@@ -56,7 +56,7 @@ def told() -> Iterator[None]:
 
 
 def wants_all() -> bool:
-    """Whether the user asked to see Spark's log and tracebacks."""
+    """Return whether the user asked for Spark's log and tracebacks."""
     return bool(os.environ.get(LOG))
 
 
@@ -74,7 +74,7 @@ def _extra_of(module: str) -> str | None:
 
 
 def _of_others(error: Exception) -> tuple[str, str]:
-    """The kind and the text of an error that is not ours, or of ours that Spark has wrapped in its own."""
+    """Return the kind and the text of a foreign error, or of an inturn error that Spark has wrapped."""
     text = str(error)
     wrapped = re.findall(r"^\s*(?:\w+: )?inturn\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE)
     if wrapped:
@@ -89,7 +89,7 @@ def _hint() -> str:
 
 
 def reason(text: str) -> str:
-    """Return what a long error text says first: the last line of a Python traceback, else what is before Java's."""
+    """Return the core of a long error text: the last line of a Python traceback, else the text before Java's."""
     python = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", text, re.MULTILINE)
     before_java = re.split(r"\n+\s*(?:at \S+\(|JVM stacktrace|Driver stacktrace)", text, maxsplit=1)[0]
     words = " ".join((python[-1] if python else before_java).split()).rstrip(".")

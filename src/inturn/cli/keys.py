@@ -1,4 +1,4 @@
-"""The commands about access keys that all servers of a PostgreSQL database know; see docs/postgres.md."""
+"""The commands about access keys that all servers of a PostgreSQL database share; see docs/postgres.md."""
 
 import os
 import secrets

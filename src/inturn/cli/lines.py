@@ -1,4 +1,4 @@
-"""Many messages from one file of JSON lines: sent in batches, and a bad line says where one can go on."""
+"""Sending of messages from a file of JSON lines, in batches; an error names the line at which to continue."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ BATCH_MESSAGES: Final = 1_000
 BATCH_BYTES: Final = 4_000_000
 
 Shape: TypeAlias = "Callable[[Any], Draft]"
-"""What makes a message of a line's value."""
+"""A function that makes a message of a line's value."""
 
 
 class Fields(NamedTuple):
-    """Which fields of a body say what of its message; ``payload.account_id`` looks inside.
+    """Paths of the fields of a body that describe its message; ``payload.account_id`` looks inside.
 
     Attributes:
-        group: whose timeline it is in.
-        revision: its place there.
-        dedup_id: what it is known by.
+        group: field of the group.
+        revision: field of the revision.
+        dedup_id: field of the deduplication id.
     """
 
     group: str | None = None
@@ -38,15 +38,15 @@ class Fields(NamedTuple):
 
 @dataclass
 class Tally:
-    """What has been sent so far.
+    """The messages sent so far.
 
     Attributes:
-        start: the line that was begun with.
-        line: the last line that was sent, or that was blank before one.
-        sent: how many messages.
-        duplicates: how many more were known already.
-        first: the sequence number of the first that was sent.
-        last: of the last.
+        start: first line.
+        line: last line that was sent, or that was blank before one.
+        sent: number of messages sent.
+        duplicates: number of further messages that were known already.
+        first: sequence number of the first message sent.
+        last: sequence number of the last message sent.
     """
 
     start: int = 1
@@ -57,7 +57,7 @@ class Tally:
     last: int | None = None
 
     def words(self) -> str:
-        """What was sent, and how to go on from there."""
+        """Describe what was sent, and how to continue."""
         if self.line < self.start:
             return "Nothing was sent before that."
         lines = f"Line {self.start} was" if self.line == self.start else f"Lines {self.start} to {self.line} were"
@@ -66,10 +66,10 @@ class Tally:
 
 
 def envelope(value: Any) -> "Draft":
-    """The message of a line that names the parts of its envelope.
+    """Return the message of a line that names the parts of its envelope.
 
     Raises:
-        InputError: if it does not.
+        InputError: if the line does not.
     """
     expected = '{"body": …, "group": …, …}; where lines are bodies themselves, --group-field names their group'
     if not isinstance(value, dict):
@@ -88,7 +88,7 @@ def envelope(value: Any) -> "Draft":
 
 
 def by_fields(fields: Fields) -> Shape:
-    """The messages of lines that are the bodies, some fields of which say more."""
+    """Return a function that makes messages of lines that are bodies, and takes the envelope from the given fields."""
     named = {name: path for name, path in fields._asdict().items() if path is not None}
 
     def shape(value: Any) -> "Draft":
@@ -119,17 +119,17 @@ def _field(value: Any, path: str, name: str) -> Any:
 
 
 def send_lines(queue: "Queue", lines: Iterable[bytes], shape: Shape, tally: Tally, seen: Callable[[int], None]) -> None:
-    """Send a message for each line, in their order, up to the first that is none.
+    """Send a message for each line, in order, up to the first invalid one.
 
     Args:
-        queue: where to.
-        lines: one JSON value each; blank ones are passed over.
-        shape: what makes a message of a value.
-        tally: is kept up to date, so that it tells what was sent when this raises.
-        seen: told after each line how many bytes it had.
+        queue: target queue.
+        lines: one JSON value each; blank lines are skipped.
+        shape: function that makes a message of a value.
+        tally: updated during the work, so that it is right when this raises.
+        seen: called after each line with its number of bytes.
 
     Raises:
-        InputError: if a line is no message; those before it are sent then.
+        InputError: if a line is no message; the lines before it are sent.
     """
     batch: list[Draft] = []
     size, number = 0, 0

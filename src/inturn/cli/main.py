@@ -1,6 +1,6 @@
-"""The command line: puts the parts together.
+"""The command line: registration of all commands.
 
-Exit codes, see docs/cli.md: 0 done; 1 failed, told in one paragraph; 2 the command was not understood; 130 Ctrl-C.
+Exit codes, see docs/cli.md: 0 success; 1 failure, with one paragraph of text; 2 usage error; 130 Ctrl-C.
 """
 
 import datetime as dt
@@ -70,7 +70,7 @@ def _main(
     ] = False,
 ) -> None:
     if not wants_all():
-        warnings.filterwarnings("ignore", module=r"pyspark\b")  # what it thinks of the versions beside it
+        warnings.filterwarnings("ignore", module=r"pyspark\b")  # warnings about the versions of other packages
 
 
 @app.command()

@@ -117,7 +117,7 @@ def receive(
         try:
             _print(messages, as_json=as_json, with_receipts=keep)
             sys.stdout.flush()
-        except BaseException:  # a pipe that was closed, an interrupt: nobody has seen them
+        except BaseException:  # a closed pipe or an interrupt: the messages were not shown
             with suppress(InturnError):
                 queue.nack(messages, delay_s=0)
             raise
@@ -209,7 +209,7 @@ def _send_one(at: str, data: str | bytes, options: dict[str, Any], *, create: bo
 
 
 def _body(data: str | bytes, content: ContentIs | None) -> Any:
-    """What is sent, as its kind is named or seen."""
+    """Return the body to send, by the given or the detected kind."""
     raw = data if isinstance(data, bytes) else data.encode(errors="surrogateescape")
     looks_like_json = raw.lstrip()[:1] in {b"{", b"["}
     if content == "json" or (content is None and looks_like_json):
@@ -270,7 +270,7 @@ def _lines(source: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """How far the file has been read, if somebody watches."""
+    """Yield a callback for read bytes, which shows progress at a terminal."""
     console = plain_console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda _size: None

@@ -1,4 +1,4 @@
-"""The commands about groups that wait for a person: what is parked, why, and what is to be done about it."""
+"""The commands about groups that wait for a person: list, explain, decide."""
 
 import contextlib
 import getpass
@@ -65,7 +65,7 @@ def list_(store: StoreAt, as_json: AsJson = False) -> None:
 
 
 def _books(counts: "Counts") -> str:
-    """Where all messages went, in a line."""
+    """Return the counts of all messages in one line."""
     into = {"received": counts.received, "released": counts.released}
     out = {"applied": counts.applied, "duplicate": counts.duplicate, "stale": counts.stale, "held": counts.held}
     out |= {f"rejected as {reason}": count for reason, count in sorted(counts.rejected.items())}
@@ -192,13 +192,13 @@ def _is_known(look: "Look", group: str) -> bool:
 
 
 class How(NamedTuple):
-    """How a decision is taken and told.
+    """Options for making and reporting a decision.
 
     Attributes:
-        by: who decides; empty for the user who is logged in.
-        why: in words.
-        pipeline: where the definition is, to take it at once; None leaves it to who is running.
-        wait_s: how long to wait for who is running.
+        by: name of the person who decides; empty for the user who is logged in.
+        why: reason, in words.
+        pipeline: location of the definition, to take the decision at once; None leaves it to the running process.
+        wait_s: time to wait for the running process.
         as_json: whether to print JSON.
     """
 
@@ -210,7 +210,7 @@ class How(NamedTuple):
 
 
 def _decide(store: str, group: str, action: Action, how: How, **meant: Any) -> None:
-    """Append a decision, and see that it is taken: by who is running, or by a step of our own."""
+    """Append a decision, and ensure that it is taken: by the running process, or by a step of our own."""
     pipeline, wait_s = how.pipeline, how.wait_s
     with look_into(store) as look:
         decision = look.decision(action, group, by=how.by or getpass.getuser(), why=how.why, **meant)
@@ -236,7 +236,7 @@ def _decide(store: str, group: str, action: Action, how: How, **meant: Any) -> N
 
 
 def _settle(look: "Look", pipeline: str, store: str) -> None:
-    """Take the decisions that nobody has taken."""
+    """Take the decisions that no process has taken."""
     if _is_in_process(look, pipeline):
         from inturn.worker.look import settle
 
@@ -244,17 +244,17 @@ def _settle(look: "Look", pipeline: str, store: str) -> None:
         return
     from inturn.spark.step import settle as step
 
-    with contextlib.suppress(StoreConflict):  # a stream was there first, and took it
+    with contextlib.suppress(StoreConflict):  # a stream was first, and took it
         step(load(pipeline), store=store)
 
 
 def _is_in_process(look: "Look", pipeline: str | None) -> bool:
-    """Whether the decision can be taken beside who is running, without any conflict."""
+    """Return whether the decision can be taken beside a running process without conflict."""
     return pipeline is not None and look.unit == "turn"
 
 
 def _verdict(look: "Look", name: str, wait_s: float) -> str | None:
-    """None if nobody has taken the decision in that time; empty if it was carried out, else why it is void."""
+    """Return why a decision is void; empty if it was carried out, None if no process took it in time."""
     until = time.monotonic() + wait_s
     while (verdict := look.verdict(name)) is None and time.monotonic() < until:
         time.sleep(0.1)

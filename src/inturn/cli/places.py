@@ -1,7 +1,7 @@
-"""What a command's argument names: a store, a database, or a queue or pipeline in one; and what there is instead.
+"""Resolution of a command's argument to a store, a database, or a queue or pipeline in one; errors list alternatives.
 
-A database is named by its file, ``shop.db``, or its address, ``postgresql://me@host/shop``; what is in it by
-``shop.db#payments``. What is printed has no password in it.
+A database is named by its file, ``shop.db``, or its address, ``postgresql://me@host/shop``; a queue or pipeline in it
+by ``shop.db#payments``. Printed names contain no password.
 """
 
 from contextlib import contextmanager, suppress
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def parts(at: str) -> tuple[str, str]:
-    """What is before the #, and what is behind it; of an address the last #, since a password may have one.
+    """Return the text before the # and the text after it; of an address, the last #, since a password may have one.
 
     Raises:
         InputError: if it is an address that would be taken for a file.
@@ -35,7 +35,7 @@ def parts(at: str) -> tuple[str, str]:
 
 
 def split(at: str) -> tuple[str, str]:
-    """The database and the queue that are meant.
+    """Return the database and the queue that an argument names.
 
     Raises:
         InputError: if no queue is named.
@@ -52,10 +52,10 @@ def split(at: str) -> tuple[str, str]:
 
 @contextmanager
 def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
-    """The database in a file or at an address; one that is not there is made only if that is meant.
+    """Open the database in a file or at an address; make it only with ``create``.
 
     Raises:
-        StoreError: if it is not there; the words name those that are.
+        StoreError: if it does not exist; the text names those that do.
     """
     from inturn.database import open as open_database
 
@@ -77,17 +77,17 @@ def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
 
 @contextmanager
 def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
-    """The queue that is meant; one that is not there is made only if that is meant."""
+    """Open the named queue; make it only with ``create``."""
     path, name = split(at)
     with opened(path, create=create) as db:
         yield db.queue(name, create=create)
 
 
 def look_into(store: str) -> "Look":
-    """A look into a store: a directory or a URI that Spark writes, or ``shop.db#ledger``.
+    """Return an inspector of a store: a directory or a URI that Spark writes, or ``shop.db#ledger``.
 
     Raises:
-        InputError: if no pipeline of a database is named.
+        InputError: if a database is named without a pipeline.
         StoreError: if there is no store, or no such pipeline.
     """
     path, name = parts(store)
@@ -106,15 +106,15 @@ def look_into(store: str) -> "Look":
 
 
 def check_store(store: str, *, create: bool = False) -> None:
-    """Refuse what is no directory, before Spark or pyarrow is asked: a database, another file, nothing.
+    """Refuse an argument that is no directory, before Spark or pyarrow is used: a database, another file, nothing.
 
     Args:
-        store: what the command was given; a URI that Spark writes is left to Spark.
-        create: whether a store that is not there will be made.
+        store: argument of the command; a URI that Spark writes is left to Spark.
+        create: whether an absent store will be made.
 
     Raises:
-        InputError: if it is a database, whose pipelines are named.
-        StoreError: if it is another file, or there is nothing.
+        InputError: if it is a database; the text names its pipelines.
+        StoreError: if it is another file, or does not exist.
     """
     if is_address(checked_target(store)):
         raise InputError(_names_no_pipeline(store))
@@ -131,7 +131,7 @@ def check_store(store: str, *, create: bool = False) -> None:
 
 
 def check_no_database(source: str) -> None:
-    """Refuse a database of which no queue is named, where messages are read from.
+    """Refuse a database without a queue as the source of messages.
 
     Raises:
         InputError: if it is one.
@@ -152,19 +152,19 @@ def check_no_directory(path: str) -> None:
 
 
 def is_database(path: str) -> bool:
-    """Whether a file is an SQLite database, by its first bytes."""
+    """Return whether a file is an SQLite database, by its first bytes."""
     with suppress(OSError), Path(path).open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
     return False
 
 
 def queues(db: "Database") -> list[str]:
-    """The names of the queues of a database."""
+    """Return the names of the queues of a database."""
     return db.queues()
 
 
 def pipelines(db: "Database") -> list[str]:
-    """The names of the pipelines of which a database keeps the states."""
+    """Return the names of the pipelines with states in a database."""
     from inturn.store.commands import Ask
 
     def names(store: object, _now_ms: int) -> list[str]:
@@ -174,7 +174,7 @@ def pipelines(db: "Database") -> list[str]:
 
 
 def _there(path: str, names: "Callable[[Database], list[str]]") -> list[str] | None:
-    """What a database has; None if it cannot be asked."""
+    """Return the names in a database; None if it cannot be read."""
     with suppress(InturnError), opened(path) as db:
         return names(db)
     return None
@@ -188,7 +188,7 @@ def _names_no_pipeline(path: str) -> str:
 
 
 def _near(path: str) -> str:
-    """The SQLite files beside a path, ten at most."""
+    """Return a text with the SQLite files beside a path, ten at most."""
     found: list[str] = []
     with suppress(OSError):
         for each in sorted(Path(path).parent.iterdir()):

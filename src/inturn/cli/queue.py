@@ -1,6 +1,6 @@
-"""The commands about queues themselves: make, list, show, empty and remove them, see their groups, redrive.
+"""The commands about queues: make, list, show, empty and remove them, park and resume groups, list groups, redrive.
 
-Only ``create`` makes anything.
+Only ``create`` makes a queue or a database.
 """
 
 import datetime as dt
@@ -265,19 +265,19 @@ def redrive(
 
 
 def clock_time(ms: int) -> str:
-    """A time of the store by the clock of the place; without the day, if it is today."""
+    """Format a time of the store in local time; without the date, if it is today."""
     there = dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone()
     is_today = there.date() == dt.datetime.now(dt.UTC).astimezone().date()
     return f"{there:%H:%M:%S}" if is_today else f"{there:%Y-%m-%d %H:%M:%S}"
 
 
 def iso(ms: int) -> str:
-    """A time of the store for a program."""
+    """Format a time of the store as ISO 8601."""
     return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat()
 
 
 def duration(seconds: float) -> str:
-    """How long, in one unit."""
+    """Format a duration in one unit."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -285,7 +285,7 @@ def duration(seconds: float) -> str:
 
 
 def lag(info: QueueInfo, position: int) -> int:
-    """How many messages have been sent after a position; those that were removed meanwhile count too."""
+    """Return the number of messages sent after a position, including those removed since."""
     return info.last - max(position, first_number(info.number))
 
 

@@ -1,4 +1,4 @@
-"""The messages that ``inturn check`` is given, read as ``inturn run`` reads them, but into this process."""
+"""The messages for ``inturn check``, read as ``inturn run`` reads them, but into this process."""
 
 import gzip
 from collections.abc import Iterator
@@ -23,23 +23,23 @@ _LINES: Final = (".jsonl", ".ndjson", ".json")
 
 @dataclass
 class Sample:
-    """Messages, in the order in which they stand in the files.
+    """Messages, in the order of the files.
 
     Attributes:
-        messages: those that fit the pipeline.
-        left_out: of each that does not, why.
+        messages: messages that fit the pipeline.
+        left_out: reasons for which the others do not fit.
     """
 
     messages: list[Any] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def is_full(self, limit: int | None) -> bool:
-        """Whether no more are wanted."""
+        """Return whether the limit is reached."""
         return limit is not None and len(self.messages) + len(self.left_out) >= limit
 
 
 def line_files(source: str, form: str | None) -> list[Path] | None:
-    """The files with JSON lines that a source is, by their names; None if it is something else, which Spark reads."""
+    """Return the files of JSON lines that a source names; None for another source, which Spark reads."""
     path = Path(source)
     files = [each for each in sorted(path.rglob("*")) if each.is_file() and each.name[0] not in "_."]
     files = files if path.is_dir() else [path] if path.is_file() else []
@@ -52,7 +52,7 @@ def _ending(file: Path) -> str:
 
 
 def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Sample:
-    """Messages from files of JSON lines, without Spark.
+    """Read messages from files of JSON lines, without Spark.
 
     Raises:
         InputError: if a file cannot be read.
@@ -87,7 +87,7 @@ def _numbered(files: list[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _arrived(pipeline: Pipeline, message: Any, arrival: Any) -> Any:
-    """The message with when it arrived, where its type has no field for that."""
+    """Return the message with its arrival, if its type has no field for that."""
     names = pipeline.fields
     if names is None or pipeline.arrival is None or parts(pipeline.arrival)[0] in names or arrival is None:
         return message
@@ -102,10 +102,10 @@ def from_spark(
     limit: int | None,
     dialect: "Dialect | None" = None,
 ) -> Sample:
-    """Messages from whatever Spark reads: files in any form, a URI, or a queue.
+    """Read messages from any source of Spark: files in any form, a URI, or a queue.
 
     Raises:
-        InputError: if there is nothing there, or it does not fit the pipeline.
+        InputError: if nothing is there, or it does not fit the pipeline.
     """
     from inturn.spark.columns.codec import MessageCodec, values
     from inturn.spark.columns.names import CORRUPT
@@ -142,7 +142,7 @@ def from_spark(
 
 
 def _in_order(df: "DataFrame", limit: int | None) -> "DataFrame":
-    """The rows as they stand in the files, those by name."""
+    """Return the rows in the order of their files, and files by name."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     from inturn.spark.columns.names import OWN

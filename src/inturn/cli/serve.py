@@ -1,4 +1,4 @@
-"""``inturn serve``: the queues of a database over HTTP, spoken to as SQS is."""
+"""``inturn serve``: the queues of a database over HTTP, with the protocol of SQS."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ def serve(
         options: dict[str, Any] = {"host": host, "port": port, "json_logs": json_logs or None}
         options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
         chosen = with_options(Config() if config is None else load(config), options)
-        if "://" not in db:  # whose keys may be in it
+        if "://" not in db:  # a server database may hold the keys
             check_exposure(chosen)
         configure(json_lines=chosen.server.json_logs)
         with inturn.open(db) as opened:

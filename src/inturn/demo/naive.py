@@ -1,4 +1,4 @@
-"""What people write first, over the same delivery, and how far each answer is from the truth."""
+"""Naive pipelines over the same delivery, and the distance of their answers from the truth."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ WITHOUT_COPIES = "the same, with only the first of several messages of the same 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one pipeline says of one aircraft; ``phantoms`` are landings that it took in before their departure."""
+    """The answer of one pipeline for one aircraft; ``phantoms`` are landings that it applied before their departure."""
 
     location: str | None
     legs: int
@@ -25,14 +25,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Wrong:
-    """Of how many aircraft an answer is wrong: in each respect, and in any.
+    """The number of aircraft with a wrong answer, by field and in total.
 
     Attributes:
-        aircraft: in any of the other four.
-        location: where it is.
-        legs: how many flights it has landed.
-        minutes: how long it was in the air.
-        phantoms: it landed from a flight that it had not departed on.
+        aircraft: wrong in any of the other four.
+        location: wrong location.
+        legs: wrong number of landed flights.
+        minutes: wrong time in the air.
+        phantoms: a landing of a flight that had not departed.
     """
 
     aircraft: int
@@ -43,7 +43,7 @@ class Wrong:
 
 
 def compare(truth: Mapping[str, Truth], answers: Mapping[str, Answer]) -> Wrong:
-    """Count the aircraft of which an answer differs from the truth; an aircraft without an answer is wrong in all."""
+    """Count the aircraft with an answer that differs from the truth; an aircraft without an answer is wrong in all."""
     found = [faults(true, answers.get(tail)) for tail, true in truth.items()]
     found += [faults(Truth(None, 0, 0), answer) for tail, answer in answers.items() if tail not in truth]
     location, legs, minutes, phantoms = (sum(each) for each in zip(*found, strict=True))
@@ -51,7 +51,7 @@ def compare(truth: Mapping[str, Truth], answers: Mapping[str, Answer]) -> Wrong:
 
 
 def faults(true: Truth, answer: Answer | None) -> tuple[bool, bool, bool, bool]:
-    """Whether location, legs, minutes and phantoms of an answer are wrong."""
+    """Return whether location, legs, minutes and phantoms of an answer are wrong."""
     if answer is None:
         return True, True, True, True
     return (
@@ -63,10 +63,10 @@ def faults(true: Truth, answer: Answer | None) -> tuple[bool, bool, bool, bool]:
 
 
 def last_write_wins(messages: "DataFrame") -> "DataFrame":
-    """One row per aircraft: the place from the message that came last, flights and minutes summed.
+    """Return one row per aircraft: the place from the message that came last, flights and minutes summed.
 
-    Phantoms are counted in its favour: a landing is one only if no departure of that very flight came before it,
-    wherever the messages of other flights stand.
+    Phantoms are counted leniently: a landing is one only if no departure of the same flight came before it, regardless
+    of the messages of other flights.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - the name under which everybody knows it
@@ -91,7 +91,7 @@ def last_write_wins(messages: "DataFrame") -> "DataFrame":
 
 
 def without_copies(messages: "DataFrame") -> "DataFrame":
-    """The messages without exact copies: of each content the one that came first."""
+    """Return the messages without exact copies: for each content the first one."""
     from pyspark.sql import functions as F  # noqa: N812
 
     content = [name for name in messages.columns if name != "offset"]

@@ -9,11 +9,11 @@ from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, Result
 
 
 def render(result: Result, picture: bytes, hints: Sequence[str]) -> str:
-    """The page.
+    """Return the page.
 
     Args:
-        result: what the demo found out.
-        picture: a PNG, which the page carries inside.
+        result: result of the demo.
+        picture: a PNG, which is embedded in the page.
         hints: commands to try next.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined

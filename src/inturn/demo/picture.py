@@ -1,4 +1,4 @@
-"""The demo in one picture: one aircraft's messages in a knot, the answers, and what happened when."""
+"""The demo in one picture: the order of one aircraft's messages, the answers, and the course of the run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 INK, GREY, FAINT = "#1c2530", "#5f6975", "#c9d0d8"
 WRONG, HALF, RIGHT, HELD = "#c8374d", "#dd8452", "#157a73", "#a86a08"
-RAMP, RAMP_END = "viridis", 0.82  # the colour of a message is its place in the timeline; the ramp's end is too pale
+RAMP, RAMP_END = "viridis", 0.82  # colours are places in the timeline; the ramp's end is too pale
 SIZE_INCHES, DPI = (14.0, 11.2), 150
 
 
@@ -33,7 +33,7 @@ def draw(result: Result, path: Path) -> None:
 
 
 def _title(axes: "Axes", result: Result) -> None:
-    """The answer in one line, the matter in two."""
+    """Draw the answer in one line, and the facts in two."""
     axes.set_axis_off()
     wrong, right = result.wrong[NAIVE].aircraft, result.wrong[SPARK].aircraft
     style: dict[str, Any] = {"fontsize": 23, "fontweight": "bold"}
@@ -53,7 +53,7 @@ def _title(axes: "Axes", result: Result) -> None:
 
 
 def _beside(axes: "Axes", text: "Text", words: str, points: tuple[float, float], **style: Any) -> None:
-    """Write words to the right of a text, so many points away."""
+    """Write words to the right of a text, at a distance in points."""
     axes.annotate(words, (1, 0), points, xycoords=text, textcoords="offset points", va="bottom", **style)
 
 
@@ -63,7 +63,7 @@ def _bare(axes: "Axes", title: str, pad: float) -> None:
 
 
 def _knot(axes: "Axes", knot: Knot) -> None:
-    """Three columns: as it happened, as delivered, as applied; a line follows each message."""
+    """Draw three columns: as it happened, as delivered, as applied; a line follows each message."""
     from matplotlib import colormaps
 
     _bare(axes, f"One aircraft, {knot.tail}: the network ties a knot, inturn unties it", 26)
@@ -94,7 +94,7 @@ def _knot(axes: "Axes", knot: Knot) -> None:
 def _line(
     axes: "Axes", start: tuple[float, float], end: tuple[float, float], colour: Any, *, faint: bool = False
 ) -> None:
-    """An S-shaped line: it leaves and arrives level, so that crossings stand out."""
+    """Draw an S-shaped line with level ends, so that crossings stand out."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Curve
 
@@ -129,7 +129,7 @@ def _bars(axes: "Axes", result: Result) -> None:
 
 
 def _course(axes: "Axes", result: Result) -> None:
-    """A lane for each process: what the airlines sent, the steps of Spark, what the worker put out."""
+    """Draw a lane for each process: messages of the airlines, steps of Spark, outputs of the worker."""
     course, kill = result.course, result.kill
     _bare(axes, "Who sent and who took, in seconds", 12)
     lanes = [(f"from {name}", counts, GREY) for name, counts in course.producers.items()]
@@ -154,7 +154,7 @@ def _course(axes: "Axes", result: Result) -> None:
 
 
 def _lane(axes: "Axes", base: float, name: str, counts: Sequence[int], colour: str, width_s: float) -> None:
-    """A lane of small bars, one for each interval."""
+    """Draw a lane of small bars, one for each interval."""
     highest = max(counts, default=0) or 1
     places = [at * width_s for at in range(len(counts))]
     axes.bar(places, [0.8 * count / highest for count in counts], width_s, bottom=base, align="edge", color=colour)
@@ -162,7 +162,7 @@ def _lane(axes: "Axes", base: float, name: str, counts: Sequence[int], colour: s
 
 
 def _counts(axes: "Axes", engines: Mapping[str, Counts]) -> None:
-    """A line for each engine: what came in on the left of the equals sign, where it went on the right."""
+    """Draw a line for each engine: incoming messages left of the equals sign, outgoing ones right of it."""
     _bare(axes, "Every message is in exactly one place, and both engines say so", 12)
     places = (0.22, 0.33, 0.44, 0.55, 0.62, 0.72, 0.81)
     columns = dict(zip(("received", "released", "applied", "duplicate", "stale", "held"), places, strict=False))

@@ -1,6 +1,6 @@
-"""The demo's pipeline, as a user would write it: what a group is, what its order is, what a message does.
+"""The demo's pipeline, written as a user would write it: group, order, and handler.
 
-It is imported by Spark's Python workers, so it needs nothing that only the demo's picture needs.
+Spark's Python workers import it, so it needs no package that only the demo's picture needs.
 """
 
 import msgspec
@@ -11,15 +11,15 @@ from inturn.demo.flights import FlightEvent
 
 
 class Aircraft(msgspec.Struct, frozen=True):
-    """What is known of one aircraft.
+    """The state of one aircraft.
 
     Attributes:
-        location: an airport, or ``JFK → LAX`` while it is under way; None before its first departure.
-        legs: how many flights it has landed.
-        minutes: in the air, as far as they are known.
-        cancelled: how many of its flights were cancelled.
-        phantoms: landings of a flight that it had not departed on; 0 if messages come in their turn.
-        flying: the flight it is under way on.
+        location: an airport, or ``JFK → LAX`` while under way; None before its first departure.
+        legs: number of flights landed.
+        minutes: minutes in the air, as far as they are known.
+        cancelled: number of cancelled flights.
+        phantoms: landings of a flight that it had not departed on; 0 if messages come in order.
+        flying: current flight.
     """
 
     location: str | None = None
@@ -41,7 +41,7 @@ class LegFlown(msgspec.Struct, frozen=True):
 
 
 def follow(state: Aircraft, message: FlightEvent) -> tuple[Aircraft, list[LegFlown]]:
-    """Take one message into account."""
+    """Apply one message."""
     leg = f"{message.flight} {message.scheduled:%Y-%m-%d %H:%M}"
     match message.type:
         case "departed":

@@ -1,4 +1,4 @@
-"""A producer, in a process of its own: sends to the queue what one airline has to tell, each message when it is due.
+"""A producer in its own process: sends the messages of one airline to the queue, each when it is due.
 
 python -m inturn.demo.producer flights.db#flights UA.jsonl 1363000000.0
 """
@@ -16,15 +16,15 @@ from inturn.core.envelope import Draft
 from inturn.queue import draft
 
 PAUSE_S = 0.05
-"""Between two looks at the clock; what has become due meanwhile goes into one transaction."""
+"""The time between two looks at the clock; messages that became due go into one transaction."""
 
 
 class Post(msgspec.Struct, frozen=True):
     """A message of an airline.
 
     Attributes:
-        due_s: when it is sent, in seconds since the beginning.
-        body: what it says.
+        due_s: time of the send, in seconds since the beginning.
+        body: content of the message.
     """
 
     due_s: float
@@ -37,7 +37,7 @@ def send(source: str, file: Path, began: float) -> None:
     Args:
         source: the queue, ``flights.db#flights``.
         file: messages in the order in which they are due; its name is the airline's.
-        began: when it all began, in seconds since 1970.
+        began: begin of the run, in seconds since 1970.
     """
     posts = msgspec.json.Decoder(Post).decode_lines(file.read_bytes())
     path, _, name = source.partition("#")

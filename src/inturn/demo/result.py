@@ -1,4 +1,4 @@
-"""What the demo found out: the one value that the console, the picture, the page and the JSON are made of."""
+"""The result of the demo: the one value for the console, the picture, the page and the JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from inturn.demo.naive import Answer, Wrong, faults
 
 NAIVE, DISTINCT = "last write wins", "after dropDuplicates"
 SPARK, PROCESS = "inturn on Spark", "inturn in process"
-REASONS = {"invalid": "without a tail number"}  # in the demo there is one way to be invalid
+REASONS = {"invalid": "without a tail number"}  # the demo has only one kind of invalid message
 
 
 @dataclass(frozen=True)
 class Knot:
-    """The messages of one aircraft: what they say, in their turn, and the order in which they arrived.
+    """The messages of one aircraft: their labels by revision, and the order in which they arrived.
 
     Attributes:
         tail: the aircraft.
-        labels: what each revision says; that of revision 1 comes first.
-        arrivals: revisions in the order of arrival; one that was delivered twice is there twice.
+        labels: label of each revision, from 1.
+        arrivals: revisions in order of arrival; a copy repeats its revision.
     """
 
     tail: str
@@ -34,7 +34,7 @@ class Knot:
 
     @property
     def tangle(self) -> tuple[int, int]:
-        """How often the next message to arrive is an earlier one, and how many pairs are in the wrong order."""
+        """The number of steps back in the order of arrival, and the number of pairs in the wrong order."""
         first = list(dict.fromkeys(self.arrivals))
         backwards = sum(after < before for before, after in pairwise(first))
         return backwards, sum(before > after for before, after in combinations(first, 2))
@@ -42,25 +42,25 @@ class Knot:
 
 @dataclass(frozen=True)
 class Example:
-    """One aircraft, the truth and what each pipeline says of it."""
+    """One aircraft, its true state, and the answer of each pipeline."""
 
     tail: str
     truth: Truth
     answers: dict[str, Answer]
 
     def faults(self, pipeline: str) -> tuple[bool, bool, bool, bool]:
-        """Whether location, legs, minutes and phantoms of a pipeline's answer are wrong."""
+        """Return whether location, legs, minutes and phantoms of a pipeline's answer are wrong."""
         return faults(self.truth, self.answers[pipeline])
 
 
 @dataclass(frozen=True)
 class Kill:
-    """How Spark was killed.
+    """The kill of Spark.
 
     Attributes:
-        step: in which step, before its commit.
-        again: how many messages of that step were done again.
-        waiting: how many aircraft lacked a message at that time, for all that was committed.
+        step: number of the step that was killed before its commit.
+        again: number of messages of that step, which were processed again.
+        waiting: number of aircraft that lacked a message at that time, by the committed steps.
     """
 
     step: int
@@ -70,24 +70,24 @@ class Kill:
 
 @dataclass(frozen=True)
 class Result:
-    """Everything that the demo shows.
+    """The numbers and choices that the demo shows.
 
     Attributes:
-        messages: how many were sent, copies counted.
-        aircraft: of how many aircraft.
-        producers: how many messages each airline sent.
-        late: how many messages were held up for hours.
-        twice: how many were sent twice.
-        contradicted: the aircraft of which one message came again with other content.
-        kill: how Spark was killed.
-        steps: where the messages of each step of Spark went.
-        process: where the messages went in process.
-        differences: in how much Spark and the process differ.
-        outputs: how many outputs Spark stored; each landing makes one.
-        landings: how many flights landed in truth.
-        wrong: of how many aircraft each pipeline's answer is wrong.
-        course: what happened when.
-        knot: the messages of one aircraft.
+        messages: number of messages sent, including copies.
+        aircraft: number of aircraft.
+        producers: number of messages that each airline sent.
+        late: number of messages that were hours late.
+        twice: number of messages sent twice.
+        contradicted: aircraft with a message that came again with other content.
+        kill: the kill of Spark.
+        steps: counts of each step of Spark.
+        process: counts of the worker in process.
+        differences: differences between Spark and the process.
+        outputs: number of outputs that Spark stored; each landing makes one.
+        landings: true number of landings.
+        wrong: number of aircraft with a wrong answer, by pipeline.
+        course: course of the run.
+        knot: messages of one aircraft.
         examples: some aircraft that the first pipeline got wrong.
     """
 
@@ -110,12 +110,12 @@ class Result:
 
     @property
     def spark(self) -> Counts:
-        """Where the messages of all steps went."""
+        """The counts of all Spark's steps."""
         return total(self.steps)
 
     @property
     def good(self) -> bool:
-        """Whether all is right: every sum, every answer of inturn, an output for every landing, both engines equal."""
+        """Whether every sum and every answer of inturn is right, each landing has an output, and both engines agree."""
         return (
             all(counts.balanced for counts in (*self.steps, self.process))
             and self.spark.received == self.process.received == self.messages
@@ -126,13 +126,13 @@ class Result:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The result in types that JSON has."""
+        """Return the result in JSON types."""
         values: dict[str, Any] = msgspec.to_builtins(self)
         return values | {"good": self.good}
 
 
 def total(steps: Sequence[Counts]) -> Counts:
-    """The sum of all steps."""
+    """Return the sum of all steps."""
     found = Counts()
     for counts in steps:
         found.add(counts)
@@ -140,7 +140,7 @@ def total(steps: Sequence[Counts]) -> Counts:
 
 
 def knot_of(tail: str, own: Sequence[FlightEvent]) -> Knot:
-    """The messages of one aircraft, from its messages in the order of arrival."""
+    """Return the knot of one aircraft, from its messages in order of arrival."""
     first = {event.revision: event for event in reversed(own)}
     return Knot(tail, [_label(first[at]) for at in sorted(first)], [event.revision for event in own])
 
@@ -157,7 +157,7 @@ def _label(event: FlightEvent) -> str:
 
 
 def choose_knot(events: Sequence[FlightEvent], tails: Sequence[str]) -> Knot:
-    """Of these aircraft the one whose messages make the best picture: few, tangled, at least one of them twice."""
+    """Return the knot that makes the best picture: few messages, tangled, at least one of them repeated."""
     own: dict[str, list[FlightEvent]] = {tail: [] for tail in tails}
     for event in events:
         if event.tail in own:
@@ -170,7 +170,7 @@ def choose_knot(events: Sequence[FlightEvent], tails: Sequence[str]) -> Knot:
 def choose_examples(
     truth: Mapping[str, Truth], found: Mapping[str, Mapping[str, Answer]], first: Sequence[str], count: int = 6
 ) -> list[Example]:
-    """Some aircraft that the naive pipeline got wrong: those named first, then those with the most faults."""
+    """Return some aircraft that the naive pipeline got wrong: the named ones first, then those with the most faults."""
     wrong = [tail for tail, true in truth.items() if any(faults(true, found[NAIVE].get(tail)))]
     wrong.sort(key=lambda tail: (tail not in first, -sum(faults(truth[tail], found[NAIVE].get(tail))), tail))
     return [

@@ -1,4 +1,4 @@
-"""``inturn demo``: real flights are sent to a queue, Spark is killed in the middle, and two engines say the same."""
+"""``inturn demo``: real flights in a queue, Spark killed in the middle, and two engines with equal results."""
 
 import json as json_text
 import os
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
     Part = Callable[[str], AbstractContextManager[None]]
 
 NEEDED = (flights.PACKAGE, "jinja2", "matplotlib", "pyarrow", "pyspark")
-MARK = ".inturn-demo"  # a folder with this file in it is the demo's own
+MARK = ".inturn-demo"  # marks a folder as the demo's own
 PRODUCERS, DATABASE, QUEUE, LOG = "producers", "flights.db", "flights", "processes.log"
 STORE, CHECKPOINT, PICTURE, PAGE = "store", "checkpoint", "demo.png", "demo.html"
 _COLUMNS = (*flights.FlightEvent.__struct_fields__, "offset")
-START_S = 1  # from when on the processes send: until then all of them are there
-KEPT = "kept"  # a reader that never moves on, so that all messages can be read afterwards
+START_S = 1  # delay until the processes send, so that all of them have started
+KEPT = "kept"  # a reader that never advances, so that all messages can be read afterwards
 MADE = (PRODUCERS, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOG, STORE, CHECKPOINT, PICTURE, PAGE)
 
 
 def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession | None" = None) -> Result:
-    """Run the demo and show what came out.
+    """Run the demo and show its result.
 
     Args:
-        out: the folder to write to; what an earlier demo made there is made anew.
-        json: write one JSON document to standard output in place of the tables.
-        spark: the session in which the stream goes on after the kill, which is left running; without it one is
-            started, and stopped at the end.
+        out: folder to write to; files of an earlier demo there are replaced.
+        json: write one JSON document to standard output instead of the tables.
+        spark: session in which the stream continues after the kill, which stays open; without it one is started, and
+            stopped at the end.
 
     Returns:
-        What the demo found out; its ``good`` says whether everything was as it should be.
+        The result of the demo; its ``good`` tells whether everything is right.
 
     Raises:
-        SetupError: Spark, Java, the data or a library is missing, or the folder holds files that are not the demo's.
-        InturnError: a process of the demo ended otherwise than it should.
+        SetupError: if Spark, Java, the data or a library is missing, or the folder holds files that are not the demo's.
+        InturnError: if a process of the demo did not end as expected.
     """
     progress = Console(stderr=True)
     seconds: dict[str, float] = {}
@@ -91,10 +91,10 @@ def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession |
 
 
 def check() -> None:
-    """Look for everything the demo needs, so that nothing is found missing when most of the work is done.
+    """Check for all packages that the demo needs, so that none is found missing late.
 
     Raises:
-        SetupError: a package is not installed.
+        SetupError: if a package is not installed.
     """
     for name in NEEDED:
         if find_spec(name) is None:
@@ -102,10 +102,10 @@ def check() -> None:
 
 
 def prepare(out: Path) -> None:
-    """Make the folder ready: what an earlier demo made is deleted, what somebody else made is left and refused.
+    """Prepare the folder: delete the files of an earlier demo, and refuse those of others.
 
     Raises:
-        SetupError: the folder holds a file of the demo's names that no demo made.
+        SetupError: if the folder holds a file with a name of the demo's that no demo made.
     """
     made = [path for name in MADE if (path := out / name).exists()]
     if made and not (out / MARK).exists():
@@ -120,10 +120,10 @@ def prepare(out: Path) -> None:
 
 
 def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result:
-    """Send, put in order twice, kill in the middle, ask the naive pipelines too, and compare with the truth.
+    """Send, order with two engines, kill Spark in the middle, run the naive pipelines, and compare with the truth.
 
     Args:
-        out: the folder, which is prepared.
+        out: the folder, prepared.
         part: a context manager that is entered with the name of each part of the work.
         spark: see :func:`main`.
     """
@@ -184,14 +184,14 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result
 
 @dataclass
 class _Happened:
-    """What a run leaves beside its files.
+    """The outcome of a run besides its files.
 
     Attributes:
-        session: the Spark in which the stream went on.
-        began: when the producers began, in seconds since 1970.
-        killed: when Spark was killed.
-        landed: the outputs that the worker has delivered, by their effect ids.
-        landed_at: when it delivered each.
+        session: the Spark session in which the stream continued.
+        began: begin of the producers, in seconds since 1970.
+        killed: time of the kill of Spark.
+        landed: outputs that the worker delivered, by effect id.
+        landed_at: time of each delivery.
     """
 
     session: "SparkSession"
@@ -204,7 +204,7 @@ class _Happened:
 def _happen(
     out: Path, queue: Queue, airlines: list[str], part: "Part", stack: ExitStack, spark: "SparkSession | None"
 ) -> _Happened:
-    """Let everybody send and take at once, and kill Spark in the middle."""
+    """Run producers, Spark and worker at the same time, and kill Spark in the middle."""
     landed: dict[str, Any] = {}
     landed_at: list[float] = []
 
@@ -212,10 +212,10 @@ def _happen(
         landed[effect_id] = output
         landed_at.append(time.time())
 
-    # So short a run is over before the optimising compiler of Java has earned what it costs.
+    # A run this short ends before Java's optimising compiler pays off.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     places = (_source(out), out / STORE, out / CHECKPOINT)
-    for reader in (KEPT, aircraft.name):  # from now on nothing is removed that these have not read
+    for reader in (KEPT, aircraft.name):  # messages that these have not read are kept from now on
         queue.reader(reader).commit(0)
     with Worker(aircraft, queue, deliver=deliver) as worker, crash.Processes(out / LOG) as processes:
         with part(
@@ -241,7 +241,7 @@ def _happen(
 
 
 def _naive(session: "SparkSession", out: Path) -> dict[str, dict[str, naive.Answer]]:
-    """What others say, by Spark over the log of the same queue."""
+    """Return the answers of the naive pipelines, by Spark over the log of the same queue."""
     from inturn.spark.source.command import queue_messages
 
     messages = queue_messages(session, aircraft, _source(out)).select(*_COLUMNS)
@@ -260,7 +260,7 @@ def _own_session(stack: ExitStack) -> "SparkSession":
 
 
 def _log(queue: Queue) -> list[Peeked]:
-    """All messages in the order in which the queue has them."""
+    """Return all messages in the order of the queue."""
     log: list[Peeked] = []
     while more := queue.reader(KEPT).read(limits.READ_MESSAGES, after=log[-1].sequence_number if log else 0):
         log += more
@@ -276,7 +276,7 @@ def _file(out: Path, airline: str) -> Path:
 
 
 def hints(out: Path, tail: str) -> list[str]:
-    """Commands to try next: where one aircraft stands, in both stores, and all messages once more as one batch."""
+    """Return commands to try next: one aircraft in both stores, and all messages once more as one batch."""
     store, source = shlex.quote(str(out / STORE)), shlex.quote(_source(out))
     return [
         f"inturn explain {store} {tail}",

@@ -1,4 +1,4 @@
-"""What the demo says on the console."""
+"""The demo's output on the console."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,12 +14,12 @@ _COUNTS = ("received", "released", "applied", "duplicate", "stale", "held")
 
 
 def show(console: Console, result: Result, files: Mapping[str, str], hints: Sequence[str]) -> None:
-    """Print the tables, what they mean, and where the files are.
+    """Print the tables, explanations, and locations of the files.
 
     Args:
-        console: where to.
-        result: what the demo found out.
-        files: by what they are.
+        console: target of the output.
+        result: result of the demo.
+        files: files by purpose.
         hints: commands to try next.
     """
     kill = result.kill
@@ -85,7 +85,7 @@ def _wrong_table(result: Result) -> Table:
 
 
 def _table(title: str, *numbers: str) -> Table:
-    """A table with a column of names and then columns of numbers."""
+    """Return a table with a column of names and columns of numbers."""
     table = Table(
         box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", padding=(0, 1, 0, 0), pad_edge=False
     )

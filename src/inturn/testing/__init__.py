@@ -1,4 +1,4 @@
-"""The differential test: one history through several engines, and the same must come of it; for your own handlers too.
+"""The differential test: one history through several engines must give equal results; also for users' handlers.
 
 from inturn.testing import disorder, same
 same(ledger, disorder(messages, seed=1), engines=("replay", "worker", "batch", "stream"))

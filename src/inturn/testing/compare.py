@@ -1,4 +1,4 @@
-"""Puts a history through the engines, and says whether the same has come of it."""
+"""Comparison of engines over one history."""
 
 import contextlib
 import time
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 ENGINES: Final = ("replay", "worker", "batch", "stream")
 ON_SPARK: Final = ("batch", "stream")
 Around = Callable[[str], AbstractContextManager[Any]]
-"""What is opened while an engine works, given its name: to show that it does."""
+"""A factory of the context that is open while an engine runs, given its name, such as a progress display."""
 
 
 @dataclass
 class Comparison:
-    """What the engines made of one history.
+    """The results of the engines for one history.
 
     Attributes:
-        stories: by engine, the pure timeline first.
-        differences: in what they differ from the pure timeline; none, if the same has come of it.
-        notes: what a user should know of it, though nothing differs.
+        stories: results by engine, the pure timeline first.
+        differences: differences from the pure timeline; empty if all engines agree.
+        notes: remarks for the user, even without differences.
     """
 
     stories: dict[str, Story] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Comparison:
     notes: list[str] = field(default_factory=list)
 
     def agrees(self, engine: str) -> bool:
-        """Whether an engine has made of it what the pure timeline made."""
+        """Return whether an engine agrees with the pure timeline."""
         return all(each.other != engine for each in self.differences)
 
 
@@ -50,48 +50,48 @@ def same(
     seed: int = 0,
     spark: "SparkSession | None" = None,
 ) -> Story:
-    """Put a history through several engines and see that the same comes of it.
+    """Run a history through several engines and check that the results are equal.
 
-    The pure timeline is fed in the order of arrival: that of the ``arrival=`` field, or, where the pipeline or the
-    messages have none, that of the list. Its handler is run twice with every message. Every other engine gets the same
-    messages in the same order of arrival, cut into steps by chance:
+    The pure timeline is fed in the order of arrival: that of the ``arrival=`` field, or, if the pipeline or the
+    messages have none, that of the list. Its handler runs twice for every message. Every other engine gets the same
+    messages in the same order of arrival, cut into random steps:
 
-    - ``worker``, the pipeline in this process over a queue in memory, stopped and begun again in between;
+    - ``worker``, the pipeline in this process over a queue in memory, stopped and started again in between;
     - ``batch`` on Spark: one step or several, each step's rows shuffled;
-    - ``stream`` on Spark: micro-batches, restarts, and one micro-batch that comes again as after a crash.
+    - ``stream`` on Spark: micro-batches, restarts, and one micro-batch repeated as after a crash.
 
-    On Spark, rows have no order but what a column says. So where arrival decides anything (every order but ``Gapless``
-    in one epoch without conflicts) and the pipeline has no ``arrival=``, the two get it with one, which the handler
+    On Spark, only a column can order rows. So if arrival affects the result (every order but ``Gapless`` in one epoch
+    without conflicts) and the pipeline has no ``arrival=``, both Spark engines get a column for it, which the handler
     does not see. Your own batch without ``arrival=`` takes each step in the step's own order instead.
 
-    What must be equal, group by group: state, outputs with their effect ids, where it stands, what it holds, and why
-    messages were rejected; and each engine's books: ``received + released = applied + duplicate + stale + held +
-    rejected``, with everything received. Duplicate and stale count as one, since the cut decides which of the two an
-    old copy is; likewise a conflict that lies further back than a group remembers.
+    These must be equal, group by group: state, outputs with their effect ids, status, place, held messages, and reasons
+    of rejected messages. Each engine's counts must balance, with everything received:
+    ``received + released = applied + duplicate + stale + held + rejected``. Duplicate and stale count as one, since the
+    cut decides which of the two an old copy is; likewise a conflict that lies further back than a group remembers.
 
-    Times are the same for all: if ``on_gap=`` has one, the history is cut into two or three parts, no wait ends within
-    a part, and all end after it, whatever the time is. ``then="fail"`` never happens: a run that ends has no answer.
-    ``Retryable`` errors are tried again without a pause.
+    Times are equal for all: if ``on_gap=`` has a time-out, the history is cut into two or three parts; no wait ends
+    within a part, and all end after it, whatever the time-out. ``then="fail"`` never applies: a run that fails has no
+    result. ``Retryable`` errors are retried without a pause.
 
     Args:
         pipeline: the definition.
-        messages: instances of its message type, or dicts of its fields. What JSON cannot say, such as a date in a
-            dict, is text in a queue, so give such messages a type. If Spark is among the engines, dicts become rows of
+        messages: instances of its message type, or dicts of its fields. Values that JSON lacks, such as a date in a
+            dict, are text in a queue, so give such messages a type. If Spark is among the engines, dicts become rows of
             a table first: all have all fields, null where they had none.
-        engines: ``replay``, ``worker``, ``batch`` and ``stream``; the pure timeline is always there.
-        seed: decides where the engines are cut and stopped.
+        engines: ``replay``, ``worker``, ``batch`` and ``stream``; the pure timeline always runs.
+        seed: seed of the cuts and stops.
         spark: the session for the batch and the stream, on a machine that sees this one's temporary files; None starts
             a local one, and stops it.
 
     Returns:
-        What has come of it, by the pure timeline.
+        The result of the pure timeline.
 
     Raises:
-        Different: naming the group and what differs.
-        NotDeterministic: naming the message with which the handler does not always do the same.
-        InputError: if there is no such engine, or the messages do not fit the pipeline.
-        InturnError: what the pure timeline raises.
-        SetupError: if there is no Spark.
+        Different: if an engine differs; the text names the group and the difference.
+        NotDeterministic: if the handler is not deterministic; the text names the message.
+        InputError: if an engine is unknown, or the messages do not fit the pipeline.
+        InturnError: if the pure timeline raises it.
+        SetupError: if Spark is missing.
     """
     found = compare(pipeline, messages, engines=engines, seed=seed, spark=spark)
     for difference in found.differences:
@@ -108,7 +108,7 @@ def compare(
     spark: "SparkSession | None" = None,
     around: Around = lambda _name: contextlib.nullcontext(),
 ) -> Comparison:
-    """The same as :func:`same`, but everything that differs is told, and nothing of it raised.
+    """Do the same as :func:`same`, but return all differences instead of raising the first.
 
     Args:
         pipeline: see :func:`same`.
@@ -116,7 +116,7 @@ def compare(
         engines: see :func:`same`.
         seed: see :func:`same`.
         spark: see :func:`same`.
-        around: opened while an engine works, given its name.
+        around: factory of the context that is open while an engine runs, given its name.
 
     Raises:
         NotDeterministic: see :func:`same`.

@@ -1,4 +1,4 @@
-"""Makes a bad delivery of a clean history, for the differential test and for tests of handlers."""
+"""Bad deliveries of a clean history, for the differential test and for tests of handlers."""
 
 import dataclasses
 import random
@@ -25,24 +25,23 @@ def disorder(  # noqa: PLR0913 - every share can be set, and by its name only
     conflicts: float = 0.02,
     arrival: str | None = None,
 ) -> list[T]:
-    """A history as a bad network delivers it: out of order, late, twice or more, with holes and contradictions.
+    """Return a history as a bad network delivers it: out of order, late, repeated, with gaps and conflicts.
 
     Half of the copies come soon after, the others any time later.
 
     Args:
-        messages: the clean history, in its order.
-        seed: decides everything; the same seed gives the same list.
-        duplicates: the share of messages that come once more.
-        displaced: the share of messages that come late.
-        distance: how late at most, in messages.
-        lost: the share of messages that never come.
-        contradict: makes of a message another with the same place or id and other content; None: there are no
-            conflicts.
-        conflicts: the share of messages that are contradicted, before or after they come.
-        arrival: the path to the field that is numbered anew, from 0, in the order of the list.
+        messages: the clean history, in order.
+        seed: seed of all choices; the same seed gives the same list.
+        duplicates: share of messages that come once more.
+        displaced: share of messages that come late.
+        distance: greatest lateness, in messages.
+        lost: share of messages that never come.
+        contradict: function that returns a message with the same place or id and other content; None for no conflicts.
+        conflicts: share of messages that are contradicted, before or after they come.
+        arrival: path to the field that is renumbered, from 0, in the order of the list.
 
     Returns:
-        The messages as they come, the same objects where nothing is changed.
+        The messages in order of delivery; unchanged messages are the same objects.
 
     Raises:
         InputError: if a share is not between 0 and 1.

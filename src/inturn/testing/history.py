@@ -1,7 +1,7 @@
-"""A history as every engine is given it: in the order of arrival, cut where time passes, with the same clock for all.
+"""A history as every engine gets it: in order of arrival, cut where time passes, with the same clock for all.
 
-What an engine decides may depend on three things beside the messages: their order of arrival, the time, and how they
-are cut into steps. The first two are fixed here; the third is left to each engine's chance.
+Besides the messages, an engine's decisions depend on three things: the order of arrival, the time, and the cut into
+steps. The first two are fixed here; each engine chooses the third at random.
 """
 
 import datetime as dt
@@ -19,21 +19,21 @@ from inturn.core.reading import read
 
 T = TypeVar("T")
 LONG: Final = dt.timedelta(days=1000)
-"""How long gaps are waited for in a test, in place of what the pipeline says: nothing ends while an engine works."""
+"""The time-out for gaps in a test, in place of the pipeline's: no wait ends while an engine runs."""
 PASSES: Final = 2 * LONG
-"""How much time passes at once, so that all waits are over."""
+"""The time that passes at once, so that all waits end."""
 _MOST_PARTS: Final = 3
 
 
 @dataclass(frozen=True)
 class History:
-    """Messages in the order of arrival.
+    """Messages in order of arrival.
 
     Attributes:
-        pipeline: as the engines get it; waits are long, retries do not pause.
-        parts: the messages; if ``passes``, after each part so much time goes by that all waits are over.
-        passes: whether time goes by.
-        has_arrivals: whether the messages say themselves when they arrived.
+        pipeline: the definition for the engines; waits are long, retries do not pause.
+        parts: the messages; if ``passes``, all waits end after each part.
+        passes: whether time passes.
+        has_arrivals: whether the messages carry their order of arrival.
     """
 
     pipeline: Pipeline
@@ -43,14 +43,14 @@ class History:
 
     @property
     def messages(self) -> list[Any]:
-        """All of them."""
+        """The messages of all parts."""
         return [message for part in self.parts for message in part]
 
     @classmethod
     def of(cls, pipeline: Pipeline, messages: Sequence[Any], seed: int) -> "History":
         """Put messages in order, and decide when time passes.
 
-        A wait that ends the run (``then="fail"``) never ends here: a run that ends has no answer.
+        A wait that ends the run (``then="fail"``) never ends here: a run that fails has no result.
         """
         chance = random.Random(seed)  # noqa: S311 - chance for a test
         policy = pipeline.gap_policy
@@ -70,33 +70,33 @@ class History:
 
 
 def cuts(items: Sequence[T], parts: int, chance: random.Random) -> list[list[T]]:
-    """Cut into so many parts, anywhere; some may be empty."""
+    """Cut items at random into a number of parts, some of which may be empty."""
     ends = sorted(chance.randint(0, len(items)) for _ in range(parts - 1))
     return [list(items[a:b]) for a, b in zip([0, *ends], [*ends, len(items)], strict=True)]
 
 
 def value_of(message: Any, name: str) -> Any:
-    """Return the value of the field that a path leads to; None if it is absent."""
+    """Return the value of the field at a path; None if it is absent."""
     return value_at(message, name)
 
 
 def group_of(pipeline: Pipeline, message: Any) -> str | None:
-    """The text form of a message's group; None if it has none."""
+    """Return the text form of a message's group; None if it has none."""
     value = value_of(message, pipeline.group)
     return None if value is None else group_text(value)
 
 
 def values_of(pipeline: Pipeline, message: Any) -> dict[str, Any]:
-    """A message as its fields."""
+    """Return a message as a dict of its fields."""
     if isinstance(message, Mapping):
         return dict(message)
     return {name: getattr(message, name) for name in pipeline.fields or ()}
 
 
 def _filled(pipeline: Pipeline, message: Any) -> Any:
-    """A message as a queue or a table has it: times with a zone in UTC; what says its place is there, if only null."""
+    """Return a message as a queue or a table stores it: zoned times in UTC, absent key fields as null."""
     if not isinstance(message, Mapping) and not isinstance(message, pipeline.message or ()):
-        return message  # it is none: the pure timeline says so
+        return message  # not a message; the pure timeline reports it
     values = values_of(pipeline, message)
     absent = [parts(name)[0] for name in pipeline.key_fields if parts(name)[0] not in values]
     made = {name: _in_utc(value) for name, value in {**values, **dict.fromkeys(absent)}.items()}
@@ -110,12 +110,12 @@ def _in_utc(value: Any) -> Any:
 
 
 def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[bool, list[Any]]:
-    """The messages by when they say that they arrived; one that does not say came with the one before it.
+    """Return the messages by their arrival field; one without a value came with the one before it.
 
-    If all say the same, or nothing, they came as they stand in the list, and are numbered so.
+    If all values are equal, or absent, the messages came in the order of the list, and are numbered so.
 
     Raises:
-        InputError: if what they say cannot be put in order.
+        InputError: if the values cannot be ordered.
     """
     first = value_of(messages[0], name) if messages else None
     if isinstance(first, int | None) and all(value_of(message, name) == first for message in messages):

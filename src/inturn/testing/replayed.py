@@ -1,6 +1,6 @@
-"""The pure timeline as an engine: what all others must agree with, and where a handler that is not pure is found.
+"""The pure timeline as an engine: the reference for all others, and the test for impure handlers.
 
-The handler is run twice for every message, on copies of the same state and message.
+The handler runs twice for every message, on copies of the same state and message.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ from inturn.testing.history import PASSES, History, group_of, value_of
 from inturn.testing.story import NotDeterministic, Story, kind_of_error, plain, plain_output, skipped_ranges
 
 DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-ARRIVAL: Final = "_inturn_arrival"  # no name of Spark's tasks, which begin with two
-"""A field that messages do not have: so they are taken in the order of the list."""
+ARRIVAL: Final = "_inturn_arrival"  # not a name of Spark's tasks, which begin with two underscores
+"""A field that messages do not have, so that they are taken in the order of the list."""
 
 
 def replayed(history: History) -> Story:
-    """What the pure timeline makes of it.
+    """Return the result of the pure timeline.
 
     Raises:
-        NotDeterministic: naming the message with which the handler does not always do the same.
+        NotDeterministic: if the handler is not deterministic; the text names the message.
     """
     twice = _Twice(history.pipeline)
     pipeline = in_list_order(replace(history.pipeline, handler=twice))
@@ -47,7 +47,7 @@ def replayed(history: History) -> Story:
 
 
 def in_list_order(pipeline: Pipeline) -> Pipeline:
-    """The pipeline, taking messages as they stand in a list."""
+    """Return the pipeline with messages taken in the order of a list."""
     return pipeline if pipeline.arrival is not None else replace(pipeline, arrival=ARRIVAL)
 
 
@@ -92,9 +92,9 @@ def _note_forgotten(history: History, column: str, result: Replay, story: Story)
 
 
 class _Twice:
-    """Runs a handler twice, and remembers the first message with which it did not do the same.
+    """A handler that runs twice, and records the first message with unequal results.
 
-    It does not raise: what a handler raises parks its group.
+    It does not raise: an exception of a handler parks its group.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -118,7 +118,7 @@ class _Twice:
 
     @contextlib.contextmanager
     def told(self) -> Iterator[None]:
-        """At the end, raise what was found; it may well be the cause of what else was raised."""
+        """Raise the recorded fault at the end; it may be the cause of another exception."""
         try:
             yield
         except InturnError as error:
@@ -129,11 +129,11 @@ class _Twice:
             raise self.found
 
     def _result(self, state: Any, message: Any) -> Any:
-        """What comes of a message: state and outputs, or the name of an error."""
+        """Return the result for a message: state and outputs, or the name of an error."""
         try:
             made = self._handler(state, message)
         except Exception as error:  # noqa: BLE001 - whatever it raises is an answer
-            if error.__traceback__ is None or error.__traceback__.tb_next is None:  # it was called in vain
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:  # the call itself failed
                 self._refuse(str(error))
             return type(error).__name__
         return self._plain(made)

@@ -1,4 +1,4 @@
-"""Messages as the rows of a table, which is what Spark takes: columns of one type each, rows with all of them."""
+"""Messages as rows of a table, which Spark needs: columns of one type, rows with all columns."""
 
 import datetime as dt
 import enum
@@ -30,17 +30,17 @@ _KINDS: Final[dict[Any, pa.DataType]] = {
 
 
 def as_rows(pipeline: Pipeline, messages: Sequence[Any]) -> list[Any]:
-    """Messages as they come out of a table: dicts with all fields, decimals with as many places as the others.
+    """Return messages as a table returns them: dicts with all fields, decimals with a common scale.
 
-    Records stay as they are, but for decimals.
+    Records stay unchanged, except their decimals.
 
     Raises:
-        InputError: if the values of a field have no type in common.
+        InputError: if the values of a field have no common type.
     """
     if not messages:
         return []
     kinds = (Mapping, pipeline.message) if pipeline.message else (Mapping,)
-    if not all(isinstance(each, kinds) for each in messages):  # the pure timeline says why
+    if not all(isinstance(each, kinds) for each in messages):  # the pure timeline reports why
         return list(messages)
     if pipeline.message is None:
         return typing.cast("list[Any]", table(pipeline, messages).to_pylist(maps_as_pydicts="strict"))
@@ -52,10 +52,10 @@ def as_rows(pipeline: Pipeline, messages: Sequence[Any]) -> list[Any]:
 
 
 def table(pipeline: Pipeline, messages: Sequence[Any]) -> pa.Table:
-    """The messages as a table.
+    """Return the messages as a table.
 
     Raises:
-        InputError: if the values of a field have no type in common.
+        InputError: if the values of a field have no common type.
     """
     numbers = pipeline.key_fields[1:] if isinstance(pipeline.order, Gapless | Monotone) else ()
     hints: dict[str, Any] = dict.fromkeys((parts(name)[0] for name in numbers if len(parts(name)) == 1), int)
@@ -88,12 +88,12 @@ def _column(name: str, values: list[Any], hint: Any) -> pa.Array:
 
 
 def _known(array: pa.Array) -> pa.Array:
-    """Nothing but nulls has no type: text will do."""
+    """Cast an array of nulls, which has no type, to text."""
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
 
 def _simple(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
-    """A value as Arrow takes it: records are dicts, names are text."""
+    """Return a value that Arrow takes: records as dicts, names as text."""
     match value:
         case enum.Enum():
             return value.value

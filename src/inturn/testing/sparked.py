@@ -1,6 +1,6 @@
-"""The batch and the stream on Spark as engines: the same messages, in files, cut by chance.
+"""The batch and the stream on Spark as engines: the same messages, in files, cut at random.
 
-Rows have no order on Spark but what a column says, so where arrival decides anything they get such a column.
+On Spark only a column can order rows, so if arrival affects the result the rows get such a column.
 """
 
 import contextlib
@@ -49,9 +49,9 @@ class OnSpark:
     Attributes:
         spark: the session.
         history: the messages.
-        oracle: what the pure timeline has made of it.
-        seed: decides how it is cut.
-        folder: for files and stores.
+        oracle: result of the pure timeline.
+        seed: seed of the cuts.
+        folder: folder for files and stores.
     """
 
     spark: "SparkSession"
@@ -63,14 +63,14 @@ class OnSpark:
     @classmethod
     @contextlib.contextmanager
     def on(cls, spark: "SparkSession | None", history: History, oracle: Story, seed: int) -> "Iterator[OnSpark]":
-        """The engines on a session, or on a local one, which is stopped."""
+        """Yield the engines on the given session, or on a local one, which is stopped at the end."""
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="inturn-check-"))
             yield cls(spark or stack.enter_context(_session()), history, oracle, seed, Path(folder))
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """As Spark gets it: with a column for the order of arrival where that decides anything."""
+        """The pipeline for Spark: with a column for the order of arrival if that affects the result."""
         pipeline = self.history.pipeline
         if pipeline.arrival is not None or not self._arrival_decides:
             return pipeline
@@ -84,7 +84,7 @@ class OnSpark:
         return conflicts or not isinstance(pipeline.order, Gapless) or pipeline.epoch is not None
 
     def notes(self) -> list[str]:
-        """What would come out otherwise in a batch of the user's own."""
+        """Return notes about results that would differ in a batch of the user's own."""
         pipeline = self.history.pipeline
         if pipeline.arrival is not None or not self._arrival_decides or self.history.passes:
             return []
@@ -98,7 +98,7 @@ class OnSpark:
         return [f"{note}, such as {changed[0]!r}; name the column that says when they came: Pipeline(arrival=…)"]
 
     def batch(self) -> Story:
-        """What a batch makes of it, in one step or in several."""
+        """Return the result of a batch, in one step or in several."""
         chance, store, now = random.Random(self.seed), self.folder / "batch", DAWN  # noqa: S311 - chance for a test
         parts, buckets = self.history.parts, chance.randint(1, _MOST_BUCKETS)
         number = 0
@@ -114,7 +114,7 @@ class OnSpark:
         return story_of(self.pipeline, store)
 
     def stream(self) -> Story:
-        """What a stream makes of it: micro-batches, restarts, and one micro-batch that comes again."""
+        """Return the result of a stream: micro-batches, restarts, and one repeated micro-batch."""
         chance, store = random.Random(self.seed), self.folder / "stream"  # noqa: S311 - chance for a test
         source, checkpoint = self.folder / "messages", self.folder / "stream-checkpoint"
         source.mkdir()
@@ -122,7 +122,7 @@ class OnSpark:
         for part in self._tables():
             steps = [each for each in _slices(part, chance.randint(*_MICRO_BATCHES), chance) if len(each)]
             stops = {len(steps) - 1}
-            if len(self.history.parts) == 1:  # else it is begun again for each part
+            if len(self.history.parts) == 1:  # else it is restarted for each part
                 stops.add(chance.randrange(len(steps)) if steps else 0)
             for at, step in enumerate(steps):
                 number += 1
@@ -138,7 +138,7 @@ class OnSpark:
         return story_of(self.pipeline, store)
 
     def _run(self, source: Path, store: Path, checkpoint: Path, buckets: int) -> None:
-        """Run the stream over what is there, to its end."""
+        """Run the stream over the existing files, to its end."""
         files = sorted(source.glob("*.parquet"))
         schema = self._read(files[0]).schema if files else self._empty().schema
         df = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
@@ -155,14 +155,14 @@ class OnSpark:
         return self._read(file)
 
     def _let_time_pass(self, store: Path) -> None:
-        """A step without messages, when all waits are over; what the stream does next is not before it."""
+        """Run a step without messages after all waits have ended; the stream's later steps are not before it."""
         last = Store(store).latest()
         if last is not None:
             now = dt.datetime.fromtimestamp(last.now_us // _SECOND_US, dt.UTC) + PASSES
             settle(self.pipeline, store=store, now=now)
 
     def _tables(self) -> list[pa.Table]:
-        """The parts of the history as tables of the same columns."""
+        """Return the parts of the history as tables with the same columns."""
         pipeline, messages = self.history.pipeline, self.history.messages
         whole = table(pipeline, messages)
         name = self.pipeline.arrival
@@ -177,7 +177,7 @@ class OnSpark:
         return parts
 
     def _write(self, rows: pa.Table, file: Path, chance: random.Random) -> None:
-        """Rows in any order: none of it counts."""
+        """Write the rows in random order, since their order has no meaning."""
         order = list(range(len(rows)))
         chance.shuffle(order)
         try:
@@ -194,7 +194,7 @@ class _Without:
     """A handler that does not see one field of a dict.
 
     Args:
-        field: which.
+        field: hidden field.
         handler: the handler.
     """
 
@@ -210,7 +210,7 @@ def _slices(rows: pa.Table, parts: int, chance: random.Random) -> list[pa.Table]
 
 
 def _forget_last(checkpoint: Path) -> None:
-    """As if Spark had died after the store's commit and before its own: the last micro-batch comes again."""
+    """Simulate a crash of Spark between the store's commit and its own: the last micro-batch is repeated."""
     done = [int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()]
     for name in (str(max(done)), f".{max(done)}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
@@ -218,7 +218,7 @@ def _forget_last(checkpoint: Path) -> None:
 
 @contextlib.contextmanager
 def _session() -> "Iterator[SparkSession]":
-    """A local Spark; one that is there already is not stopped."""
+    """Yield a local Spark, and stop it unless it was running before."""
     from pyspark.sql import SparkSession
 
     is_ours = SparkSession.getActiveSession() is None

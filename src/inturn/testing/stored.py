@@ -1,4 +1,4 @@
-"""What a store of Spark's says, as a story; read from its files, without Spark."""
+"""The result in a Spark store, read from its files without Spark."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _PARKED = (Status.GAP, Status.FAILED, Status.GIVEN_UP)
 
 
 def story_of(pipeline: Pipeline, location: Path) -> Story:
-    """The story of a store."""
+    """Return the result in a store."""
     store = Store(location)
     manifests = [store.manifest(step) for step in store.steps()]
     story = Story()
@@ -46,7 +46,7 @@ def _groups(pipeline: Pipeline, store: Store, story: Story) -> None:
     last = store.latest()
     assert last is not None  # noqa: S101 - it has steps
     codec, newest = StateCodec(pipeline), dict[str, dict[str, Any]]()
-    for level in last.levels:  # the newest last
+    for level in last.levels:  # newest last
         for batch in batches_of(store.location, [file.path for file in level.groups]):
             states = codec.unpack(batch.column("state"))
             rows = batch.drop_columns(["state"]).to_pylist()

@@ -1,4 +1,4 @@
-"""What an engine has made of a history, in one shape for all engines, and in words where two of them differ."""
+"""The result of an engine for a history, in one shape for all engines, and the differences between two of them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,34 +11,34 @@ from inturn.core.fold import Counts
 from inturn.core.message import canonical
 
 _SHOWN: Final = 300
-"""How many characters of what differs are shown of each side."""
+"""The number of characters of a difference that are shown of each side."""
 _outputs = msgspec.json.Encoder(order="deterministic")
 
 
 class Different(AssertionError):
-    """Two engines, or two runs of one, have made different things of the same messages; the text says which."""
+    """A difference between two engines, or two runs of one, for the same messages; the text names it."""
 
 
 class NotDeterministic(Different):
-    """The handler does not always do the same with the same state and message."""
+    """A handler that does not always give the same result for the same state and message."""
 
 
 @dataclass
 class Story:
-    """What has come of a history.
+    """The result of a history.
 
     Attributes:
-        states: of each group the state, as JSON values.
-        outputs: of each group its outputs, by effect id, as JSON values.
-        statuses: of each group where it stands.
-        places: of each group its epoch, how far it is, and which revisions were skipped.
-        errors: of each group that is parked, the type of the error.
-        held: of each group the messages that it holds: epoch, place, id, and digest.
-        rejected: how many messages will not be applied, by group and reason.
-        forgotten: of the conflicts of a group, how many lie so far back that an engine may count them as stale.
-        counts: where all messages went.
-        broken: of the books of single steps those that do not balance, in words.
-        seconds: how long the engine took.
+        states: state of each group, as JSON values.
+        outputs: outputs of each group by effect id, as JSON values.
+        statuses: status of each group.
+        places: epoch, reached place, and skipped revisions of each group.
+        errors: type of the error of each parked group.
+        held: held messages of each group: epoch, place, id, and digest.
+        rejected: number of rejected messages, by group and reason.
+        forgotten: number of a group's conflicts that lie so far back that an engine may count them as stale.
+        counts: number of messages by what became of them.
+        broken: descriptions of steps with counts that do not balance.
+        seconds: duration of the engine's run.
     """
 
     states: dict[str, Any] = field(default_factory=dict)
@@ -54,19 +54,19 @@ class Story:
     seconds: float = 0.0
 
     def reject(self, group: str | None, reason: str) -> None:
-        """Note a rejected message."""
+        """Count a rejected message."""
         own = self.rejected.setdefault(group or "", {})
         own[reason] = own.get(reason, 0) + 1
 
     def holding(self) -> int:
-        """How many messages are held at the end."""
+        """Return the number of messages held at the end."""
         return sum(map(len, self.held.values()))
 
     def faults(self, messages: int) -> list[str]:
-        """What is wrong with the engine's own books, in words.
+        """Return the faults in the engine's own counts, in words.
 
         Args:
-            messages: how many it was given.
+            messages: number of messages that it was given.
         """
         counts, found = self.counts, [*self.broken]
         if not counts.balanced:
@@ -87,15 +87,15 @@ class Story:
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing about one group in which an engine differs from the pure timeline.
+    """One difference between an engine and the pure timeline, about one group.
 
     Attributes:
-        one: the engine that is right, the pure timeline.
+        one: the reference engine, the pure timeline.
         other: the engine that differs.
-        group: the group; None for what is about the whole, such as the books.
-        what: in what: ``states``, ``outputs``, …
-        here: what the one has of it, in words.
-        there: what the other has.
+        group: the group; None for a difference of the whole, such as the counts.
+        what: the property that differs: ``states``, ``outputs``, …
+        here: value of the reference, in words.
+        there: value of the other engine, in words.
     """
 
     one: str
@@ -116,7 +116,7 @@ _COMPARED: Final = ("states", "outputs", "statuses", "places", "errors", "held",
 
 
 def differences(one: str, story: Story, other: str, another: Story) -> Iterator[Difference]:
-    """In what two stories differ: group by group, and last the books."""
+    """Yield the differences between two results: group by group, then the counts."""
     for group in sorted(_groups(story) | _groups(another)):
         for what in _COMPARED:
             here, there = getattr(story, what).get(group), getattr(another, what).get(group)
@@ -136,7 +136,7 @@ def _groups(story: Story) -> set[str]:
 
 
 def _settled(here: dict[str, int], there: dict[str, int], forgotten: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Where a history is cut decides whether an old copy with other content is a conflict or stale: both will do."""
+    """Drop conflicts that may also be stale: the cut decides that for an old copy with other content."""
     conflicts = here.get("conflict", 0)
     if conflicts - forgotten <= there.get("conflict", 0) <= conflicts:
         here, there = ({k: v for k, v in each.items() if k != "conflict"} for each in (here, there))
@@ -144,7 +144,7 @@ def _settled(here: dict[str, int], there: dict[str, int], forgotten: int) -> tup
 
 
 def _only(here: Any, there: Any, *, most: int | None) -> tuple[str, str]:
-    """What the one has and the other has not, in words; of what has names, so many at most."""
+    """Return in words what differs on each side; of named values, at most ``most``."""
     if isinstance(here, dict | None) and isinstance(there, dict | None):
         here, there = here or {}, there or {}
         keys = [key for key in dict.fromkeys((*here, *there)) if here.get(key, ...) != there.get(key, ...)]
@@ -169,21 +169,21 @@ def _shown(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A state as JSON values, so that those of all engines can be compared."""
-    return json.loads(canonical(value), parse_constant=str)  # a NaN equals nothing, its name does
+    """Return a state as JSON values, so that those of all engines can be compared."""
+    return json.loads(canonical(value), parse_constant=str)  # NaN never equals itself, its name does
 
 
 def plain_output(output: Any) -> Any:
-    """An output as JSON values, by the encoding that every engine keeps it in."""
+    """Return an output as JSON values, by the encoding in which every engine stores it."""
     return msgspec.json.decode(_outputs.encode(output))
 
 
 def kind_of_error(text: str | None) -> str:
-    """The type of an error, by its text and traceback: what it says may name other files on another machine."""
+    """Return the type of an error from its text and traceback; its message may name files of another machine."""
     last = (text or "").strip().splitlines()[-1:]
     return "".join(last).partition(":")[0].rpartition(".")[2]
 
 
 def skipped_ranges(ranges: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Skipped revisions as values that compare, whatever kept them."""
+    """Return skipped revisions as comparable values."""
     return tuple(tuple(each) for each in ranges)

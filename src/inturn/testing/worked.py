@@ -1,4 +1,4 @@
-"""The pipeline in this process as an engine: a worker over a queue in memory, stopped and begun again in between."""
+"""The pipeline in this process as an engine: a worker over a queue in memory, stopped and started in between."""
 
 import datetime as dt
 import json
@@ -19,17 +19,17 @@ from inturn.worker.codec import StateCodec, place
 from inturn.worker.look import PipelineLook
 
 _FEW, _TIMES = 50, 10
-"""Messages are sent so many at most at a time, or, if that is more, in about twice so many parts."""
+"""Limits of a send: at most so many messages, or, if that is more, a tenth of the part."""
 _AS_THEY_ARE = (Decimal, dt.timedelta)
 _PASSES_MS = PASSES.days * 86_400_000
 
 
 def worked(history: History, seed: int) -> Story:
-    """What a worker makes of it.
+    """Return the result of a worker.
 
     Args:
         history: the messages.
-        seed: decides how many messages are sent at a time, with how many threads, and where the worker is stopped.
+        seed: seed of the number of messages sent at a time, the number of threads, and the stops.
     """
     chance = random.Random(seed)  # noqa: S311 - chance for a test
     pipeline, ahead_ms = history.pipeline, 0
@@ -70,13 +70,13 @@ def _story(pipeline: Pipeline, look: PipelineLook) -> Story:
 
 
 def _draft(pipeline: Pipeline, message: Any) -> Draft:
-    """A message as it is sent; one of which the group has no name that a queue takes says it in its body alone."""
+    """Return a message to send; if a queue does not accept its group as a name, only its body carries it."""
     group = group_of(pipeline, message)
     is_name = group is None or not name_fault("group", group)
     return draft(_body(pipeline, message), group=group if is_name else None)
 
 
 def _body(pipeline: Pipeline, message: Any) -> dict[str, Any]:
-    """A message as it lies in a queue; as JSON, decimals keep their places and spans of time their unit."""
+    """Return a message as a queue stores it; decimals keep their scale in JSON, and durations their unit."""
     values = values_of(pipeline, message)
     return {name: value if isinstance(value, _AS_THEY_ARE) else plain(value) for name, value in values.items()}

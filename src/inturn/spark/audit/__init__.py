@@ -1,1 +1,1 @@
-"""What is true of a log's order, before any pipeline: ``audit`` counts what is wrong and says which grade fits."""
+"""The audit of a log's order before any pipeline: ``audit`` counts the faults and proposes a grade."""

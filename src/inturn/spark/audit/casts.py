@@ -1,4 +1,4 @@
-"""What a pipeline could not read as it is: columns of another type than their part asks for."""
+"""Columns that a pipeline cannot read as they are, because their type is not the one it needs."""
 
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,9 @@ _SINCE_1970 = (*TIMES[:2], "string", *INTEGERS)
 
 
 def casts(log: Log) -> tuple[str, ...]:
-    """Say which columns have to be cast before a pipeline takes them, a sentence each.
+    """Return a sentence for each column that must be cast before a pipeline takes it.
 
-    Lines of text (CSV, JSON) have no types before they are read for a pipeline, so nothing is said of them.
+    Lines of text (CSV, JSON) have no types before a pipeline reads them, so they yield no sentence.
     """
     return () if CORRUPT in log.df.columns else tuple(_misfits(log))
 

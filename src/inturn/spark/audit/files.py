@@ -1,7 +1,7 @@
-"""Files as a log: every value as the file has it, so that nothing is mended before it is looked at.
+"""Files as a log, with every value as the file has it, so that nothing is repaired before the audit.
 
-Texts stay texts: a CSV file's ``007`` and ``7`` are two groups, and a JSON field that is a number here and a word there
-is no reason to fail. What is asked for as a number or a time is read as one by the audit.
+Text stays text: ``007`` and ``7`` in a CSV file are two groups, and a JSON field that is a number in one line and a
+word in another is no failure. The audit converts the columns that it needs as numbers or times.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ FORMS = ("parquet", "json", "csv", "delta")
 
 @dataclass(frozen=True)
 class Source:
-    """A log that was read from files.
+    """A log read from files.
 
     Attributes:
         df: the messages; a line that cannot be read is in the column ``__inturn_corrupt_record``.
-        files: the files in the order in which they came, where something knows it; None goes by their names.
+        files: files in order of arrival, if that is known; None goes by their names.
     """
 
     df: "DataFrame"
@@ -40,12 +40,12 @@ def read_log(spark: "SparkSession", source: str, form: str | None = None, dialec
     Args:
         spark: the session that reads.
         source: a file, a folder or a URI.
-        form: one of :data:`FORMS`; None goes by the names of the files, and by ``_delta_log`` in a folder.
-        dialect: how CSV files are written.
+        form: one of :data:`FORMS`; None goes by the file names, and by ``_delta_log`` in a folder.
+        dialect: dialect of CSV files.
 
     Raises:
-        InputError: if there is nothing there, it is of no known form, or it cannot be read.
-        SetupError: if a Delta table is to be read and deltalake is missing.
+        InputError: if nothing is there, its form is not known, or it cannot be read.
+        SetupError: if deltalake is missing for a Delta table.
     """
     form = form or ("delta" if (Path(source) / "_delta_log").is_dir() else form_of(source))
     if form not in FORMS:
@@ -66,13 +66,13 @@ def _plain(spark: "SparkSession", source: str, form: str, dialect: Dialect | Non
     if form == "csv":
         return read_csv(spark, source, dialect)
     if form == "parquet":
-        return spark.read.option("mergeSchema", "true").parquet(source)  # a column that came later is content too
+        return spark.read.option("mergeSchema", "true").parquet(source)  # a column added later is content too
     reader = spark.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
     return reader.option("primitivesAsString", "true").json(source)
 
 
 def _delta(spark: "SparkSession", source: str) -> Source:
-    """A Delta table by its live files: deltalake reads the log, Spark the Parquet files that it names."""
+    """Read a Delta table from its live files: deltalake reads the log, Spark the Parquet files in it."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError

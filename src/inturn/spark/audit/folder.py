@@ -18,13 +18,13 @@ _MARK = ".inturn-audit"
 
 
 class Folder:
-    """A folder for one report; that of an earlier audit is written anew, anybody else's is left alone.
+    """A folder for one report; the files of an earlier audit are replaced, a folder with other files is refused.
 
     Args:
         location: a directory, or a URL that Spark and :mod:`inturn.spark.tables.storage` know.
 
     Raises:
-        StoreError: if there are files in it that no audit wrote.
+        StoreError: if it holds files that no audit wrote.
     """
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
@@ -37,7 +37,7 @@ class Folder:
             self._files.create(_MARK, b"inturn audit made the files beside this one, and writes them anew\n")
 
     def messages(self, rows: "DataFrame", log: Log) -> None:
-        """Write the messages with faults, a folder for each kind, each message whole."""
+        """Write the messages with faults, whole, with one folder per kind."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         place = F.timestamp_micros("o") if log.is_time else F.col("o")
@@ -56,7 +56,7 @@ class Folder:
         whole.write.mode("overwrite").partitionBy("kind").parquet(self._files.where(MESSAGES))
 
     def gaps(self, holes: "DataFrame") -> None:
-        """Write what is missing: a row for each gap."""
+        """Write the gaps, one row each."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         table = holes.select(
@@ -73,7 +73,7 @@ class Folder:
         table.coalesce(1).write.mode("overwrite").parquet(self._files.where(GAPS))
 
     def write(self, report: Report) -> Report:
-        """Write the page and the JSON; the report then names the files."""
+        """Write the page and the JSON, and return the report with the names of the files."""
         from inturn.spark.audit.page import render
 
         names = {"page": PAGE, "document": DOCUMENT, "messages": MESSAGES}

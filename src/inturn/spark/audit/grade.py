@@ -1,4 +1,4 @@
-"""Which grade of order a log has, why, and the pipeline that fits it. Pure: numbers in, sentences out."""
+"""The grade of order of a log, its reasons, and the pipeline that fits. Pure: numbers in, sentences out."""
 
 import json
 import math
@@ -10,26 +10,26 @@ from inturn.spark.audit.report import Differ, Found, Gaps, Keys, Kind, Late
 from inturn.spark.audit.words import duration, many
 
 COUNTED: Final = 0.95
-"""A column counts if of the revisions that it should have at least this part is there."""
+"""The least part of the expected revisions that must be there for a column to count as revisions."""
 RIVALS: Final = 0.01
-"""Revisions name messages if at most this part of the messages contradicts an earlier one."""
+"""The greatest part of the messages that may contradict an earlier one while revisions still identify messages."""
 _MOSTLY: Final = 0.5
-"""If at least this part of the contradictions is in one column alone, that column may be no content."""
+"""The least part of the contradictions in one column alone for which that column may not be content."""
 _STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800)
 _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many messages are alike in what a pipeline decides by.
+    """A number of messages with equal values in all that a pipeline decides by.
 
     Attributes:
-        messages: how many.
+        messages: number of messages.
         bad: they cannot be read, or have no group or place.
         below: their revision is below the first.
         first: they were the first of their place.
         same: they have the content of the first of their place.
-        overtaken: the first of their place came behind a greater one.
+        overtaken: the first of their place came after a greater one.
         again: an earlier message is the same.
         other: an earlier message has their id and other content.
         no_id: they have no id.
@@ -46,11 +46,11 @@ class Outcome:
     no_id: bool = False
 
     def verdict(self, order: str, *, has_ids: bool) -> str:
-        """Return what a pipeline with such an order makes of them.
+        """Return the verdict of a pipeline with such an order.
 
         Args:
             order: the grade.
-            has_ids: whether the ids of the messages were looked at.
+            has_ids: whether the ids of the messages were checked.
         """
         if self.bad:
             return "invalid"
@@ -67,21 +67,21 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a grade is decided by.
+    """The facts that decide a grade.
 
     Attributes:
-        keys: the columns that were gone by.
+        keys: columns that the audit used.
         is_time: whether the order is a time.
-        messages: messages that have a place.
-        found: what is wrong, by kind.
-        gaps: the gaps, where the order counts.
-        late: by how much late messages are late.
-        differ: in what contradicting messages differ.
+        messages: number of messages with a place.
+        found: faults, by kind.
+        gaps: gaps, if the order counts.
+        late: lateness of late messages.
+        differ: columns in which contradicting messages differ.
         unique: a column that could be the id, if none was given.
-        unit: in what the times of the order count, where they are numbers.
-        outcomes: what a pipeline decides by, of all messages with a fault or beside one; empty where it is not known.
-        unplaced: messages that have no place.
-        casts: what has to be converted for a pipeline to read it, a sentence each.
+        unit: unit of the order's times, if they are numbers.
+        outcomes: outcomes of all messages with a fault or beside one; empty if not known.
+        unplaced: number of messages without a place.
+        casts: sentences about the columns that a pipeline needs converted.
     """
 
     keys: Keys
@@ -98,13 +98,13 @@ class Evidence:
     casts: tuple[str, ...] = ()
 
     def count(self, kind: Kind) -> int:
-        """Messages of a kind."""
+        """Return the number of messages of a kind."""
         return self.found[kind].messages if kind in self.found else 0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A grade with its reasons, as an expression of Python."""
+    """A grade with its reasons, as a Python expression."""
 
     name: str
     order: str
@@ -114,7 +114,7 @@ class Choice:
 
 
 def decide(seen: Evidence) -> Choice:
-    """The strongest grade that the data carry."""
+    """Return the strongest grade that the data support."""
     choice = _decided(seen)
     if seen.casts:
         choice = replace(choice, needs=[*choice.needs, *seen.casts])
@@ -138,9 +138,9 @@ def _decided(seen: Evidence) -> Choice:
 
 
 def gives(seen: Evidence, choice: Choice) -> dict[str, int]:
-    """Return what the pipeline makes of this log, fed as it came; nothing where that cannot be said.
+    """Return the number of messages by verdict if the pipeline reads this log as it came; empty if not known.
 
-    What is held because a message before it is missing counts as applied, what is stale as a duplicate.
+    Messages held because of a missing predecessor count as applied, stale ones as duplicates.
     """
     no_ids = choice.name in ("Timestamp", "Arrival") and seen.keys.id is None and seen.unique is None
     if no_ids or Kind.RESET in seen.found or not seen.outcomes:
@@ -153,7 +153,7 @@ def gives(seen: Evidence, choice: Choice) -> dict[str, int]:
 
 
 def line(seen: Evidence, choice: Choice, name: str) -> str:
-    """The pipeline as a line of Python."""
+    """Return the pipeline as a line of Python."""
     keys = seen.keys
     parts = [f"name={_text(name)}", f"group={_text(keys.group)}", f"order={choice.order}"]
     own_id = keys.id or (seen.unique if choice.name in ("Timestamp", "Arrival") else None)
@@ -171,12 +171,12 @@ def line(seen: Evidence, choice: Choice, name: str) -> str:
 
 
 def _text(name: str) -> str:
-    """A text as Python and JSON write it, in double quotes."""
+    """Return a text in double quotes, as Python and JSON write it."""
     return json.dumps(name, ensure_ascii=False)
 
 
 def _counting(seen: Evidence, column: str) -> Choice:
-    """Gapless if the revisions are there and name one message each; else what is left of the order."""
+    """Return Gapless if the revisions are there and each names one message; else the order that remains."""
     gaps = seen.gaps
     lost = gaps.lost_revisions if gaps else 0
     rivals = seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
@@ -206,7 +206,7 @@ def _counting(seen: Evidence, column: str) -> Choice:
 
 
 def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
-    """What to do about gaps, and what the data lack for it; what was seen of them is added to ``says``."""
+    """Return the gap policy and what the data lack for it; append the gaps seen to ``says``."""
     wait = _rounded(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
     on_gap, needs = None, []
     if Kind.RESET in seen.found:
@@ -229,10 +229,10 @@ def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _rising(seen: Evidence, column: str, says: list[str]) -> Choice:
-    """Monotone, with its price if messages come behind a greater number."""
+    """Return Monotone, with its cost if messages came after a greater number."""
     late = seen.count(Kind.LATE)
     ties = seen.count(Kind.TIE) + seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
-    if seen.outcomes:  # what shares a place with a message that came late is stale as well, and no conflict
+    if seen.outcomes:  # messages that share a place with a late one are stale too, not conflicts
         placed = [each for each in seen.outcomes if not each.bad]
         late = sum(each.messages for each in placed if each.overtaken and (each.first or not each.same))
         ties = sum(each.messages for each in placed if each.verdict("Monotone", has_ids=False) == "conflict")
@@ -283,7 +283,7 @@ def _id_needed(seen: Evidence) -> list[str]:
 
 
 def _rounded(seconds: float) -> str:
-    """A duration that is at least so long, as people would write it and a pipeline reads it."""
+    """Return a duration of at least so many seconds, as people write it and a pipeline reads it."""
     step = next((each for each in _STEPS_S if each >= seconds), None)
     if step is None:
         step = math.ceil(seconds / 604_800) * 604_800
@@ -292,6 +292,6 @@ def _rounded(seconds: float) -> str:
 
 
 def _percent(part: float) -> str:
-    """A part as a percentage that says 100% only of all."""
+    """Return a part as a percentage that is 100% only for all."""
     text = f"{part:.2%}"
     return "over 99.99%" if text == "100.00%" and part < 1 else text.replace(".00%", "%")

@@ -1,4 +1,4 @@
-"""Ids that a group used for different messages. Few logs have any, so they are looked for without sorting the log."""
+"""Ids that a group used for different messages; few logs have any, so the search does not sort the log."""
 
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,11 @@ _ID = ["h", "g", "i"]
 
 
 def marked(rows: "DataFrame", keep: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
-    """The rows with ``other``: whether an earlier message of the group has the same id and other content.
+    """Return the rows with ``other``: whether an earlier message of the group has the same id and other content.
 
     Args:
-        rows: all of a log, see :data:`inturn.spark.audit.log.COLUMNS`.
-        keep: what keeps a small table at hand.
+        rows: all rows of a log, see :data:`inturn.spark.audit.log.COLUMNS`.
+        keep: function that caches a small table.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 

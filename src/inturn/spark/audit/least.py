@@ -1,4 +1,4 @@
-"""The rows of each group that come first in an order: ``min_by`` with a number, which Spark has from 4.2 on."""
+"""The first rows of each group in an order: ``min_by`` with a count, which Spark has from 4.2 on."""
 
 import inspect
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ _RANK = "__rank"
 def least(
     rows: "DataFrame", keys: Sequence[str], value: "Column", order: "Column", count: int
 ) -> "tuple[DataFrame, Column]":
-    """The rows to group by the keys, and the aggregate that gives each group's first values, in order.
+    """Return the rows to group by the keys, and the aggregate that gives each group's first values, in order.
 
-    Before Spark 4.2 the rows are ranked first, which sorts them; collecting all to cut them off later would not fit
-    into memory.
+    Before Spark 4.2 the rows are ranked first, which sorts them: collecting all values and cutting them off later would
+    not fit into memory.
 
     Args:
-        rows: what is grouped.
-        keys: the columns it is grouped by.
-        value: what is wanted of a row.
-        order: what the first rows are the least of.
-        count: how many of each group.
+        rows: rows to group.
+        keys: columns to group by.
+        value: value wanted of a row.
+        order: sort key; the first rows have the least.
+        count: number of rows of each group.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it

@@ -1,7 +1,7 @@
-"""What a message is in somebody's log: any DataFrame as the few columns of numbers that an audit sorts.
+"""A DataFrame as an audited log: each message as a few columns of numbers that an audit sorts.
 
-Nothing here looks at a row in Python. A message that has no group or no place gets a timeline of its own, so that it
-is counted with the others and in nobody's way.
+No row is processed in Python. A message without a group or a place gets a timeline of its own, so that it is counted
+with the others and does not affect them.
 """
 
 import logging
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _CLOCKS = ("received_at", "arrived_at", "ingested_at", "timestamp", "ts", "time", "at", "occurred_at", "event_time")
-"""Names of the column that is most likely the log's clock, the likeliest first."""
+"""Names of columns that are most likely the log's clock, the likeliest first."""
 _SPLIT_BITS = 40
-"""A file's split begins below 2 to this; its file's number is above."""
+"""Width of the offset of a file's split; the bits above hold the file's number."""
 
 _BEGINS, _FILE, _FROM, _NUMBER, _PATH, _WHOLE = (
     f"{OWN}{name}" for name in ("begins", "file", "from", "number", "path", "whole")
 )
-"""Columns beside those of the log."""
+"""Columns in addition to those of the log."""
 
 GOOD, UNREADABLE, NO_GROUP, NO_ORDER = range(4)
-"""What ``bad`` says of a row."""
+"""Values of ``bad`` in a row."""
 COLUMNS = ("h", "g", "e", "o", "c", "i", "t", "f", "m", "bad")
-"""The columns of a row:
+"""The columns of a row.
 
-``g`` its group and ``h`` the group's hash, ``e`` its epoch, ``o`` its place in the order, ``c`` the hash of its
-content, ``i`` that of its id, ``t`` its time in microseconds, ``f`` and ``m`` its place in the order of arrival,
-``bad`` why it cannot be placed.
+``g`` group, ``h`` hash of the group, ``e`` epoch, ``o`` place in the order, ``c`` hash of the content, ``i`` hash of
+the id, ``t`` time in microseconds, ``f`` and ``m`` place in the order of arrival, ``bad`` reason why it cannot be
+placed.
 """
 
 Key: TypeAlias = tuple[str, ...]
 GROUP: Final[Key] = ("h", "g")
-"""What messages of one timeline share; a column less is a sixth of the cost of sorting by it."""
+"""The columns that the messages of one timeline share; one column less saves a sixth of the sort's cost."""
 EPOCH: Final[Key] = (*GROUP, "e")
-"""The same where groups have epochs."""
+"""The same for groups with epochs."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Log:
 
     Attributes:
         df: the messages.
-        keys: the columns to go by.
-        arrived: how the order of arrival is known, in words.
+        keys: columns that the audit uses.
+        arrived: source of the order of arrival, in words.
         is_time: whether the order is a time.
-        known: what the columns hold that could be ordered by, see
+        known: kinds of the columns that could give an order, see
             :func:`inturn.spark.audit.values.numbers_and_times`.
-        files: the files that the rows are read from, in the order in which they came; none if they are not.
+        files: files from which the rows are read, in order of arrival; empty for other inputs.
     """
 
     df: "DataFrame"
@@ -72,15 +72,15 @@ class Log:
 
     @classmethod
     def of(cls, df: "DataFrame", keys: Keys, files: Sequence[str] | None = None) -> "Log":
-        """Check the columns, and look for the clock of the log if none is named.
+        """Check the columns, and look for the log's clock if none is named.
 
         Args:
             df: the messages.
-            keys: the columns that were named.
-            files: the order in which the files came; None goes by their names.
+            keys: named columns.
+            files: files in order of arrival; None goes by their names.
 
         Raises:
-            InputError: if a column is not there, or of a type that cannot be what it is named for.
+            InputError: if a column does not exist, or its type does not fit its role.
         """
         if df.isStreaming:
             msg = "the input is a stream; an audit takes a DataFrame that was read with spark.read"
@@ -103,36 +103,36 @@ class Log:
 
     @property
     def counts(self) -> bool:
-        """Whether the order counts, so that gaps can be seen."""
+        """Whether the order counts, so that gaps are visible."""
         return self.keys.order is not None
 
     @property
     def key(self) -> Key:
-        """What messages of one timeline share."""
+        """The columns that the messages of one timeline share."""
         return GROUP if self.keys.epoch is None else EPOCH
 
     @property
     def hides_restarts(self) -> bool:
-        """Whether numbers may start again without a column that says so."""
+        """Whether numbers may start again without a column that shows it."""
         return self.counts and self.keys.epoch is None
 
     @property
     def unit(self) -> str:
-        """In what the times of the order count, where they are numbers since 1970."""
+        """The unit of the order's times, if they are numbers since 1970."""
         kind = None if self.keys.order_by is None else self.known.get(self.keys.order_by)
         return kind if kind in MICROSECONDS else "us"
 
     @property
     def arrives(self) -> tuple[str, ...]:
-        """The columns of a row by which a group's messages are put as they arrived.
+        """The columns of a row that sort a group's messages by arrival.
 
-        Messages that a column says came at once are taken in their own order, as a pipeline takes them.
+        Messages with equal values in the arrival column are taken in their own order, as a pipeline takes them.
         """
         return ("f", "e", "o", "m") if self.keys.arrival is not None and self.keys.place is not None else ("f", "m")
 
     @property
     def content_names(self) -> list[str]:
-        """The columns that are what a message says: all but those that tell of its delivery."""
+        """The columns of the content: all except those that describe the delivery."""
         left_out = {(CORRUPT,), *map(parts, self._outside)}
         return [name for name in self.df.columns if (name,) not in left_out]
 
@@ -141,7 +141,7 @@ class Log:
         return [*self.keys.ignore, *([self.keys.arrival] if self.keys.arrival else [])]
 
     def rows(self, *more: "Column") -> "DataFrame":
-        """A row for each message, with :data:`COLUMNS` and whatever more of it is asked for."""
+        """Return a row for each message, with :data:`COLUMNS` and further columns."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         keys = self.keys
@@ -172,7 +172,7 @@ class Log:
             bad.alias("bad"),
             *more,
         )
-        # A message without a place has a timeline of its own: no two numbers have the same xxhash64.
+        # A message without a place has its own timeline: no two numbers have the same xxhash64.
         good = F.col("bad") == GOOD
         added = base.columns[len(COLUMNS) - 1 :]
         return base.select(
@@ -183,7 +183,7 @@ class Log:
         )
 
     def messages(self) -> "DataFrame":
-        """The messages whole, as ``message``, with their ``f`` and ``m``, and the ``file`` that each is from."""
+        """Return the whole messages as ``message``, with their ``f`` and ``m``, and the ``file`` of each."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         whole = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias(_WHOLE)
@@ -193,7 +193,7 @@ class Log:
         return df.select(arrival.alias("f"), mine.alias("m"), *kept)
 
     def misfits(self) -> list[str]:
-        """Some values that should say a message's place and do not."""
+        """Return some values that should give a message's place and do not."""
         names = [name for name in (self.keys.place, self.keys.epoch) if name is not None]
         bad = self._place().isNull() | self._epoch().isNull()
         if self.keys.arrival is not None:
@@ -207,7 +207,7 @@ class Log:
         ]
 
     def _place(self) -> "Column":
-        """A message's place in the order; where there is none, its content, so that only copies share a place."""
+        """Return a message's place in the order; its content if there is none, so that only copies share a place."""
         if self.keys.order is not None:
             return whole(self.df, self.keys.order)
         if self.keys.order_by is None:
@@ -220,9 +220,9 @@ class Log:
         return F.lit(0).cast("bigint") if self.keys.epoch is None else whole(self.df, self.keys.epoch)
 
     def _content(self) -> "Column":
-        """A hash of what the message says.
+        """Return a hash of the message's content.
 
-        Spark's hash passes over nulls, so whether a value is null is hashed too: (1, null) is not (null, 1).
+        Spark's hash skips nulls, so whether a value is null is hashed too: (1, null) is not (null, 1).
         """
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -240,7 +240,7 @@ class Log:
         return F.xxhash64(*hashed) if hashed else F.lit(0).cast("bigint")
 
     def _with_arrival(self, *more: "Column") -> "tuple[DataFrame, Column]":
-        """The messages, more columns of them, and coarsely when each came: Spark's numbers decide among equals."""
+        """Return the messages, further columns, and a coarse arrival; Spark's row numbers decide among equals."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         df = self.df.select("*", *more)
@@ -255,7 +255,7 @@ class Log:
         located = self.df.select("*", *more, begins, path)
         if len(self.files) == 1:
             return located, F.col(_BEGINS)
-        # Spark writes a file's name in one way or the other.
+        # Spark writes a file's URI in either of two ways.
         named = [(file, at << _SPLIT_BITS) for at, file in enumerate(self.files)]
         named += [(file.replace("file:///", "file:/", 1), at) for file, at in named if file.startswith("file:///")]
         numbers = self.df.sparkSession.createDataFrame(named, f"{_PATH} string, {_NUMBER} bigint")
@@ -264,7 +264,7 @@ class Log:
 
 
 def _clock(keys: Keys, known: dict[str, str]) -> str | None:
-    """The column of times that most likely tells when messages came, by its name."""
+    """Return the column of times that is most likely the time of arrival, by its name."""
     taken = {keys.group, keys.order, keys.id, keys.epoch, *keys.ignore}
     times = [name for name, kind in known.items() if kind != "number" and name not in taken]
     likely = {name: at for at, name in enumerate(_CLOCKS)}
@@ -281,7 +281,7 @@ def _arrived(keys: Keys, files: Sequence[str], *, by_name: bool) -> str:
 
 
 def _files(df: "DataFrame", came: Sequence[str] | None) -> tuple[str, ...]:
-    """The files that the rows are read from, as their metadata name them, as they came; none if they are from none."""
+    """Return the files of the rows as their metadata names them, in order of arrival; empty for other inputs."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -291,7 +291,7 @@ def _files(df: "DataFrame", came: Sequence[str] | None) -> tuple[str, ...]:
         files.sort(key=lambda file: rank.get(unquote(urlparse(file).path), len(rank)))
     loud = logging.getLogger("DataFrameQueryContextLogger")
     before = loud.level
-    loud.setLevel(logging.CRITICAL)  # that there is nothing of the name is an answer, and no error to log
+    loud.setLevel(logging.CRITICAL)  # a missing column is an answer here, not an error to log
     try:
         return tuple(files) if files and df.select(F.col("_metadata.file_block_start")).schema else ()
     except AnalysisException:

@@ -1,4 +1,4 @@
-"""A report as one HTML page that opens without a network: what is wrong, where, and what to do about it."""
+"""A report as one HTML page that opens without a network: the faults, their places, and the remedies."""
 
 import datetime as dt
 from dataclasses import replace
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _LONGEST: Final = 60
-"""So many characters of a name are shown."""
+"""The number of characters of a name that are shown."""
 _A_TIME: Final = 10**14
-"""A place that is greater, in an order that does not count, is a time in microseconds: no other number is as large."""
+"""A greater place in an order that does not count is a time in microseconds: no other number is as large."""
 _NOT_IN_FOLDERS: Final = {Kind.GAP: "gaps", Kind.PLACEHOLDER: None}
-"""Kinds that are of no message: where they are written, if anywhere."""
+"""Kinds without messages, and the folder in which they are written, if any."""
 
 
 def render(report: Report) -> str:
-    """The page.
+    """Return the page.
 
     Raises:
         SetupError: if jinja2 or matplotlib is not installed.
@@ -56,7 +56,7 @@ def render(report: Report) -> str:
 
 
 def headline(report: Report) -> str:
-    """What was found, in one sentence."""
+    """Return the result in one sentence."""
     if not report.messages:
         return "No messages, so nothing can be said of their order"
     read = f"{many(report.messages, 'message')} of {many(report.groups, 'group')}"
@@ -79,12 +79,12 @@ def _needed() -> None:
 
 
 def clean(text: str) -> str:
-    r"""A text of which every character can be seen: what has no shape of its own is written as in Python, ``\x00``."""
+    r"""Return a text with only visible characters: others are written as in Python, ``\x00``."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def name(text: str) -> str:
-    """A name out of the log as it can be shown: a blank one in quotes, a long one with its middle left out."""
+    """Return a name from the log for display: a blank one in quotes, a long one with its middle left out."""
     if not text.strip():
         text = repr(text)
     shown = clean(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
@@ -92,7 +92,7 @@ def name(text: str) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Whatever the page shows: what is not markup of ours has to be visible text."""
+    """Return a value for the page: text that is not our markup is made visible."""
     return clean(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
@@ -109,7 +109,7 @@ def _folder(kind: Kind) -> str | None:
 
 
 def _is_time(report: Report) -> bool:
-    """Whether places are times."""
+    """Return whether places are times."""
     if report.keys.order_by is None:
         return False
     own = [column.kind for column in report.columns if column.name == report.keys.order_by]
@@ -118,7 +118,7 @@ def _is_time(report: Report) -> bool:
 
 
 def _lateness(late: Late, *, is_time: bool) -> list[tuple[str, list[str]]]:
-    """How late messages are: what is measured, and the median, the 99%, and the most."""
+    """Return the rows of the lateness table: the measure, and the median, the 99% quantile and the maximum."""
     rows = [("messages of the group that came in between", late.positions, False)]
     if late.seconds is not None:
         rows.append(("by the clock of the log", late.seconds, True))
@@ -130,7 +130,7 @@ def _lateness(late: Late, *, is_time: bool) -> list[tuple[str, list[str]]]:
 
 
 def _pictures(report: Report) -> dict[str, "Markup"]:
-    """The pictures for which there is something to draw."""
+    """Return the pictures that have data to draw."""
     found: dict[str, str] = {}
     if report.late is not None:
         for what, values in (("positions", report.late.positions), ("seconds", report.late.seconds)):
@@ -171,7 +171,7 @@ def _faults(line: Timeline) -> str:
 
 
 def _part(line: Timeline) -> str:
-    """How many messages a group has, and which of them are shown."""
+    """Return the number of messages of a group, and which of them are shown."""
     whole = many(line.messages, "message")
     if len(line.points) >= line.messages or not line.points:
         return whole
@@ -179,7 +179,7 @@ def _part(line: Timeline) -> str:
 
 
 def _as_first_seen(line: Timeline) -> Timeline:
-    """A group without an order: its messages in the order in which they were first seen, copies beside their first."""
+    """Return a group without an order: messages in the order first seen, copies beside their first."""
     seen: dict[int, int] = {}
     points = [replace(point, place=seen.setdefault(point.place, len(seen) + 1)) for point in line.points]
     return replace(line, points=points)
@@ -193,7 +193,7 @@ def _timeline(line: Timeline, *, is_time: bool) -> "Markup | None":
 
 
 def _markup(svg: str) -> "Markup":
-    """A picture of ours, whose texts are escaped already."""
+    """Return our picture as markup; its text is escaped already."""
     from markupsafe import Markup
 
     return Markup(svg)  # noqa: S704 - made by this package, with nothing in it that is not escaped

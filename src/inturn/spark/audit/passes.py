@@ -1,8 +1,8 @@
-"""Two sorts of a whole log, and what is left of it: the messages that have something to tell.
+"""Two sorts of a whole log, which leave only the telling messages.
 
-The first pass goes through each group as it arrived, the second from its highest place down. Each keeps a few running
-values, so a row knows what came before it without anybody looking back, and the cost grows as that of a sort. What is
-left are the messages with a fault, or beside one, and the last row of each group, which knows the group's totals.
+The first pass reads each group in order of arrival, the second from its highest place down. Each pass keeps a few
+running values, so that a row has the facts about earlier rows without a lookup. The cost grows like that of a sort. The
+telling messages are those with a fault, or beside one, and the last row of each group, which has the group's totals.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -14,57 +14,58 @@ if TYPE_CHECKING:
 
 
 FIRST: Final = 1
-"""The first revision of a group where neither the user nor the log says otherwise."""
+"""The first revision of a group if neither the user nor the log gives another."""
 
 
 def timelines(key: Key, *more: str) -> "WindowSpec":
-    """The messages of each timeline."""
+    """Return a window of the messages of each timeline."""
     from pyspark.sql import Window
 
     return Window.partitionBy(*key, *more)
 
 
 def before(window: "WindowSpec") -> "WindowSpec":
-    """What comes before a row."""
+    """Return a window of all rows before a row."""
     from pyspark.sql import Window
 
     return window.rowsBetween(Window.unboundedPreceding, -1)
 
 
 def so_far(window: "WindowSpec") -> "WindowSpec":
-    """What comes before a row, and the row."""
+    """Return a window of all rows before a row, and the row."""
     from pyspark.sql import Window
 
     return window.rowsBetween(Window.unboundedPreceding, 0)
 
 
 def follows_gap(place: "Column", below: "Column") -> "Column":
-    """Whether a revision is missing between a row's place and the one below; also at the ends of the numbers."""
+    """Return whether a revision is missing between a row's place and the one below; safe at the ends of the range."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.try_add(below, F.lit(1)) < place
 
 
 def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
-    """The rows that have something to tell.
+    """Return the telling rows.
 
     Args:
-        rows: all of a log, see :data:`inturn.spark.audit.log.COLUMNS`; and ``other``, whether its id is another's.
-        key: what messages of one timeline share.
-        log: what they are from.
+        rows: all rows of a log, see :data:`inturn.spark.audit.log.COLUMNS`; and ``other``, whether an earlier message
+            has its id and other content.
+        key: columns that the messages of one timeline share.
+        log: the log of the rows.
 
     Returns:
-        Rows that are sorted by ``key``, ``down``, ``c`` and ``p``, with these columns more:
+        Rows sorted by ``key``, ``down``, ``c`` and ``p``, with these further columns:
 
-        * ``p``: the place in which it arrived, from 1; ``k``: the clock of its group then.
-        * ``top``: the greatest place that had arrived by then, its own among them.
-        * ``down``: its place the other way round, so that sorting begins with the highest.
-        * ``above``, ``below``: the place of the next row up and down; the same where several messages have one.
+        * ``p``: position of arrival, from 1; ``k``: the group's clock at that time.
+        * ``top``: greatest place that had arrived by then, including its own.
+        * ``down``: its place inverted, so that sorting begins with the highest.
+        * ``above``, ``below``: place of the next row up and down; equal if several messages share a place.
         * ``again``: whether an earlier message has its place and its content.
-        * ``p_over``, ``k_over``: when the first message of its place or a higher one had arrived, of the rows so far.
-        * ``p_higher``, ``k_higher``: the same of the rows before. In the first row of a place, those of higher places.
-        * ``n``: rows so far; ``k_last``: the clock so far. In a group's last row, whose ``below`` is null, they are
-          the group's; its ``k_over`` is the group's first, and its place the lowest.
+        * ``p_over``, ``k_over``: first arrival of its place or a higher one, among the rows so far.
+        * ``p_higher``, ``k_higher``: the same among the rows before. In the first row of a place: of higher places.
+        * ``n``: number of rows so far; ``k_last``: the clock so far. In a group's last row, whose ``below`` is null,
+          they are the group's totals; its ``k_over`` is the group's first clock, and its place the lowest.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -74,7 +75,7 @@ def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
     arrivals = timelines(key).orderBy(*log.arrives)
     arrived = rows.select(
         "*",
-        F.bitwise_not("o").alias("down"),  # unlike -o, it has a value for every number
+        F.bitwise_not("o").alias("down"),  # unlike -o, this is defined for every number
         F.row_number().over(arrivals).alias("p"),
         F.max("o").over(so_far(arrivals)).alias("top"),
         (F.max("t").over(so_far(arrivals)) if with_time else nothing).alias("k"),

@@ -1,7 +1,7 @@
-"""The pictures of a report, as SVG to stand inside a page.
+"""The pictures of a report, as SVG inside a page.
 
-No text of the log is drawn, only numbers and our own words: names of groups stand beside a picture, not in it. Every
-picture takes ``words``: what it says, for who cannot see it.
+No text of the log is drawn, only numbers and our own words: group names stand beside a picture, not in it. Every
+picture takes ``words``, its text alternative for readers who cannot see it.
 """
 
 import bisect
@@ -31,33 +31,34 @@ _STYLE: Final[dict[str, Any]] = (
     | {f"{axis}tick.{what}": colour for axis in "xy" for what, colour in (("color", FAINT), ("labelcolor", GREY))}
 )
 _HALF, _WIDE, _SMALL, _ICON = (5.2, 2.7), (8.4, 2.5), (3.7, 2.5), (0.42, 0.24)
-"""Sizes in inches; the page stretches a picture to the room there is."""
+"""Sizes in inches; the page stretches a picture to the available width."""
 _ON_WHITE: Final = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
 _LOST_BAND: Final[dict[str, Any]] = {"fc": "#f3c3ca", "ec": "none"}
 _OPEN_BAND: Final[dict[str, Any]] = {"fc": "#fbf1df", "ec": OPEN, "hatch": "/////", "lw": 0.8, "ls": "--"}
 _NAMED_BARS: Final = 7
-"""So few bars say below them what they hold; more of them have an axis."""
+"""The greatest number of bars with their range written below; more bars have an axis."""
 _SECONDS: Final = (
     *((1, "1 s"), (60, "1 min"), (3_600, "1 h"), (86_400, "1 day"), (604_800, "1 week"), (31_536_000, "1 year")),
     *((10, "10 s"), (600, "10 min"), (2_592_000, "30 days"), (315_360_000, "10 years"), (3_153_600_000, "100 years")),
     *((30, "30 s"), (300, "5 min"), (1_800, "30 min"), (10_800, "3 h"), (36_000, "10 h"), (259_200, "3 days")),
 )
-"""Durations to write at an axis, the most telling first."""
+"""Durations for an axis, the most useful first."""
 _COUNTS: Final = tuple((unit * 10**power, f"{unit * 10**power:,}") for unit in (1, 2, 5) for power in range(19))
 _STEPS: Final = tuple(unit * 10**power for power in range(20) for unit in (1, 2, 5))
-"""How far apart round numbers may be."""
+"""Distances between round numbers."""
 _STEPS_US: Final = (
     *_STEPS[:18],
     *(unit * 1_000_000 for unit in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800)),
     *(unit * 3_600_000_000 for unit in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720, 2_160, 8_760, 17_520, 87_600)),
 )
-"""The same of times, in microseconds."""
+"""Distances between round times, in microseconds."""
 
 
 def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool = False, unit: str = "") -> str:
-    """How values are spread, with lines at some of them: each bar is twice as wide as the one before, and looks alike.
+    """Draw the distribution of values, with lines at some of them.
 
-    The values are seconds, or else whole numbers of some unit.
+    Each bar covers twice the range of the one before and is drawn equally wide. The values are seconds, or else whole
+    numbers of some unit.
     """
 
     def draw(axes: "Axes") -> None:
@@ -65,7 +66,7 @@ def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool
         top = max(bar.count for bar in bars) or 1
         look: dict[str, Any] = {"textcoords": "offset points", "bbox": _ON_WHITE | {"alpha": 1}}
         for bar in (bar for bar in bars if bar.count):
-            # A lone value is seen beside a million others; its number is written above it.
+            # A single value stays visible beside a million others; its number is written above it.
             height, middle = max(bar.count / top, 0.012), (_log(bar.low) + _log(bar.high)) / 2
             axes.bar(middle, height, width=0.9, color=QUIET)
             size = 8 if len(bars) <= 12 else 6.5
@@ -80,7 +81,7 @@ def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool
             row -= 0.14
         ticks = _ticks(bars, seconds=seconds)
         axes.set_xticks([at for at, _ in ticks], [name for _, name in ticks])
-        room = max(0.15, 2 - (right - left) / 2)  # a lone bar is no wall
+        room = max(0.15, 2 - (right - left) / 2)  # a single bar does not fill the picture
         axes.set(xlim=(left - room, right + room), ylim=(0, 1.6), xlabel=unit)
         axes.yaxis.set_visible(False)
         axes.spines["left"].set_visible(False)
@@ -89,7 +90,7 @@ def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool
 
 
 def _log(value: float) -> float:
-    """Where a value is on an axis on which bars that double look as wide; below 1 is one bar."""
+    """Return the position of a value on an axis where doubling bars are equally wide; values below 1 are one bar."""
     return math.log2(value) if value >= 1 else max(value, 0.0) - 1
 
 
@@ -101,7 +102,7 @@ def _short(count: int) -> str:
 
 
 def _ticks(bars: Sequence[Bar], *, seconds: bool) -> list[tuple[float, str]]:
-    """What to write below bars: which whole numbers each holds, or, of many bars and of seconds, some round values."""
+    """Return the labels below bars: the whole numbers of each; round values for many bars or seconds."""
     if not seconds and len(bars) <= _NAMED_BARS:
         ends = [(int(bar.low), int(bar.high) - 1) for bar in bars]
         names = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in ends]
@@ -116,7 +117,7 @@ def _ticks(bars: Sequence[Bar], *, seconds: bool) -> list[tuple[float, str]]:
 
 
 def consumers(sizes: Sizes, words: str) -> str:
-    """What order costs with so many consumers: how many times as long as equal shares they take."""
+    """Draw the cost of order by number of consumers: their time as a multiple of equal shares."""
 
     def draw(axes: "Axes") -> None:
         many = [each.consumers for each in sizes.consumers]
@@ -143,7 +144,7 @@ def consumers(sizes: Sizes, words: str) -> str:
 
 
 def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
-    """When gaps opened, of which some are in ``over``; ``ends_s`` are the ends of the log's clock, since 1970."""
+    """Draw when the gaps in ``over`` opened; ``ends_s`` are the ends of the log's clock in seconds since 1970."""
     from matplotlib.patches import Patch
 
     def draw(axes: "Axes") -> None:
@@ -174,14 +175,14 @@ def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
 
 
 def _rounds(low: int, high: int, most: int, steps: Sequence[int] = _STEPS) -> list[int]:
-    """Round numbers from low to high, about so many at most: the multiples of the first step that is wide enough."""
+    """Return about ``most`` round numbers from low to high: multiples of the first step that is wide enough."""
     step = next((each for each in steps if (high - low) / each <= most), steps[-1])
     step *= max(1, math.ceil((high - low) / step / most))
     return list(range(-(-low // step) * step, high + 1, step))
 
 
 def _times(low_us: int, high_us: int, most: int) -> tuple[list[int], list[str], str]:
-    """Round times from low to high, what to write there, and what all of them share."""
+    """Return round times from low to high, their labels, and the text that all of them share."""
     ticks = _rounds(low_us, high_us, most, _STEPS_US) if low_us < high_us else []
     if not ticks:
         return [low_us], [f"{instant(low_us):%Y-%m-%d %H:%M}"], ""
@@ -196,15 +197,15 @@ def _times(low_us: int, high_us: int, most: int) -> tuple[list[int], list[str], 
 
 
 _UNIT_US: Final = {10: 60_000_000, 7: 1_000_000, 3: 1_000, 0: 1}
-"""What is left of a clock with microseconds if so many of its characters are cut off."""
+"""The remaining unit of a clock with microseconds, by the number of its characters that are cut off."""
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where places are on the y-axis, from 0 to 1.
+    """A mapping from places to heights on the y-axis, from 0 to 1.
 
-    A stretch without messages that would dwarf all the rest is drawn shorter (``cuts``): one message a million ahead
-    must not press the others into a line.
+    A stretch without messages that would dwarf the rest is drawn shorter (``cuts``): one message a million ahead must
+    not press the others into a line.
     """
 
     places: list[int]
@@ -226,7 +227,7 @@ class _Scale:
         return cls(places, heights, [ends for ends in itertools.pairwise(places) if ends[1] - ends[0] >= cut])
 
     def at(self, place: float) -> float:
-        """The height of a place; beyond the ends it goes on as between the nearest two."""
+        """Return the height of a place; beyond the ends it is extrapolated from the nearest two."""
         if len(self.places) == 1:
             return place - self.places[0]
         above = min(max(bisect.bisect_right(self.places, place), 1), len(self.places) - 1)
@@ -235,7 +236,7 @@ class _Scale:
 
 
 def timeline(line: Timeline, words: str, *, is_time: bool) -> str:
-    """A group's messages, of which there are some: rightwards as they arrived, upwards by their place in the order.
+    """Draw a group's messages, of which there are some: arrival to the right, place in the order upwards.
 
     A place is a number, or a time in microseconds.
     """
@@ -264,7 +265,7 @@ def timeline(line: Timeline, words: str, *, is_time: bool) -> str:
 
 
 def _in_view(line: Timeline) -> list[tuple[Gap, int, int]]:
-    """The gaps between the messages that are shown, each with the arrivals from which to which it was there."""
+    """Return the gaps between the messages shown, each with the first and last arrival while it existed."""
     found = []
     for gap in line.gaps:
         own = [point for point in line.points if point.epoch == gap.epoch]
@@ -276,7 +277,7 @@ def _in_view(line: Timeline) -> list[tuple[Gap, int, int]]:
 
 
 def _bands(axes: "Axes", bands: Sequence[tuple[Gap, int, int]], scale: _Scale, room: float) -> None:
-    """What is missing, from when on it was missed; the largest say how much that is."""
+    """Draw missing revisions from the time at which they were missed; the largest bands show the number."""
     from matplotlib.patches import Rectangle
 
     told: list[float] = []
@@ -304,11 +305,11 @@ _LOOKS: Final[dict[str, tuple[tuple[Kind | None, ...], float, dict[str, Any]]]] 
         *(1.2, {"marker": "x", "mec": WRONG, "mew": 1.6, "zorder": 5}),
     ),
 }
-"""How messages are drawn: what the legend says, of which kinds they are, how large they are beside others."""
+"""The appearance of messages: text of the legend, kinds of faults, relative size, style."""
 
 
 def _messages(axes: "Axes", points: Sequence[Point], scale: _Scale) -> None:
-    """The messages, the line of the greatest so far, and from it down to each late one."""
+    """Draw the messages, the line of the greatest so far, and a line from it down to each late message."""
     unit = 5.0 if len(points) <= 40 else 3.8 if len(points) <= 80 else 2.8
     tops: dict[int, list[Point]] = {}
     for point in points:
@@ -328,7 +329,7 @@ def _messages(axes: "Axes", points: Sequence[Point], scale: _Scale) -> None:
 
 
 def _places(axes: "Axes", scale: _Scale, *, is_time: bool) -> None:
-    """Round places at the y-axis, of each part that is drawn in one measure."""
+    """Draw round places on the y-axis, for each part drawn to one scale."""
     ticks: dict[int, str] = {}
     shared: set[str] = set()
     begins, ends = [scale.places[0], *(high for _, high in scale.cuts)], [low for low, _ in scale.cuts]
@@ -347,7 +348,7 @@ def _places(axes: "Axes", scale: _Scale, *, is_time: bool) -> None:
 
 
 def legend(lines: Sequence[Timeline]) -> list[tuple[str, str]]:
-    """What the marks in some timelines mean: a small picture each, and the words."""
+    """Return the legend of the marks in some timelines: a small picture and its text each."""
     return [(_svg(draw, words, _ICON, icon=True), words) for words, draw in _marks(lines)]
 
 
@@ -374,7 +375,7 @@ def _marks(lines: Sequence[Timeline]) -> "Iterator[tuple[str, Draw]]":
 
 
 def _svg(draw: "Draw", words: str, size: tuple[float, float], *, icon: bool = False) -> str:
-    """A picture as an element of a page: no prolog, no date, no size of its own, and ids that no other has."""
+    """Return a picture as an element of a page: without prolog, date or size, and with ids that are unique."""
     from matplotlib import style
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""Which columns of a log could carry its order, and how good each of them is.
+"""Rating of the columns of a log that could carry its order.
 
-Every column of whole numbers or times is looked at in one pass over the groups as they arrived: how often it rises,
-how often by one, how far it falls back, and how many of the values between its least and greatest are there.
+One pass over the groups in order of arrival measures every column of whole numbers or times: how often it rises, how
+often by one, how far it falls back, and how many of the values between its least and greatest are there.
 """
 
 from dataclasses import dataclass, replace
@@ -16,18 +16,18 @@ from inturn.spark.audit.words import percent
 from inturn.spark.dataframe import INTEGERS
 
 FULL: Final = (0.9, 1.5)
-"""A column counts if for each value between a group's least and greatest there are so many messages."""
+"""The range of messages per value between a group's least and greatest within which a column counts."""
 RISES: Final = 0.8
-"""A column rises if at least this part of the messages is not below its group's greatest so far."""
+"""The least part of the messages that are not below their group's greatest so far in a rising column."""
 _ALIKE: Final = 0.97
-"""A column may be an id if it has at least this part of as many values as there are different messages."""
+"""The least ratio of distinct values to distinct messages for a column that may be an id."""
 _TRIED: Final = 4
-"""How many of them are looked at."""
+"""The number of such columns that are checked."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the pass saw of one column; the counts are of messages."""
+    """The measurements of one column; the counts are of messages."""
 
     messages: int
     there: int
@@ -43,7 +43,7 @@ class _Seen:
 
 
 def rated(log: Log) -> list[Column]:
-    """The columns that could carry an order, the best first, and those that could not."""
+    """Return the columns that could carry an order, the best first, then those that could not."""
     taken = (log.keys.group, log.keys.id, log.keys.epoch, log.keys.arrival, *log.keys.ignore)
     kinds = {name: kind for name, kind in log.known.items() if name not in taken}
     if not kinds:
@@ -53,9 +53,9 @@ def rated(log: Log) -> list[Column]:
 
 
 def unique(log: Log) -> str | None:
-    """The column that can be the id: every message has one, and no group has one for two different messages.
+    """Return a column that can be the id: every message has one, and no group uses one for two different messages.
 
-    Those that may be are found by about how many values they have, and then looked at one by one.
+    Candidates are found by their approximate number of values, and then checked one by one.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -137,7 +137,7 @@ def _judge(name: str, kind: str, seen: _Seen) -> Column:
 
 
 def _verdict(column: Column, seen: _Seen) -> tuple[str | None, str]:
-    """The grade that a column could carry, and why."""
+    """Return the grade that a column could carry, and the reason."""
     never = column.in_order == 1
     falls = "it never falls back" if never else f"it falls back in {percent(1 - column.in_order)} of the messages"
     settled = column.in_order >= 0.6 or column.repeated <= 0.05
@@ -156,7 +156,7 @@ def _verdict(column: Column, seen: _Seen) -> tuple[str | None, str]:
 
 
 def _useless(column: Column, seen: _Seen) -> str | None:
-    """Why a column cannot even be judged; None if it can."""
+    """Return the reason why a column cannot be rated; None if it can."""
     if column.filled < 0.5:
         what = "time" if column.kind == "time" else "number"
         lack, other = (part / max(1, seen.messages) for part in (seen.messages - seen.there, seen.there - seen.filled))
@@ -173,7 +173,7 @@ def _useless(column: Column, seen: _Seen) -> str | None:
 
 
 def _rank(column: Column) -> tuple[Any, ...]:
-    """The strongest grade first; within it, the column that is nearest to it."""
+    """Return a sort key: the strongest grade first; within it, the column that is nearest to it."""
     if column.grade == "Gapless":
         return (0, abs(1 - column.cover), -column.by_one, column.name)
     return (1 if column.grade else 2, -column.in_order, column.repeated, column.name)

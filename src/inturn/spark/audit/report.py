@@ -1,4 +1,4 @@
-"""What an audit found, as plain values: every face (terminal, page, JSON) shows these and nothing else."""
+"""The result of an audit as plain values; every view (terminal, page, JSON) shows these and nothing else."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class Kind(StrEnum):
-    """What can be wrong with a message, or with a group; also the names of the folders of offending messages."""
+    """The kinds of faults of a message or a group; also the folder names of offending messages."""
 
     UNREADABLE = "unreadable"
     NO_GROUP = "no-group"
@@ -45,16 +45,16 @@ MEANING: dict[Kind, str] = {
     Kind.RESET: "the group's numbers start again",
     Kind.TWO_WRITERS: "two writers gave the same revisions to different messages",
 }
-"""Each kind in words, as the reports show them."""
+"""A description of each kind, as the reports show it."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """How often something was found.
+    """The number of occurrences of a fault.
 
     Attributes:
-        messages: messages it was found of; for ``gap``, revisions that are missing.
-        groups: groups it was found in.
+        messages: messages with the fault; for ``gap``, missing revisions.
+        groups: groups with the fault.
     """
 
     messages: int
@@ -72,7 +72,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Spread:
-    """How values are spread.
+    """The distribution of values.
 
     Attributes:
         median: half of them are at most this.
@@ -89,12 +89,12 @@ class Spread:
 
 @dataclass(frozen=True)
 class Late:
-    """By how much late messages are late.
+    """The lateness of late messages.
 
     Attributes:
-        positions: in messages of the group: how many came since the first that overtook it.
-        seconds: by the clock of the log; None where the log has no time.
-        behind: how far their place in the order is behind the group's greatest so far: of a time, in seconds (what
+        positions: lateness in messages of the group that came since the first that overtook it.
+        seconds: lateness by the clock of the log; None if the log has no time.
+        behind: distance of their place in the order from the group's greatest so far: of a time, in seconds (which
             ``Timestamp(lateness=…)`` must cover), of a number, in its own units.
     """
 
@@ -105,16 +105,16 @@ class Late:
 
 @dataclass(frozen=True)
 class Gap:
-    """Revisions of a group that are not there.
+    """Missing revisions of a group.
 
     Attributes:
         group: the group.
-        epoch: which of the group's timelines, from 0.
-        first: the first that is missing.
-        last: the last that is missing.
-        age: messages of the group that came since the first beyond the gap, itself among them.
-        age_s: the same by the clock of the log, in seconds; None where the log has no time.
-        open: whether what is missing may still be under way.
+        epoch: number of the group's timeline, from 0.
+        first: first missing revision.
+        last: last missing revision.
+        age: messages of the group since the first beyond the gap, including it.
+        age_s: the same by the clock of the log, in seconds; None if the log has no time.
+        open: whether the missing revisions may still come.
     """
 
     group: str
@@ -131,14 +131,14 @@ class Gaps:
     """The gaps of a log.
 
     Attributes:
-        lost: gaps that no message will close, going by how late messages are in this log.
-        lost_revisions: the revisions that they lack.
-        open: gaps that are so young that a late message may still close them.
-        open_revisions: the revisions that they lack.
-        oldest_open_s: the age of the oldest open gap in seconds; None where there is none, or no time.
-        patience: an open gap is at most so old, in words.
-        largest: those with the most missing revisions.
-        over: when they opened: by time where the log has one (seconds since 1970), else in percent of the group's
+        lost: number of gaps that no message will close, judging by the lateness of messages in this log.
+        lost_revisions: number of their missing revisions.
+        open: number of gaps so young that a late message may still close them.
+        open_revisions: number of their missing revisions.
+        oldest_open_s: age of the oldest open gap in seconds; None if there is none, or no time.
+        patience: greatest age of an open gap, in words.
+        largest: gaps with the most missing revisions.
+        over: when they opened: by time if the log has one (seconds since 1970), else in percent of the group's
             messages. Each entry is a bar of lost gaps and a bar of open ones.
         by_time: whether ``over`` goes by time.
     """
@@ -156,12 +156,12 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Consumers:
-    """What order costs if so many consumers share the groups.
+    """The cost of order if a number of consumers share the groups.
 
     Attributes:
-        consumers: how many.
-        free: time over that of an equal share, if a consumer takes whichever group is next.
-        hashed: the same if each group belongs to a consumer by its hash, as a partition does.
+        consumers: number of consumers.
+        free: time as a multiple of that of an equal share, if a consumer takes any next group.
+        hashed: the same if the hash of a group assigns it to a consumer, as a partition does.
     """
 
     consumers: int
@@ -171,14 +171,14 @@ class Consumers:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How messages are spread over groups.
+    """The distribution of messages over groups.
 
     Attributes:
-        median: messages of the group in the middle.
-        largest: the groups with the most messages, and how many those are.
-        share: the part of all messages that the largest group has.
-        bars: how many groups have so many messages.
-        consumers: what order costs.
+        median: messages of the median group.
+        largest: groups with the most messages, and their numbers of messages.
+        share: part of all messages that the largest group has.
+        bars: histogram of groups by number of messages.
+        consumers: cost of order.
     """
 
     median: float
@@ -190,19 +190,19 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Column:
-    """How well a column could carry the order within the groups.
+    """The rating of a column as the order within the groups.
 
     Attributes:
         name: the column.
         kind: ``number`` or ``time``.
-        filled: the part of the messages that have it.
+        filled: part of the messages that have a value.
         in_order: of the messages after a group's first, the part that is not below the greatest so far.
         by_one: of those, the part that is one above the greatest so far.
-        repeated: of those, the part that has the value of the message before.
+        repeated: of those, the part that has the greatest value so far.
         cover: messages for each value between the group's least and greatest: 1 if each is there once.
-        lateness_s: of a time, how far messages are behind the greatest so far at most, in seconds.
-        grade: the grade of order that it could carry; None if it carries none.
-        verdict: the same in words.
+        lateness_s: greatest distance of a message's time from the greatest so far, in seconds; None for a number.
+        grade: grade of order that it could carry; None if it carries none.
+        verdict: the grade in words, with its reason.
     """
 
     name: str
@@ -219,11 +219,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Differ:
-    """In what messages differ that contradict each other.
+    """A set of columns in which contradicting messages differ.
 
     Attributes:
-        columns: in these, and in no others.
-        part: so do this part of those that were looked at.
+        columns: the columns in which they differ, and no others.
+        part: part of the contradictions looked at that differ so.
     """
 
     columns: list[str]
@@ -232,15 +232,15 @@ class Differ:
 
 @dataclass(frozen=True)
 class Grade:
-    """Which grade of order the data have.
+    """The grade of order of the data.
 
     Attributes:
         name: ``Gapless``, ``Monotone``, ``Timestamp`` or ``Arrival``.
-        evidence: why, a sentence each.
-        line: the pipeline that fits; only its handler is left to write.
-        needs: what is missing for the line to work, a sentence each.
-        gives: how many messages the line applies (or holds), knows as duplicate (or stale), and rejects as conflict or
-            invalid, if it is fed this log as it came; empty where that cannot be said.
+        evidence: reasons, a sentence each.
+        line: the pipeline that fits; only its handler remains to be written.
+        needs: conditions that are missing for the line to work, a sentence each.
+        gives: number of messages that the line applies (or holds), finds duplicate (or stale), and rejects as conflict
+            or invalid, if it reads this log as it came; empty if not known.
     """
 
     name: str
@@ -251,13 +251,13 @@ class Grade:
 
     @property
     def outcome(self) -> str:
-        """What the line makes of this log, in a sentence."""
+        """The verdicts of the line for this log, in a sentence."""
         return outcome(self.gives)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One message in the timeline of a group: when it came, its place in the order, and what is wrong with it."""
+    """One message in the timeline of a group: its arrival, its place in the order, and its fault."""
 
     position: int
     place: int
@@ -267,14 +267,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A group as it came in, or the part of it around its first fault.
+    """The messages of a group in order of arrival, or the part around its first fault.
 
     Attributes:
         group: the group.
-        messages: how many it has in all.
-        faults: how many of each kind.
-        points: its messages in the order of arrival.
-        gaps: what the group lacks.
+        messages: number of all its messages.
+        faults: number of faults by kind.
+        points: messages in order of arrival.
+        gaps: missing revisions of the group.
     """
 
     group: str
@@ -286,17 +286,17 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Keys:
-    """Which columns an audit goes by.
+    """The columns that an audit uses.
 
     Attributes:
-        group: names the group.
-        order: the revision: a count in which every number is there.
-        order_by: what orders without counting: a time, or a number with holes.
-        id: the deduplication id.
-        epoch: a higher one starts the group's timeline again.
-        arrival: the order of arrival.
-        time: the clock of the log.
-        start: the first revision of a group; None where groups begin anywhere.
+        group: column of the group.
+        order: column of the revision, a count without holes.
+        order_by: column that orders without counting: a time, or a number with holes.
+        id: column of the deduplication id.
+        epoch: column whose higher value starts the group's timeline again.
+        arrival: column of the order of arrival.
+        time: column of the log's clock.
+        start: first revision of a group; None if groups begin anywhere.
         ignore: columns that are not content.
     """
 
@@ -311,41 +311,41 @@ class Keys:
     ignore: tuple[str, ...] = ()
 
     def renamed(self, path: Callable[[str], str]) -> "Keys":
-        """Return the same with the paths of the columns."""
+        """Return the same keys with the paths of the columns."""
         given = {name: getattr(self, name) for name in ("group", "order", "order_by", "id", "epoch", "arrival", "time")}
         found: dict[str, Any] = {name: path(value) for name, value in given.items() if value is not None}
         return replace(self, **found, ignore=tuple(map(path, self.ignore)))
 
     @property
     def place(self) -> str | None:
-        """The column with a message's place in its group's order."""
+        """The column of a message's place in its group's order."""
         return self.order or self.order_by
 
 
 @dataclass(frozen=True)
 class Report:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
-        source: what was read.
-        keys: the columns that it went by, given and found.
-        arrived: how the order of arrival is known, in words.
-        messages: all of them, those among them that have no group or no place.
-        groups: how many there are.
-        began: the first time in the log; None where it has none.
-        ended: the last time in the log.
-        found: what is wrong, by kind; a kind that was not found is not there.
+        source: name of the input.
+        keys: columns that the audit used, given and found.
+        arrived: source of the order of arrival, in words.
+        messages: number of all messages, including those without a group or a place.
+        groups: number of groups.
+        began: first time in the log; None if it has none.
+        ended: last time in the log.
+        found: faults by kind; kinds without occurrence are absent.
         samples: up to three examples of each kind, in words.
-        gaps: the gaps; None where the order cannot show any.
-        late: by how much; None where nothing is late.
-        differ: in what contradicting messages differ, the most frequent first; empty where none do.
-        epochs: how many groups have more than one timeline by their column ``epoch``.
-        sizes: how messages are spread over groups; None where there are none.
-        columns: what could carry an order, the best first; empty where the order was given.
-        grade: which grade of order this is; None where there are no messages.
-        worst: the groups with the most faults; filled where the report is written to a folder.
-        files: what was written, by what it is.
-        seconds: how long it took.
+        gaps: gaps; None if the order cannot show any.
+        late: lateness; None if nothing is late.
+        differ: columns in which contradicting messages differ, the most frequent first; empty if none do.
+        epochs: number of groups with more than one timeline by their column ``epoch``.
+        sizes: distribution of messages over groups; None if there are none.
+        columns: columns that could carry an order, the best first; empty if the order was given.
+        grade: grade of order; None if there are no messages.
+        worst: groups with the most faults; filled if the report is written to a folder.
+        files: written files by purpose.
+        seconds: duration of the audit.
     """
 
     source: str
@@ -369,25 +369,25 @@ class Report:
     seconds: float = 0.0
 
     def wrong(self, allow: tuple[str, ...] = ()) -> list[Kind]:
-        """The kinds of faults that were found, but for those that are allowed.
+        """Return the kinds of faults found, except those that are allowed.
 
         Raises:
-            InputError: if ``allow`` names a kind that there is not.
+            InputError: if ``allow`` names an unknown kind.
         """
         but = allowed(allow)
         return [kind for kind in self.found if kind not in but]
 
     def to_dict(self) -> Json:
-        """The report as JSON values; times are ISO 8601."""
+        """Return the report as JSON values; times are ISO 8601."""
         document: Json = plain(asdict(self))
         return document
 
 
 def allowed(names: Iterable[str]) -> set[Kind]:
-    """The kinds of faults by their names.
+    """Return the kinds of faults with these names.
 
     Raises:
-        InputError: if there is no such kind.
+        InputError: if a kind is unknown.
     """
     kinds = set()
     for name in names:

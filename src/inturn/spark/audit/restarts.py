@@ -1,9 +1,9 @@
-"""Groups whose numbers start again, where no column says so: a device that was reset, a key that was made anew.
+"""Groups whose numbers start again without a column that shows it, such as a device that was reset.
 
-A restart looks like a conflict at first: revision 1 comes again and says something else. What tells it from one, and
-from a second writer, is what follows: the new timeline gives the old revisions once more, one after the other, before
-the group goes on beyond them. Only groups in which a first revision was contradicted, or in which the numbers fell
-from far above to 0 or 1, are looked at.
+A restart looks like a conflict at first: revision 1 comes again with other content. What follows distinguishes it from
+a conflict and from a second writer: the new timeline gives the old revisions once more, one after the other, before
+the group continues beyond them. Only groups in which a first revision was contradicted, or in which the numbers fell
+from far above to 0 or 1, are checked.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 FALL: Final = 100
 """A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
 SURELY: Final = 10
-"""A group whose last message is its first revision, contradicted, has restarted if it had come so far above it."""
+"""A group that ends with its first revision, contradicted, has restarted if it had come at least so far above it."""
 
 
 def may_start(*, rival: "Column", first: "Column") -> "Column":
-    """Whether a telling row may be the first of a new timeline.
+    """Return whether a telling row may be the first of a new timeline.
 
     Args:
         rival: whether it contradicts an earlier one of its place.
@@ -35,9 +35,9 @@ def may_start(*, rival: "Column", first: "Column") -> "Column":
 
 
 def divided(rows: "DataFrame") -> "DataFrame":
-    """The rows of suspected groups, with each of a group's timelines as an epoch of its own, from 0.
+    """Return the rows of suspected groups, with each of a group's timelines as an epoch of its own, from 0.
 
-    A copy belongs to the timeline of the message that it is a copy of.
+    A copy belongs to the timeline of its original.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 

@@ -1,4 +1,4 @@
-"""In what contradicting messages differ: often in one column that tells of the delivery and is no content at all."""
+"""Columns in which contradicting messages differ: often one column that describes the delivery and is not content."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOOKED_AT: Final = 200
-"""How many contradicted places are looked at."""
+"""The number of contradicted places that are checked."""
 _TOLD: Final = 5
 _PLACE: Final = ["h", "g", "e", "o"]
 
 
 def differing(rows: "DataFrame", log: Log) -> list[Differ]:
-    """In which columns the messages of a place differ, the most frequent first.
+    """Return the columns in which the messages of a place differ, the most frequent first.
 
     Args:
         rows: the telling rows with their verdicts.
-        log: what they are from; the chosen messages are read from it again.
+        log: the log of the rows; the chosen messages are read from it again.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 

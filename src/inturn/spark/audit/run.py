@@ -46,34 +46,33 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     source: str = "messages",
     files: Sequence[str] | None = None,
 ) -> Report:
-    """Say what is true of a log's order: copies, conflicts, gaps, late messages, and which grade of order it has.
+    """Check a log's order: copies, conflicts, gaps, late messages, and the grade of order that fits.
 
-    It takes two sorts of the log, in Spark's own expressions; docs/audit.md says what each figure means. A column may
-    be named by its path: ``payload.account_id``.
+    It takes two sorts of the log, in Spark's own expressions; docs/audit.md explains each figure. A column may be named
+    by its path: ``payload.account_id``.
 
     Args:
         df: the messages, on classic Spark or Connect.
-        group: the column that names the group.
-        order: the column with the revision, a count. Without this and ``order_by`` every column that could carry
-            an order is rated, and the best is gone by.
-        order_by: in its place, a column that orders without counting: a time, or a number that has holes.
-        id: the column with the deduplication id.
-        epoch: the column whose higher value starts a group's timeline again.
-        arrival: the column that says in which order messages arrived; without it, as the rows stand in their files,
-            and those by name.
-        time: the column with the clock of the log; without it, the likeliest column of times.
-        start: the first revision of a group; without it, 0 or 1 if most groups begin there, else groups begin anywhere.
+        group: column of the group.
+        order: column of the revision, a count. Without this and ``order_by`` every column that could carry an order is
+            rated, and the best is used.
+        order_by: instead of ``order``, a column that orders without counting: a time, or a number with holes.
+        id: column of the deduplication id.
+        epoch: column whose higher value starts a group's timeline again.
+        arrival: column of the order of arrival; without it, the order of rows in their files, and of files by name.
+        time: column of the log's clock; without it, the likeliest column of times.
+        start: first revision of a group; without it, 0 or 1 if most groups begin there, else groups begin anywhere.
         ignore: columns that are not part of the content, such as a time of receipt.
-        patience: an open gap that is older is a loss; without it, as long as messages have been late in this log.
-        out: a folder for the page, the JSON and the offending messages as Parquet; what an earlier audit wrote
-            there is written anew.
-        source: what the log is called in the report.
-        files: the order in which the files came that ``df`` reads, by their paths; without it, by name.
+        patience: age beyond which an open gap is a loss; without it, the greatest lateness of a message in this log.
+        out: a folder for the page, the JSON and the offending messages as Parquet; files of an earlier audit there are
+            replaced.
+        source: name of the log in the report.
+        files: the paths of the files that ``df`` reads, in order of arrival; without it, by name.
 
     Raises:
-        InputError: if a column is not there, or cannot be what it is named for; if the data cannot be read.
+        InputError: if a column does not exist, or does not fit its role; if the data cannot be read.
         PipelineError: if ``patience`` is no duration.
-        StoreError: if the folder cannot be written, or holds what no audit wrote.
+        StoreError: if the folder cannot be written, or holds files that no audit wrote.
     """
     began = clock.monotonic()
     left_out = (ignore,) if isinstance(ignore, str) else tuple(ignore)
@@ -146,7 +145,7 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
 
 
 def _named_once(df: "DataFrame") -> "DataFrame":
-    """The messages, of whose columns none has the name of another: later ones get a number."""
+    """Return the messages with unique column names; repeated ones get a number."""
     names = unique_names(df.columns)
     exact = is_case_sensitive(df.sparkSession)
     if names == df.columns or (exact and len(set(df.columns)) == len(df.columns)):
@@ -157,7 +156,7 @@ def _named_once(df: "DataFrame") -> "DataFrame":
 def _begun(
     rows: "DataFrame", keys: Keys, seen: totals.Overview, found: dict[Kind, Found]
 ) -> "tuple[DataFrame, dict[Kind, Found]]":
-    """The rows and the faults once it is known where groups begin."""
+    """Return the rows and the faults, given the first revision of the groups."""
     if keys.start is None or seen.lowest is None or seen.lowest >= keys.start:
         return rows, found
     rows = begun(rows, keys.start)
@@ -165,7 +164,7 @@ def _begun(
 
 
 def _judged(log: Log, keep: "Keep") -> "DataFrame":
-    """The telling rows of a log with their verdicts."""
+    """Return the telling rows of a log with their verdicts."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     rows = ids.marked(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
@@ -180,7 +179,7 @@ def _judged(log: Log, keep: "Keep") -> "DataFrame":
 
 @contextmanager
 def _at_hand() -> "Iterator[Keep]":
-    """Keeps what it is given at hand for the queries of the block, once it has been worked out."""
+    """Yield a function that caches a DataFrame for the queries of the block."""
     with ExitStack() as kept:
 
         def keep(df: "DataFrame") -> "DataFrame":
@@ -215,6 +214,6 @@ def _grade(report: Report, log: Log, placed: int, outcomes: list[grade.Outcome])
 
 
 def _name(source: str) -> str:
-    """A name for the pipeline: that of the file or folder, without its ending."""
+    """Return a name for the pipeline: that of the file or folder, without its ending."""
     last = source.rstrip("/").rsplit("/", 1)[-1].split(".", 1)[0]
     return "".join(each if each.isalnum() else "-" for each in last).strip("-") or "messages"

@@ -1,4 +1,4 @@
-"""What Spark could not do with somebody's data, in one line in place of a page of Java."""
+"""Conversion of Spark's errors about the input to one line, in place of a page of Java."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,10 @@ from inturn.core.errors import InputError
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """Say of Spark's errors what could not be done, and why.
+    """Turn an error of Spark into an :class:`InputError` with what failed and why.
 
     Args:
-        what: what could not be done: ``cannot read events/``.
+        what: description of the failure: ``cannot read events/``.
 
     Raises:
         InputError: in place of Spark's error.
@@ -28,7 +28,7 @@ def told(what: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The first words of an error; of one that came as Java raised it, those of each cause that adds some."""
+    """Return the first line of an error; for an error from Java, that of each cause that adds information."""
     java: Any = getattr(error, "java_exception", None)
     words: list[str] = [] if java is not None else [str(error).splitlines()[0]]
     while java is not None:

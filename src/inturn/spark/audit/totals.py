@@ -1,4 +1,4 @@
-"""The numbers of a report: small queries over the telling rows, each a handful of rows to bring here."""
+"""The numbers of a report: small queries over the telling rows, each with a handful of result rows."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SAMPLES: Final = 3
-"""How many examples of each kind are told."""
+"""The number of examples of each kind."""
 LARGEST: Final = 10
-"""How many groups, and how many gaps, are named."""
+"""The number of groups, and of gaps, that are named."""
 BARS_OVER_TIME: Final = 40
-"""Into how many parts the time of a log is divided."""
+"""The number of parts into which the time of a log is divided."""
 BARS_OVER_LIFE: Final = 20
-"""Into how many parts the messages of a group are divided, where there is no time."""
+"""The number of parts into which the messages of a group are divided, if there is no time."""
 CONSUMERS: Final = (2, 4, 8, 16, 32, 64, 128)
-"""For how many consumers the cost of order is worked out."""
+"""The numbers of consumers for which the cost of order is computed."""
 _EXACT = 10_000
 """The accuracy of quantiles: off by at most one rank in so many."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The size of a log: its messages that have a place, their groups, and the ends of its clock.
+    """The size of a log: its messages with a place, their groups, and the ends of its clock.
 
     Attributes:
-        messages: how many have a place.
-        groups: how many groups they are of.
-        timelines: how many timelines those have; more than groups where there are epochs.
-        epochs: groups with more than one.
-        blank_messages: messages of groups that are named by a word for nothing.
-        blank_groups: those groups.
-        began_us: the first time, in microseconds since 1970; None where there is none.
-        ended_us: the last.
-        lowest: the lowest place of all.
-        at_one: timelines that begin at 1.
-        at_zero: timelines that begin at 0.
-        median: messages of the group in the middle.
+        messages: number of messages with a place.
+        groups: number of their groups.
+        timelines: number of timelines of the groups; more than groups if there are epochs.
+        epochs: number of groups with more than one timeline.
+        blank_messages: number of messages of groups with a placeholder as name.
+        blank_groups: number of those groups.
+        began_us: first time, in microseconds since 1970; None if there is none.
+        ended_us: last time.
+        lowest: lowest place of all.
+        at_one: number of timelines that begin at 1.
+        at_zero: number of timelines that begin at 0.
+        median: messages of the median group.
     """
 
     messages: int
@@ -64,7 +64,7 @@ class Overview:
     median: float | None
 
     def start(self, given: int | None) -> int | None:
-        """The first revision of a group: 1 or 0 if most groups begin there; None where they begin anywhere."""
+        """Return the first revision of a group: as given, or 1 or 0 if most groups begin there; None otherwise."""
         if given is not None:
             return given
         most, start = (self.at_one, 1) if self.at_one >= self.at_zero else (self.at_zero, 0)
@@ -72,7 +72,7 @@ class Overview:
 
 
 def overview(per_group: "DataFrame") -> Overview:
-    """The size of a log, given its groups as :func:`by_group` has them."""
+    """Return the size of a log, given its groups from :func:`by_group`."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     blank = F.when(is_placeholder(F.col("g")), F.col("n"))
@@ -94,7 +94,7 @@ def overview(per_group: "DataFrame") -> Overview:
 
 
 def by_group(rows: "DataFrame") -> "DataFrame":
-    """The groups, each with its messages, its timelines, the ends of its clock, and where its timelines begin."""
+    """Return the groups with their messages, their timelines, the ends of their clock, and their first places."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return (
@@ -113,7 +113,7 @@ def by_group(rows: "DataFrame") -> "DataFrame":
 
 
 def faults(rows: "DataFrame", seen: Overview) -> dict[Kind, Found]:
-    """What was found of messages, by kind."""
+    """Return the faults of messages, by kind."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     by_kind = rows.select("h", "bad", F.explode("kinds").alias("kind")).groupBy("kind")
@@ -128,7 +128,7 @@ def faults(rows: "DataFrame", seen: Overview) -> dict[Kind, Found]:
 
 
 def outcomes(rows: "DataFrame", log: Log, start: int | None) -> list[Outcome]:
-    """How many of the telling rows are alike in what a pipeline decides by."""
+    """Return the numbers of telling rows with equal values in all that a pipeline decides by."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     least = FIRST if start is None else start
@@ -143,7 +143,7 @@ def outcomes(rows: "DataFrame", log: Log, start: int | None) -> list[Outcome]:
 
 
 def late(rows: "DataFrame", log: Log) -> Late | None:
-    """By how much late messages are late; None where none is."""
+    """Return the lateness of late messages; None if there are none."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     values = {
@@ -167,7 +167,7 @@ def late(rows: "DataFrame", log: Log) -> Late | None:
 
 
 def _step(value: "Column") -> "Column":
-    """The bar of a value: below 1 is one bar, each further one is twice as wide."""
+    """Return the bar of a value: values below 1 are one bar, each further bar is twice as wide."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.when(value < 1, -1).when(value >= 1, F.floor(F.log2(value)))
@@ -179,15 +179,12 @@ def _bars(counts: dict[int, int]) -> list[Bar]:
 
 
 def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
-    """What is missing, and which of it may still come.
+    """Return the gaps, lost and open, and the number of groups that lost revisions.
 
     Args:
-        holes: as :func:`dated` gives them.
-        patience: what it said of how old an open gap is at most.
-        seen: the size of the log.
-
-    Returns:
-        The gaps, and how many groups have lost some.
+        holes: rows from :func:`dated`.
+        patience: greatest age of an open gap, in words, from :func:`dated`.
+        seen: size of the log.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -244,10 +241,10 @@ def _over_life() -> "tuple[Column, Callable[[int], tuple[float, float]]]":
 def dated(
     holes: "DataFrame", found_late: Late | None, ended_us: int | None, patience_us: int | None
 ) -> "tuple[DataFrame, str]":
-    """The gaps with their ``age`` in messages, ``age_us``, and whether they are ``open``; and until when, in words.
+    """Return the gaps with ``age`` in messages, ``age_us`` and ``open``; and the greatest age of an open one in words.
 
-    A gap is open while it is not older than messages have been late in this log: by the clock where late messages
-    have shown it, or ``patience_us`` says it; else by messages of the group, of which one is always granted.
+    A gap is open while it is not older than the greatest lateness in this log: by the clock if late messages have shown
+    it, or ``patience_us`` gives it; else by messages of the group, of which one is always granted.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -268,7 +265,7 @@ def dated(
 
 
 def named(holes: "Iterable[Any]") -> list[Gap]:
-    """The gaps themselves, from rows as :func:`dated` gives them."""
+    """Return the gaps as values, from rows of :func:`dated`."""
     ages_s = ((row, None if row.age_us is None else row.age_us / 1e6) for row in holes)
     return [Gap(row.g, row.e, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s]
 
@@ -278,7 +275,7 @@ def _largest_lost_first(row: Any) -> tuple[Any, ...]:
 
 
 def sizes(per_group: "DataFrame", seen: Overview) -> Sizes | None:
-    """How messages are spread over groups, and what order costs because of it; None where there are no groups."""
+    """Return the distribution of messages over groups and the resulting cost of order; None if there are no groups."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     if seen.median is None:
@@ -303,10 +300,10 @@ def sizes(per_group: "DataFrame", seen: Overview) -> Sizes | None:
 
 
 def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consumers:
-    """The time that consumers need, beside an equal share of the messages for each.
+    """Return the time that consumers need, as a multiple of an equal share of the messages for each.
 
-    With whole groups to take, no consumer has more to do than it must but for the largest group (Graham's bound on
-    list scheduling, without its last term: groups are many and small beside it). By hash, the fullest decides.
+    If consumers take whole groups as they come, only the largest group can make one take longer (Graham's bound on list
+    scheduling, without its last term: groups are many and small beside it). By hash, the fullest consumer decides.
     """
     share = total / consumers
     mine = [sum(n for slice_, n in load.items() if slice_ % consumers == each) for each in range(consumers)]
@@ -314,7 +311,7 @@ def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consu
 
 
 def samples(rows: "DataFrame", log: Log, *, blanks: bool) -> dict[Kind, list[str]]:
-    """Some examples of each kind, in words; ``blanks`` says whether to look for groups with a word for nothing."""
+    """Return some examples of each kind, in words; ``blanks`` says whether to look for placeholder groups."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     faults = rows.where(F.col("bad") == GOOD).select("*", F.explode("kinds").alias("kind"))

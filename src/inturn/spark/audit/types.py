@@ -1,4 +1,4 @@
-"""What Spark holds and an audit, or a pipeline, cannot do with: types without a hash or a text, and single values."""
+"""Spark types and values that an audit or a pipeline cannot use: types without a hash or a text, and single values."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -20,16 +20,16 @@ _BEYOND: Final = {
     "timestamp_ntz": "{0} NOT BETWEEN TIMESTAMP_NTZ'0001-01-01' AND TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
     "string": "NOT is_valid_utf8({0})",
 }
-"""By the type of a column, the values that a pipeline cannot hold, as SQL."""
-_BEFORE_4: Final = "format_string('%s', {0}) <> {0}"  # it puts other characters in place of what is no UTF-8
+"""SQL conditions for values that a pipeline cannot hold, by the type of the column."""
+_BEFORE_4: Final = "format_string('%s', {0}) <> {0}"  # it replaces characters that are not UTF-8
 _NO_NAMES: Final = ("VariantType", "MapType")
 
 
 def check_audited(df: "DataFrame") -> None:
-    """See that an audit can compare what the columns hold.
+    """Check that an audit can compare the values of the columns.
 
     Raises:
-        InputError: naming the column and what to do.
+        InputError: if it cannot; the text names the column and a remedy.
     """
     for field in df.schema.fields:
         for path, kind, *_ in within(field.dataType, field.name):
@@ -43,10 +43,10 @@ def check_audited(df: "DataFrame") -> None:
 
 
 def check_names(df: "DataFrame", keys: Keys) -> None:
-    """See that the columns of the group and the id are of types whose values Spark can tell from each other.
+    """Check that Spark can compare the values of the columns of the group and the id.
 
     Raises:
-        InputError: naming the column and what to do.
+        InputError: if it cannot; the text names the column and a remedy.
     """
     for path in filter(None, (keys.group, keys.id)):
         kind = type_at(df.schema, parts(path))
@@ -56,9 +56,9 @@ def check_names(df: "DataFrame", keys: Keys) -> None:
 
 
 def unreadable(df: "DataFrame") -> "Column":
-    """Whether a row holds what a pipeline rejects as invalid: text that is no UTF-8, or a year that Python lacks.
+    """Return whether a row holds values that a pipeline rejects as invalid: non-UTF-8 text, or a year beyond Python's.
 
-    Columns and what lies within structs are looked at, not what arrays and maps hold.
+    Columns and fields of structs are checked, but not the contents of arrays and maps.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 

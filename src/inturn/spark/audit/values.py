@@ -1,4 +1,4 @@
-"""A column of anything as whole numbers, or as times: what a log's writers gave as text is read as what it says."""
+"""Conversion of columns to whole numbers or times; text is read as the value that it denotes."""
 
 import re
 from typing import TYPE_CHECKING
@@ -20,25 +20,25 @@ TIMES = ("timestamp", "timestamp_ntz", "date")
 _BROKEN = ("decimal", "float", "double")
 _SAMPLE_ROWS = 1_000
 _EPOCH_UNITS_US = ((10**17, 1e-3), (10**14, 1), (10**11, 1_000), (0, 1_000_000))
-"""A number that is a time since 1970: from so large on, it counts so many microseconds (nanoseconds … seconds)."""
+"""Units of numbers that are times since 1970: the least number, and the microseconds that it counts (ns, us, ms, s)."""
 _SINCE_2000_S, _TO_2100_S = 946_684_800, 4_102_444_800
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MOSTLY = 0.95
-"""A column of numbers is a clock if at least this part of them are times from 2000 to 2100 in one unit."""
+"""The least part of a column's numbers that are times from 2000 to 2100 in one unit, for the column to be a clock."""
 _CLOCK_WORDS = re.compile(
     r"(?:^|_)(?:at|on|t|ts|tm|time|times|timestamp|stamp|date|datetime|day|when|clock|epoch|utc|unix|since|moment|"
     r"created|updated|modified|occurred|happened|received|arrived|sent|ingested|recorded|logged|observed|"
     r"s|sec|secs|seconds|ms|msec|millis|milliseconds|us|usec|micros|microseconds|ns|nsec|nanos|nanoseconds)(?:_|$)"
     r"|time|stamp|date"
 )
-"""What a clock is called; seconds look like counts, and nanoseconds like the ids of some databases."""
+"""Names of clocks; seconds look like counts, and nanoseconds like the ids of some databases."""
 
 
 def resolved(df: "DataFrame", name: str) -> str:
-    """Return the path of a column that somebody named; one with a dot in its name need not be quoted.
+    """Return the path of a named column; a column with a dot in its name need not be quoted.
 
     Raises:
-        InputError: if it is not there.
+        InputError: if it does not exist.
     """
     if type_at(df.schema, parts(name)) is not None:
         return joined(parts(name))
@@ -49,10 +49,10 @@ def resolved(df: "DataFrame", name: str) -> str:
 
 
 def column(df: "DataFrame", path: str) -> "Column":
-    """A column by its path: ``payload.account_id``.
+    """Return a column by its path: ``payload.account_id``.
 
     Raises:
-        InputError: if it is not there.
+        InputError: if it does not exist.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -60,13 +60,13 @@ def column(df: "DataFrame", path: str) -> "Column":
 
 
 def kind_of(df: "DataFrame", path: str) -> str:
-    """The type of a column, as Spark writes it."""
+    """Return the type of a column, in Spark's notation."""
     kind = type_at(df.schema, parts(resolved(df, path)))
     return "" if kind is None else kind.simpleString()
 
 
 def leaves(df: "DataFrame") -> dict[str, str]:
-    """The types of all columns by their paths, those within structs too, but not the structs themselves."""
+    """Return the types of all columns by their paths: fields of structs too, but not the structs themselves."""
     from pyspark.sql.types import StructType
 
     def within(schema: "StructType", names: tuple[str, ...]) -> "Iterator[tuple[str, str]]":
@@ -81,9 +81,9 @@ def leaves(df: "DataFrame") -> dict[str, str]:
 
 
 def numbers_and_times(df: "DataFrame") -> dict[str, str]:
-    """Which columns hold whole numbers or times, by their paths; of texts and of numbers a sample tells.
+    """Return the columns with whole numbers or times, by their paths; a sample decides for text and numbers.
 
-    ``number``, ``time``, or in what a number since 1970 counts: ``s``, ``ms``, ``us``, ``ns``.
+    The values are ``number``, ``time``, or the unit of a number since 1970: ``s``, ``ms``, ``us``, ``ns``.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -108,7 +108,7 @@ def numbers_and_times(df: "DataFrame") -> dict[str, str]:
 
 
 def _unit(path: str, numbers: int, inside: "Sequence[int]") -> str | None:
-    """In what numbers count the time since 1970; None if they are no times."""
+    """Return the unit in which numbers count the time since 1970; None if they are not times."""
     words = re.sub(r"([a-z])([A-Z])", r"\1_\2", parts(path)[-1]).lower().replace("-", "_").replace(" ", "_")
     is_called_so = _CLOCK_WORDS.search(words) is not None
     for unit, count in zip(_PER_SECOND, inside, strict=True):
@@ -118,21 +118,21 @@ def _unit(path: str, numbers: int, inside: "Sequence[int]") -> str | None:
 
 
 def what(df: "DataFrame", path: str, known: dict[str, str]) -> str | None:
-    """What one column holds, which may be a broken number: as :func:`numbers_and_times` says, or None.
+    """Return the kind of one column, which may be fractional: as in :func:`numbers_and_times`, or None.
 
     Args:
         df: the messages.
         path: the column.
-        known: what :func:`numbers_and_times` says of them.
+        known: result of :func:`numbers_and_times`.
 
     Raises:
-        InputError: if the column is not there.
+        InputError: if the column does not exist.
     """
     return "number" if kind_of(df, path).startswith(_BROKEN) else known.get(resolved(df, path))
 
 
 def text_micros(own: str) -> "Column":
-    """Texts as microseconds since 1970, null where one is no time: as :func:`inturn.core.instant.parsed` reads them.
+    """Convert text to microseconds since 1970, as :func:`inturn.core.instant.parsed` does; null if it is no time.
 
     Args:
         own: the text, as SQL.
@@ -147,7 +147,7 @@ def text_micros(own: str) -> "Column":
 
 
 def whole(df: "DataFrame", name: str) -> "Column":
-    """A column as whole numbers; null where a value is none.
+    """Return a column as whole numbers; null for other values.
 
     Raises:
         InputError: if the column's type has no numbers.
@@ -169,9 +169,9 @@ def whole(df: "DataFrame", name: str) -> "Column":
 
 
 def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
-    """A column of times as microseconds since 1970; null where a value is no time.
+    """Return a column of times as microseconds since 1970; null for values that are no time.
 
-    Numbers count in the unit that is known of the column; else in that which the size of each tells.
+    Numbers count in the known unit of the column; else the size of each number tells its unit.
 
     Raises:
         InputError: if the column's type has no times.
@@ -181,7 +181,7 @@ def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
     kind, path, holds = kind_of(df, name), sql_of(resolved(df, name)), what(df, name, known)
     if kind == "timestamp":
         return F.unix_micros(F.expr(path))
-    if kind == "timestamp_ntz":  # in UTC, as a pipeline takes it, whatever the zone of the session
+    if kind == "timestamp_ntz":  # in UTC, as a pipeline takes it, in any session time zone
         return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {path})")
     if kind == "date":
         return F.expr(f"try_multiply(unix_date({path}), 86400000000L)")  # Spark has days beyond its times

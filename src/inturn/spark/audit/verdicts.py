@@ -1,4 +1,4 @@
-"""What each telling row says: which faults a message has, which revisions a group lacks."""
+"""Verdicts of telling rows: the faults of each message, and the missing revisions of each group."""
 
 import functools
 import operator
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown", "-", "?")
-"""What people write where there is no key."""
+"""Placeholders that people write for a missing key."""
 
 
 def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
-    """The telling rows with what they say. It sorts nothing: the rows come as the second pass sorted them.
+    """Return the telling rows with their verdicts. Nothing is sorted: the rows come in the order of the second pass.
 
     Args:
-        told: see :func:`inturn.spark.audit.passes.telling`.
-        key: what messages of one timeline share.
-        log: what they are from.
+        told: rows from :func:`inturn.spark.audit.passes.telling`.
+        key: columns that the messages of one timeline share.
+        log: the log of the rows.
 
     Returns:
-        Of the rows what is needed further: ``h``, ``g``, ``e``, ``o``, ``f``, ``m``, ``bad``, ``p``, ``n``, ``below``,
+        The columns that are needed further: ``h``, ``g``, ``e``, ``o``, ``f``, ``m``, ``bad``, ``p``, ``n``, ``below``,
         ``k_first``, ``k_last``, and:
 
-        * ``kinds``: the kinds of faults of the message, an array of texts; null for none.
-        * ``missing_from``: the revision behind which all before this one are missing; null for none.
-        * ``opened``, ``opened_us``: when that gap opened: the place of arrival, and the clock.
-        * ``positions``: of a late one, messages of the group since the first that overtook it, itself among them.
-        * ``waited``: of a late one, the same in microseconds; null where there is no time.
-        * ``behind``: of a late one, how far its place is behind the greatest so far.
-        * ``size``: the messages of its group.
-        * ``first``, ``same``, ``overtaken``, ``again``, ``other``, ``no_id``: what a pipeline decides by: whether it is
-          the first of its place, has the content of the first, the first came behind a greater place; whether an
-          earlier message is the same, has its id and other content; whether it has no id.
+        * ``kinds``: kinds of faults of the message, an array of texts; null for none.
+        * ``missing_from``: revision after which all before this one are missing; null for none.
+        * ``opened``, ``opened_us``: position of arrival, and clock, at which that gap opened.
+        * ``positions``: of a late message, messages of the group since the first that overtook it, including that one.
+        * ``waited``: of a late message, the same in microseconds; null if there is no time.
+        * ``behind``: of a late message, the distance of its place from the greatest so far.
+        * ``size``: number of messages of its group.
+        * ``first``, ``same``, ``overtaken``, ``again``, ``other``, ``no_id``: inputs of a pipeline's decision. Whether
+          it is the first of its place, it has the content of the first, the first came after a greater place; whether
+          an earlier message is the same, an earlier one has its id and other content; whether it has no id.
         * ``suspect``: whether its group's numbers may start again here, see :mod:`inturn.spark.audit.restarts`.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -49,7 +49,7 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         F.min("p").over(shared).alias("p_first"),
         F.min_by("c", "p").over(shared).alias("c_first"),
         F.min_by(place < top, "p").over(shared).alias("overtaken"),
-        # Rows of a place share what lies above it: the first of them has seen nothing else.
+        # Rows of a place share the rows above it: only these precede the first of them.
         F.max("p_higher").over(shared).alias("p_ahead"),
         F.max("k_higher").over(shared).alias("k_ahead"),
     )
@@ -105,12 +105,12 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
 
 
 def by_id(log: Log) -> bool:
-    """Whether ids tell copies, not places: as in an order by time, or by arrival."""
+    """Return whether ids identify copies instead of places: in an order by time, or by arrival."""
     return log.is_time or log.keys.place is None
 
 
 def begun(rows: "DataFrame", start: int) -> "DataFrame":
-    """The rows, of which those below the first revision have no place, and no other fault."""
+    """Return the rows with those below the first revision marked as having no place, and no other fault."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     below = (F.col("bad") == GOOD) & (F.col("o") < start)
@@ -119,14 +119,14 @@ def begun(rows: "DataFrame", start: int) -> "DataFrame":
 
 
 def _restart(log: Log) -> "Column":
-    """Whether a message is the first of a timeline that no column tells of."""
+    """Return whether a message is the first of a timeline that no column shows."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.lit(log.hides_restarts) & (F.col("bad") == GOOD) & (F.col("e") > 0) & (F.col("p") == 1)
 
 
 def _two_writers(rival: "Column", key: Key) -> "Column":
-    """Whether revisions that follow each other have rivals: then the group has two writers, not one slip."""
+    """Return whether consecutive revisions have rivals: then the group has two writers, not a single slip."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     higher = F.last(F.when(rival, F.col("o")), ignorenulls=True).over(before(timelines(key).orderBy("down", "c", "p")))
@@ -135,21 +135,21 @@ def _two_writers(rival: "Column", key: Key) -> "Column":
 
 
 def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
-    """The holes in the groups' revisions.
+    """Return the gaps in the groups' revisions.
 
     Args:
-        rows: as :func:`judged` gives them.
-        start: the first revision that a group should have; None where groups begin anywhere.
+        rows: rows from :func:`judged`.
+        start: first revision that a group should have; None if groups begin anywhere.
 
     Returns:
-        For each hole: ``g``, ``e``, ``first`` and ``last`` missing, ``missing``: how many, ``size``: of the group,
-        ``opened``: the place in which the first message beyond it arrived, ``opened_us``: the clock then.
+        For each gap: ``g``, ``e``, ``first`` and ``last`` missing revision, ``missing``: their number, ``size``: of the
+        group, ``opened``: position of arrival of the first message beyond it, ``opened_us``: clock at that time.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     inside = F.col("missing_from").isNotNull()
     least = F.col("missing_from") + 1
-    if start is not None:  # below it nothing can be missing
+    if start is not None:  # nothing below it can be missing
         least, inside = F.greatest(least, F.lit(start)), inside & (F.col("o") > start)
     inner = _hole(least, F.col("o") - 1, F.col("opened"), F.col("opened_us"))
     parts, some = [F.when(inside, inner)], inside
@@ -157,9 +157,9 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
         lacking = (F.col("bad") == GOOD) & F.col("below").isNull() & (F.col("o") > start)
         parts.append(F.when(lacking, _hole(F.lit(start), F.col("o") - 1, F.lit(1), F.col("k_first"))))
         some |= lacking
-    few = rows.where(some)  # it saves making an array for each of the others
+    few = rows.where(some)  # saves making an array for each of the other rows
     found = few.select("g", "e", "size", F.inline(F.array_compact(F.array(*parts))))
-    wide = "decimal(38,0)"  # numbers that do not count may lie further apart than a long can say
+    wide = "decimal(38,0)"  # numbers that do not count may lie further apart than a long can hold
     return found.withColumn("missing", F.col("last").cast(wide) - F.col("first").cast(wide) + 1)
 
 
@@ -171,12 +171,12 @@ def _hole(first: "Column", last: "Column", opened: "Column", opened_us: "Column"
 
 
 def groups(rows: "DataFrame") -> "DataFrame":
-    """The timelines: ``h``, ``g``, ``e``, ``n`` messages, ``o`` the lowest place, and the ends of the clock."""
+    """Return the timelines: ``h``, ``g``, ``e``, ``n`` messages, ``o`` the lowest place, and the ends of the clock."""
     return rows.where("bad = 0 and below is null").select("h", "g", "e", "n", "o", "k_first", "k_last")
 
 
 def is_placeholder(group: "Column") -> "Column":
-    """Whether a group's name is a blank, or a word for nothing."""
+    """Return whether a group's name is blank or a placeholder."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.lower(F.trim(group)).isin(*_BLANKS)

@@ -1,4 +1,4 @@
-"""Numbers as people write them, the same in every face of a report."""
+"""Numbers as people write them, the same in every view of a report."""
 
 import datetime as dt
 from typing import Any
@@ -8,7 +8,7 @@ _UNITS_S = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
 def instant(value_us: int) -> dt.datetime:
-    """A time in microseconds since 1970 as a datetime in UTC; the nearest that there is."""
+    """Return a time in microseconds since 1970 as a datetime in UTC; the nearest possible one if out of range."""
     try:
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value_us)
     except OverflowError:
@@ -16,24 +16,24 @@ def instant(value_us: int) -> dt.datetime:
 
 
 def moment(value_us: int) -> str:
-    """A time in microseconds since 1970, in UTC."""
+    """Format a time in microseconds since 1970, in UTC."""
     return f"{instant(value_us):%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: float) -> str:
-    """A duration in the largest unit of which it has two."""
+    """Format a duration in the largest unit of which it has two."""
     unit, size = next(((unit, size) for unit, size in _UNITS_S if seconds >= 2 * size), ("second", 1))
     count = f"{seconds / size:,.1f}".removesuffix(".0")
     return f"{count} {unit}{'' if count == '1' else 's'}"
 
 
 def many(count: int, what: str) -> str:
-    """So many of something: ``1 message``, ``2 messages``."""
+    """Format a number of things: ``1 message``, ``2 messages``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def percent(part: float) -> str:
-    """A part as a percentage that says 100% only of all, and 0% only of nothing."""
+    """Format a part as a percentage that is 100% only for all, and 0% only for nothing."""
     text = f"{part:.1%}" if 0.001 <= part <= 0.999 or part in (0, 1) else f"{part:.2%}"
     if text == "100.00%":
         return "over 99.99%"
@@ -41,7 +41,7 @@ def percent(part: float) -> str:
 
 
 def outcome(counts: dict[str, int]) -> str:
-    """What a pipeline makes of a log, by what becomes of its messages."""
+    """Describe the verdicts of a pipeline for a log, from the counts of its messages."""
     rejected = [f"{counts[why]:,} as {why}" for why in ("conflict", "invalid") if counts.get(why)]
     return (
         f"Fed this log as it came, it applies or holds {many(counts.get('applied', 0), 'message')}, "
@@ -51,7 +51,7 @@ def outcome(counts: dict[str, int]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it; times are ISO 8601."""
+    """Return a value as JSON values; times are ISO 8601."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The groups with the most faults, message by message, so that a person sees what happened to them."""
+"""The groups with the most faults, message by message, for display."""
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GROUPS: Final = 12
-"""How many groups are shown."""
+"""The number of groups shown."""
 POINTS: Final = 160
-"""How many messages of each are shown."""
+"""The number of messages shown of each."""
 _AHEAD: Final = 12
-"""How many messages before the first fault are shown."""
+"""The number of messages shown before the first fault."""
 
 
 def timelines(rows: "DataFrame", holes: "DataFrame | None", log: Log) -> list[Timeline]:
-    """The worst groups: those with the most kinds of faults, and of these, with the most faults.
+    """Return the worst groups: those with the most kinds of faults, and of these, with the most faults.
 
     Args:
         rows: the telling rows with their verdicts.
-        holes: the gaps; None where the order cannot show any.
-        log: what they are from.
+        holes: the gaps; None if the order cannot show any.
+        log: the log of the rows.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -50,11 +50,11 @@ def timelines(rows: "DataFrame", holes: "DataFrame | None", log: Log) -> list[Ti
 
 
 def _points(rows: "DataFrame", chosen: list[str], log: Log) -> tuple[dict[str, list[Point]], dict[str, int]]:
-    """The messages of each group from shortly before its first fault on, and how many it has."""
+    """Return the messages of each group from shortly before its first fault on, and the size of each group."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    # The verdicts are looked up by the place of arrival, which a message has alone.
+    # Verdicts are joined by the place of arrival, which is unique to a message.
     said = rows.where(F.col("g").isin(chosen)).select(
         "f",
         "m",
@@ -71,7 +71,7 @@ def _points(rows: "DataFrame", chosen: list[str], log: Log) -> tuple[dict[str, l
         F.row_number().over(arrivals).alias("position"),
         F.count("*").over(own).alias("size"),
         "kind",
-        # A message that has nothing to tell is of the timeline of the last one that had.
+        # A message without a verdict belongs to the timeline of the last one that had one.
         F.coalesce(F.last("epoch", ignorenulls=True).over(so_far(arrivals)), "e").alias("epoch"),
         "told",
     )

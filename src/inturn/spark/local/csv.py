@@ -1,7 +1,7 @@
-"""CSV files as RFC 4180 has them, read by Spark: quotes doubled within quotes, lines that end within quotes.
+"""CSV files as RFC 4180 defines them, read by Spark: doubled quotes within quotes, line ends within quotes.
 
-A file in which no value holds a line end is read in parts, side by side; any other one as a whole. What the files
-need is looked up before, in one pass over their text.
+Spark reads a file without line ends in values in parallel parts, any other file as a whole. One pass over the text
+finds out beforehand.
 """
 
 import codecs
@@ -21,16 +21,16 @@ _CRLF: Final = "\r\n"
 
 @dataclass(frozen=True)
 class Dialect:
-    """How CSV files are written.
+    """The dialect of CSV files.
 
     Attributes:
-        delimiter: what separates values.
-        quote: what is around a value that holds a delimiter, a quote or a line end; empty: nothing is.
-        encoding: of the text.
-        null: the text of a value that is not there, beside the empty one.
+        delimiter: separator of values.
+        quote: character around a value that contains a delimiter, a quote or a line end; empty for none.
+        encoding: encoding of the text.
+        null: text that stands for null, besides the empty one.
 
     Raises:
-        InputError: if files cannot be written so.
+        InputError: if no file can have this dialect.
     """
 
     delimiter: str = ","
@@ -53,7 +53,7 @@ class Dialect:
 
     @property
     def options(self) -> dict[str, str]:
-        """Spark's options."""
+        """Spark's options for this dialect."""
         found = {"sep": self.delimiter, "quote": self.quote, "escape": self.quote, "encoding": self.encoding}
         return found if self.null is None else {**found, "nullValue": self.null}
 
@@ -63,28 +63,28 @@ class Table:
     """CSV files that Spark can read.
 
     Attributes:
-        names: what the columns are called: as the header says, later ones of one name with a number.
-        options: Spark's options, but for the schema.
+        names: names of the columns from the header; repeated ones get a number.
+        options: Spark's options, except the schema.
     """
 
     names: list[str]
     options: dict[str, str]
 
     def schema(self, kinds: Iterable[str] | None = None) -> str:
-        """Return the columns and that for a line that cannot be read, as DDL; texts if no types are given."""
+        """Return the columns and the column for unreadable lines, as DDL; all are text if no types are given."""
         types = ["string"] * len(self.names) if kinds is None else kinds
         columns = [f"{quoted(name)} {kind}" for name, kind in zip(self.names, types, strict=True)]
         return ", ".join([*columns, f"{CORRUPT} string"])
 
 
 def csv_table(spark: "SparkSession", source: str, dialect: Dialect | None = None, *, streaming: bool = False) -> Table:
-    """Look up what CSV files with a header need to be read.
+    """Find the options with which CSV files with a header are read.
 
     Args:
         spark: the session that reads.
         source: a file, a folder or a URI.
-        dialect: how they are written.
-        streaming: whether files may come later, of which nothing is known.
+        dialect: the dialect of the files.
+        streaming: whether files may come later, about which nothing is known.
     """
     dialect = dialect or Dialect()
     options = {**dialect.options, **_lines(spark, source, dialect, streaming=streaming)}
@@ -92,7 +92,7 @@ def csv_table(spark: "SparkSession", source: str, dialect: Dialect | None = None
     first = spark.read.options(**options).csv(source).limit(1).collect()
     header = [each or f"_c{at}" for at, each in enumerate(first[0])] if first else []
     names = unique_names(header)
-    # A header that says a name twice is not the schema's: then columns go by their places.
+    # If the header repeats a name, it differs from the schema: then columns go by position.
     return Table(names, {**options, "header": "true", "enforceSchema": str(names != header).lower()})
 
 
@@ -105,7 +105,7 @@ def read_csv(spark: "SparkSession", source: str, dialect: Dialect | None = None)
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-    """Return the names of columns, each once, as Spark sees them: later ones of one name with a number."""
+    """Return unique column names, compared as Spark does (ignoring case); repeated ones get a number."""
     names = list(names)
     taken = {name.lower() for name in names}
     found: list[str] = []
@@ -123,8 +123,8 @@ def unique_names(names: Iterable[str]) -> list[str]:
 def _lines(spark: "SparkSession", source: str, dialect: Dialect, *, streaming: bool) -> dict[str, str]:
     """Return the options about line ends.
 
-    A line with an odd number of quotes ends within a value. If the first line of every file ends with CR LF, all do:
-    only if that is said does Spark keep a CR LF within a value as it is.
+    A line with an odd number of quotes ends within a value. If the first line of every file ends with CR LF, all lines
+    do: only with this option does Spark keep a CR LF within a value as it is.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 

@@ -1,4 +1,4 @@
-"""What ``inturn run`` is told in text: files of messages as a DataFrame."""
+"""Files of messages as a DataFrame, from the text options of ``inturn run``."""
 
 import datetime as dt
 from decimal import Decimal
@@ -46,21 +46,21 @@ def read_messages(
     files: int | None = None,
     dialect: Dialect | None = None,
 ) -> "DataFrame":
-    """Files of messages as a DataFrame: Parquet, JSON lines, or CSV with a header.
+    """Read files of messages as a DataFrame: Parquet, JSON lines, or CSV with a header.
 
     A line that cannot be read becomes a message that is rejected as invalid, with its text.
 
     Args:
         spark: the session that reads.
-        pipeline: whose message type says what the columns are, for JSON and CSV.
+        pipeline: pipeline whose message type defines the columns, for JSON and CSV.
         source: a file, a folder or a URI.
-        form: ``parquet``, ``json`` or ``csv``; None goes by the names of the files.
-        streaming: whether to go on with files that come later; what the columns are, those that are there say.
-        files: of a stream, the most files in a micro-batch.
-        dialect: how CSV files are written.
+        form: ``parquet``, ``json`` or ``csv``; None goes by the file names.
+        streaming: whether to continue with files that come later; the existing files define the columns.
+        files: maximum number of files in a micro-batch of a stream.
+        dialect: dialect of CSV files.
 
     Raises:
-        InputError: if there is nothing there, or it is of no known form.
+        InputError: if nothing is there, or its form is not known.
     """
     form = form or form_of(source)
     if form not in ("parquet", "json", "csv"):
@@ -87,7 +87,7 @@ def read_messages(
 
 
 def _csv_schema(spark: "SparkSession", pipeline: Pipeline, source: str, table: Table) -> str | None:
-    """Return the columns of CSV files: texts for a message type, else what Spark takes their values for."""
+    """Return the columns of CSV files: text for a message type, else types inferred by Spark."""
     if not table.names or pipeline.message is not None:
         return table.schema() if table.names else None
     found = spark.read.options(**table.options, inferSchema="true").csv(source).schema
@@ -95,7 +95,7 @@ def _csv_schema(spark: "SparkSession", pipeline: Pipeline, source: str, table: T
 
 
 def _typed(pipeline: Pipeline, df: "DataFrame") -> "DataFrame":
-    """The columns of a CSV file, which are text, as the message type says, by their names in the header."""
+    """Cast the text columns of a CSV file to the types of the message type, by their names in the header."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     names = [name for name in df.columns if name != CORRUPT]
@@ -112,10 +112,10 @@ def _typed(pipeline: Pipeline, df: "DataFrame") -> "DataFrame":
 
 
 def form_of(source: str) -> str:
-    """Of which form a file is, or the files of a folder, by their names; ``*`` and URIs are for Spark to look up.
+    """Return the form of a file, or of the files in a folder, by name; Spark looks up ``*`` and URIs.
 
     Raises:
-        InputError: if there is nothing there, or the names do not say.
+        InputError: if nothing is there, or the names do not tell the form.
     """
     path = Path(source)
     if path.is_dir():
@@ -136,10 +136,10 @@ def form_of(source: str) -> str:
 
 
 def column_kinds(pipeline: Pipeline) -> dict[str, str]:
-    """The message type's fields as Spark's types; one that has no column of its own is read as text.
+    """Return the fields of the message type as Spark types; a field without a column type is read as text.
 
     Raises:
-        InputError: if one has a name of inturn's own.
+        InputError: if one has a name that inturn uses itself.
     """
     kinds = {field.name: _ddl(field.type) for field in record_fields(pipeline.message or object)}
     if pipeline.arrival is not None and len(parts(pipeline.arrival)) == 1:
@@ -150,11 +150,11 @@ def column_kinds(pipeline: Pipeline) -> dict[str, str]:
 
 
 def _ddl(kind: Any) -> str:
-    """Return a field's type as Spark's; a record is a struct."""
+    """Return a field's type as a Spark type; a record is a struct."""
     if isinstance(kind, type) and field_names(kind):
         inside = (f"{quoted(field.name)}: {_ddl(field.type)}" for field in record_fields(kind))
         return f"struct<{', '.join(inside)}>"
     try:
         return _DDL.get(kind, "string")
-    except TypeError:  # a type that cannot be hashed
+    except TypeError:  # an unhashable type
         return "string"

@@ -1,4 +1,4 @@
-"""A stream for the command line: runs until it ends or is interrupted, and tells of each step as it is committed."""
+"""A stream in the foreground of the command line, with a report of each committed step."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,18 +19,18 @@ _LOOK_EVERY_S = 1
 def follow(
     pipeline: Pipeline, df: "DataFrame", store: str, checkpoint: str, tell: Callable[[Report], None], **options: Any
 ) -> None:
-    """Run a stream in the foreground.
+    """Run a stream in the foreground until it ends or is interrupted.
 
     Args:
         pipeline: the definition.
         df: the messages.
-        store: where the store is.
-        checkpoint: where Spark's checkpoint is.
-        tell: is called with the report of each step.
-        options: of :func:`inturn.spark.stream`.
+        store: location of the store.
+        checkpoint: location of Spark's checkpoint.
+        tell: callback for the report of each step.
+        options: options of :func:`inturn.spark.stream`.
 
     Raises:
-        InturnError: what the stream ended with.
+        InturnError: if the stream failed.
     """
     target = Store(store)
     last = target.latest()
@@ -50,7 +50,7 @@ def follow(
 
 
 def _tell(pipeline: Pipeline, store: Store, told: int, tell: Callable[[Report], None]) -> int:
-    """Tell of the steps after the one that was told last; returns which is that now."""
+    """Report the steps after the last reported one, and return the new last one."""
     for each in store.after(told):
         tell(Report(pipeline.name, store.location, each.step, Counts(**each.counts), each.seconds))
         told = each.step
@@ -58,7 +58,7 @@ def _tell(pipeline: Pipeline, store: Store, told: int, tell: Callable[[Report], 
 
 
 def said(error: Exception) -> str:
-    """What our own error in a stream said; Spark wraps it in a text of many lines."""
+    """Return the message of an inturn error in a stream; Spark wraps it in many lines."""
     lines = [line.strip() for line in str(error).splitlines()]
     ours = [line for line in lines if line.startswith("inturn.core.errors.")]
     return ours[-1].partition(": ")[2] if ours else lines[0]

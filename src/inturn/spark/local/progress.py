@@ -1,4 +1,4 @@
-"""A line that moves while Spark works, for the command line."""
+"""A progress line for the command line while Spark works."""
 
 import threading
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ _POLL_S = 0.2
 
 @contextmanager
 def watching(spark: "SparkSession", title: str, *, quiet: bool = False) -> Iterator[None]:
-    """Show how many of Spark's tasks are done while the block runs; on standard error, and only at a terminal.
+    """Show the number of finished Spark tasks while the block runs, on standard error and only at a terminal.
 
     Args:
         spark: the session that works.
-        title: what it works at.
-        quiet: show nothing.
+        title: title of the progress line.
+        quiet: whether to show nothing.
     """
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -55,7 +55,7 @@ def watching(spark: "SparkSession", title: str, *, quiet: bool = False) -> Itera
 
 
 def _tasks(spark: "SparkSession") -> tuple[int, int]:
-    """How many tasks of the running stages are done, and how many there are; 0, 0 where Spark does not say."""
+    """Return the finished and the total tasks of the running stages; 0, 0 if Spark does not report them."""
     try:
         tracker = spark.sparkContext.statusTracker()
     except Exception:  # noqa: BLE001 - Connect has no tracker, and says so with an error of its own

@@ -31,21 +31,21 @@ _WARNING = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 def local_session(
     app_name: str = "inturn", *, cores: str | int = "*", memory: str = "2g", ui: bool = False
 ) -> "SparkSession":
-    """Start a Spark inside this process, quiet and for this machine only; or give the one that runs already.
+    """Start a Spark inside this process, quiet and for this machine only, or return the running one.
 
     Times are UTC, nothing listens beyond 127.0.0.1, and no files stay behind.
 
     Args:
-        app_name: The name that Spark shows for the application.
-        cores: How many tasks run at once; ``"*"`` is one for each core of the machine.
-        memory: The Java heap, as Spark writes sizes: ``"512m"``, ``"2g"``.
-        ui: Whether to serve Spark's web page while the session lasts.
+        app_name: name that Spark shows for the application.
+        cores: number of parallel tasks; ``"*"`` is one for each core of the machine.
+        memory: Java heap, in Spark's notation: ``"512m"``, ``"2g"``.
+        ui: whether to serve Spark's web page during the session.
 
     Returns:
-        The running session as it is, if there is one; else a new one. The caller stops it.
+        The running session unchanged, if there is one; else a new one. The caller stops it.
 
     Raises:
-        SetupError: pyspark is not installed, or no fitting Java is found.
+        SetupError: if pyspark is not installed, or no usable Java is found.
     """
     try:
         from pyspark.errors import PySparkRuntimeError
@@ -63,7 +63,7 @@ def local_session(
 
     os.environ["JAVA_HOME"] = str(_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers are any python3 of the PATH, without inturn
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the web page listens where this says
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the address on which the web page listens
 
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
     for key, value in _settings(cores, memory, ui=ui).items():
@@ -84,7 +84,7 @@ def _settings(cores: str | int, memory: str, *, ui: bool) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * tasks),  # the 200 of a cluster cost a local run most of its time
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.codegen.cache.maxEntries": "1000",  # with the usual 100 an audit compiles all of its code anew
+        "spark.sql.codegen.cache.maxEntries": "1000",  # with the default of 100 an audit compiles all its code again
         "spark.sql.warehouse.dir": _scratch().as_uri(),  # else a folder in the working directory
     }
 
@@ -96,14 +96,14 @@ def _scratch() -> Path:
 
 
 def session(master: str) -> "SparkSession":
-    """The session of a command: local, on a cluster, or through Spark Connect.
+    """Return the session of a command: local, on a cluster, or through Spark Connect.
 
     Args:
         master: ``local``, ``local[4]``, ``local[*]``, ``spark://host:port`` or another cluster's address, or
             ``sc://host:port`` for Connect.
 
     Raises:
-        SetupError: pyspark is not installed, or no fitting Java is found.
+        SetupError: if pyspark is not installed, or no usable Java is found.
     """
     local = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
     if local:
@@ -122,9 +122,9 @@ def session(master: str) -> "SparkSession":
 
 @contextlib.contextmanager
 def _quiet() -> "Iterator[None]":
-    """Have the Java process that is started here, and the workers under it, say nothing unless INTURN_LOG asks.
+    """Silence the Java process that the block starts, and its workers, unless INTURN_LOG is set.
 
-    Only they inherit the variables: other processes that the caller starts are not ours to silence.
+    Only these processes inherit the variables; other child processes of the caller are not affected.
     """
     before = {name: os.environ.get(name) for name in ("SPARK_SUBMIT_OPTS", "PYTHONWARNINGS")}
     option = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
@@ -142,11 +142,11 @@ def _quiet() -> "Iterator[None]":
 
 
 def _silence_python() -> None:
-    """Have PySpark and Py4J in this process log nothing of what they raise."""
+    """Stop PySpark and Py4J in this process from logging what they raise."""
     logging.getLogger().addFilter(_is_no_interrupt)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it logs what a stream's step raises, and raises it
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it logs what a stream's step raises, and raises it too
     warnings.filterwarnings("ignore", module=r"pyspark\b")
-    with contextlib.suppress(ImportError):  # before PySpark 4 it logs nothing of its own
+    with contextlib.suppress(ImportError):  # PySpark before 4 logs nothing of its own
         from pyspark.logger import PySparkLogger
 
         for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -154,7 +154,7 @@ def _silence_python() -> None:
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Py4J logs each Ctrl-C, to the root logger, and raises it as well."""
+    """Return False for Py4J's record of a Ctrl-C, which it logs to the root logger and raises as well."""
     return "while sending command" not in str(record.msg)
 
 

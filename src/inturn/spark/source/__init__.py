@@ -1,1 +1,1 @@
-"""The log of a queue as a source of Spark, ``format("inturn")``: the one part of it that knows of queues."""
+"""The log of a queue as a Spark source, ``format("inturn")``: the only part of the Spark package that knows queues."""

@@ -1,4 +1,4 @@
-"""Messages of a log as an Arrow batch: from columns that SQLite has packed, or row by row, as a server gives them."""
+"""Conversion of log messages to Arrow batches, from columns packed by SQLite or from the rows of a server."""
 
 import base64
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ COLUMNS: Final = {
     "attributes": "string",
     "sent_at": "timestamp",
 }
-"""What is known of each message, by the names and types that Spark has for it."""
+"""The columns of a message, with Spark's names and types."""
 
 _KINDS: Final = {"bigint": pa.int64(), "string": pa.string(), "timestamp": pa.timestamp("us", "UTC")}
 _SCHEMA: Final = pa.schema([(name, _KINDS[kind]) for name, kind in COLUMNS.items()])
@@ -35,12 +35,12 @@ Ints = npt.NDArray[np.int64]
 
 
 def arrow(log: Log, after: int, up_to: int) -> pa.RecordBatch:
-    """Messages after a sequence number and up to another, of which there must be one: as many as fit.
+    """Return messages after a sequence number and up to another, as many as fit; there must be at least one.
 
     Args:
         log: the log.
-        after: the sequence number to begin after.
-        up_to: the last sequence number.
+        after: sequence number to begin after.
+        up_to: last sequence number.
     """
     packed = log.packed(after, up_to) if isinstance(log, FileLog) else None
     found = None if packed is None else _of_packed(packed)
@@ -48,7 +48,7 @@ def arrow(log: Log, after: int, up_to: int) -> pa.RecordBatch:
 
 
 def _of_packed(packed: Packed) -> pa.RecordBatch | None:
-    """None if a text has what stands between texts, or in place of one."""
+    """Return None if a text contains a character that is used as separator, or as null."""
     count = packed.rows
     numbers = _numbers(packed.sequence_number)
     texts = [_texts(each, count) for each in (packed.group, packed.dedup_id, packed.body, packed.attributes)]
@@ -63,13 +63,13 @@ def _of_packed(packed: Packed) -> pa.RecordBatch | None:
 
 
 def _ints(values: Ints, kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Numbers as they are: ``pa.array`` would import pandas, which costs each of Spark's workers a quarter second."""
+    """Wrap numbers without a copy: ``pa.array`` would import pandas, which costs each Spark worker a quarter second."""
     present = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(values)])
 
 
 def _contents(digits: npt.NDArray[np.uint8]) -> pa.Array:
-    """What the bodies are, by the digits that say it; mostly they are all the same."""
+    """Return the kinds of the bodies from their digits; usually they are all equal."""
     kinds = digits % _NO_REVISION
     is_one = (kinds == kinds[0]).all()
     names = [_CONTENTS[kind].encode() for kind in (kinds[:1] if is_one else kinds).tolist()]
@@ -86,7 +86,7 @@ def _numbers(packed: bytes | range) -> Ints:
 
 
 def _texts(texts: Texts, count: int) -> pa.Array | None:
-    """Arrow has texts without anything between them, and where each begins."""
+    """Return an Arrow array: texts without separators, and the offsets at which they begin."""
     if not texts.known:
         return pa.nulls(count, pa.string())
     packed = texts.packed

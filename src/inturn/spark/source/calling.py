@@ -1,4 +1,4 @@
-"""Stream readers as the installed PySpark calls them: with a start and a limit from 4.2 on, with neither before."""
+"""Adaptation of stream readers to the installed PySpark: 4.2 and newer pass a start and a limit, older ones neither."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,33 +14,35 @@ if TYPE_CHECKING or has_read_limits():
 else:
 
     class ReadLimit:
-        """How much to read."""
+        """The amount to read."""
 
     class ReadAllAvailable(ReadLimit):
-        """All there is."""
+        """All available messages."""
 
     class ReadMaxRows(ReadLimit):
-        """Never asked for by a Spark that has none."""
+        """A limit of rows; Spark versions without it never pass one."""
 
     class SupportsTriggerAvailableNow:
-        """Never asked for either."""
+        """A base class that Spark versions without it never look for."""
 
 
 class LimitedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader as Spark 4.2 calls it; :func:`as_called` makes it fit older ones."""
+    """A reader with the interface of Spark 4.2; :func:`as_called` adapts it to older versions."""
 
 
 def as_called(reader: LimitedReader) -> DataSourceStreamReader:
-    """The reader as the installed PySpark calls it."""
+    """Return the reader with the interface that the installed PySpark calls."""
     return reader if has_read_limits() else _Unlimited(reader)
 
 
 class _Unlimited(DataSourceStreamReader):
-    """For PySpark 4.0 and 4.1: a micro-batch takes all there is, since a limit would end "available now" too early.
+    """A reader for PySpark 4.0 and 4.1, whose micro-batches take everything.
 
-    They do not say from where the latest offset is wanted. It follows from their other calls: a restarted query first
-    asks for the partitions between the last offset of its checkpoint and itself, then for those of a micro-batch that
-    is to be repeated, and for the latest offset only between micro-batches.
+    A limit would end "available now" too early.
+
+    These versions do not pass the start of the latest offset. It follows from their other calls. A restarted query asks
+    first for the partitions between the last offset of its checkpoint and itself, then for those of a micro-batch to
+    repeat. It asks for the latest offset only between micro-batches.
     """
 
     def __init__(self, reader: LimitedReader) -> None:
@@ -60,7 +62,7 @@ class _Unlimited(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._at = end
         if start != end:
-            self._done = end  # once Spark asks for the next offset
+            self._done = end  # done once Spark asks for the next offset
         return self._reader.partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

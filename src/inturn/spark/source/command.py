@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def names_queue(source: str) -> bool:
-    """Whether it is a queue that is meant, ``shop.db#payments``, rather than a file or a URI.
+    """Return whether a source names a queue, ``shop.db#payments``, rather than a file or a URI.
 
     Raises:
-        InputError: if it is a database, and no queue is named.
+        InputError: if it is a database and names no queue.
     """
     if is_address(checked_target(source)):
         if "#" in source:
@@ -32,24 +32,24 @@ def names_queue(source: str) -> bool:
 def queue_messages(
     spark: "SparkSession", pipeline: Pipeline, source: str, *, streaming: bool = False, rows: int | None = None
 ) -> "DataFrame":
-    """The messages of a queue as a DataFrame; of a stream, the reader has the pipeline's name.
+    """Return the messages of a queue as a DataFrame; a stream's reader has the pipeline's name.
 
     Args:
         spark: the session.
-        pipeline: whose columns are wanted.
+        pipeline: the pipeline whose columns are wanted.
         source: the queue, ``shop.db#payments`` or ``postgresql://…#payments``.
-        streaming: whether to go on with messages that come later.
-        rows: of a stream, the most messages in a micro-batch.
+        streaming: whether to continue with messages that come later.
+        rows: maximum number of messages in a micro-batch of a stream.
 
     Raises:
         StoreError: if there is no such database.
         NoSuchQueue: if there is no such queue in it.
-        InputError: if the pipeline does not say which fields the bodies have.
+        InputError: if the pipeline does not define the fields of the bodies.
     """
     register(spark)
     if not is_address(source):
         path, _, queue = source.partition("#")
-        source = f"{Path(path).absolute()}#{queue}"  # Spark may look from another folder
+        source = f"{Path(path).absolute()}#{queue}"  # Spark may resolve paths from another folder
     try:
         if streaming:
             reader = spark.readStream.format("inturn").option("reader", pipeline.name)
@@ -62,7 +62,7 @@ def queue_messages(
 
 
 def _ours(error: Exception) -> Exception:
-    """Our own error, which Spark tells with a traceback around it."""
+    """Return the inturn error that Spark wrapped in a traceback, or the error itself."""
     found = re.findall(r"^inturn\.core\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
     if not found:
         return error

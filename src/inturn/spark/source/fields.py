@@ -1,4 +1,4 @@
-"""From the log of a queue to the columns of a pipeline: they are fields of the body, or come from the envelope."""
+"""Conversion of a queue's log to a pipeline's columns, which come from fields of the body or from the envelope."""
 
 from typing import TYPE_CHECKING, Final, cast
 
@@ -19,20 +19,20 @@ _NEEDED: Final = ("sequence_number", "group", "revision", "dedup_id", "body", "s
 
 
 def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | None" = None) -> "DataFrame":
-    """The messages of a pipeline out of the log of a queue, for :func:`inturn.spark.batch` and ``stream``.
+    """Return the messages of a pipeline from the log of a queue, for :func:`inturn.spark.batch` and ``stream``.
 
-    A column is a field of the body, which is JSON. Where the body has no such field it is filled from the envelope:
-    the pipeline's group, its revision, its id from the deduplication id, and its ``arrival`` from the sequence number,
-    or, if it is a time, from the time of the send. A message whose body cannot be read, or says otherwise than its
-    envelope, is rejected by the pipeline as invalid, with its text.
+    A column is a field of the body, which is JSON. A field that the body lacks is filled from the envelope: the
+    pipeline's group, its revision, its id from the deduplication id, and its ``arrival`` from the sequence number, or,
+    if it is a time, from the time of the send. If a body cannot be read, or contradicts its envelope, the pipeline
+    rejects the message as invalid, with its text.
 
     Args:
         pipeline: the definition.
-        df: a DataFrame of ``format("inturn")``, of a stream or not.
-        schema: the fields of the body, for a pipeline of plain dicts; otherwise the message type says.
+        df: a DataFrame of ``format("inturn")``, streaming or not.
+        schema: fields of the body, for a pipeline of plain dicts; otherwise the message type defines them.
 
     Raises:
-        InputError: if the DataFrame is not such a log, or it is not known which fields there are.
+        InputError: if the DataFrame is not such a log, or the fields are not known.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -65,7 +65,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
 
 
 def _put(column: "Column", kind: "DataType", names: list[str], value: "Column") -> "Column":
-    """Return a column with another value in a field; a null on the way there becomes a struct, unless for a null."""
+    """Return a column with a field replaced; a null on the path becomes a struct, unless the new value is null."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     if not names:
@@ -80,7 +80,7 @@ def _put(column: "Column", kind: "DataType", names: list[str], value: "Column") 
 
 
 def _corrupt(agrees: "Column") -> "Column":
-    """The text of a message that cannot be placed; null for all others."""
+    """Return the text of a message that cannot be placed; null for all others."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     text = F.col("e.body")
@@ -90,7 +90,7 @@ def _corrupt(agrees: "Column") -> "Column":
 
 
 def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, str]:
-    """The columns and their types."""
+    """Return the columns and their types."""
     if pipeline.message is not None:
         return column_kinds(pipeline)
     if schema is None:
@@ -112,7 +112,7 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, s
 
 
 def _envelope(pipeline: Pipeline, kinds: dict[str, str]) -> dict[str, str]:
-    """What fills a column where the body does not, by the column's name."""
+    """Return the columns that the envelope can fill, and the envelope's field for each."""
     sources = {pipeline.group: "group"}
     if pipeline.turn is not None and not isinstance(pipeline.order, Timestamp):
         sources.setdefault(pipeline.turn, "revision")

@@ -1,4 +1,4 @@
-"""The log of a queue, in a file of this machine or on a server: what Spark's source asks of either."""
+"""The log of a queue, in a local file or on a server: the interface that the Spark source needs."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
@@ -15,11 +15,11 @@ class Log(Protocol):
     """The log of one queue; see :mod:`inturn.store.sqlite.log` and :mod:`inturn.store.postgres.log`."""
 
     def info(self) -> QueueInfo:
-        """What is known of the queue now."""
+        """Return the current facts about the queue."""
         ...
 
     def first(self) -> int:
-        """The number before the first sequence number of the queue."""
+        """Return the number before the first sequence number of the queue."""
         ...
 
     def incarnation(self, number: int) -> str:
@@ -27,15 +27,15 @@ class Log(Protocol):
         ...
 
     def place(self, after: int, up_to: int, count: int) -> int | None:
-        """The sequence number of the count-th message after one, if there are so many up to another."""
+        """Return the number of the count-th message after ``after``; None if there are fewer up to ``up_to``."""
         ...
 
     def rows(self, after: int, up_to: int) -> Sequence[Any]:
-        """Messages after a sequence number and up to another: as many as one may hold at once, and one at least."""
+        """Return messages after a sequence number and up to another: as many as may be held at once, at least one."""
         ...
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         ...
 
 
@@ -43,16 +43,16 @@ class ServerLog(Log, Protocol):
     """The log of a queue on a server."""
 
     def identity(self) -> str:
-        """What tells these tables, and this queue, from others."""
+        """Return an identity that tells these tables, and this queue, from others."""
         ...
 
 
 def open_log(place: Place) -> Log:
-    """The log of a queue.
+    """Return the log of a queue.
 
     Raises:
-        StoreError: if the database is not there, has no queues or cannot be read.
-        StoreMismatch: if another version of inturn has written it.
+        StoreError: if the database does not exist, has no queues or cannot be read.
+        StoreMismatch: if another version of inturn wrote it.
         SetupError: if psycopg is not installed here, for PostgreSQL.
     """
     if not place.is_on_server:

@@ -1,4 +1,4 @@
-"""What a user says of the log that Spark reads: options are text, and a slip in one is told, not passed over."""
+"""Options of the Spark source; they are text, and an unknown or malformed one is an error."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -16,11 +16,11 @@ _BATCH: Final = (*_BOTH, "after", "upTo")
 
 
 class Place(NamedTuple):
-    """Where a queue is; its password is not shown.
+    """The location of a queue; its text form hides the password.
 
     Attributes:
-        path: the database's file, in full, or its address on a server.
-        queue: the queue's name.
+        path: absolute path of the database file, or its address on a server.
+        queue: name of the queue.
     """
 
     path: str
@@ -34,16 +34,16 @@ class Place(NamedTuple):
 
     @property
     def is_on_server(self) -> bool:
-        """Whether it is no file of this machine."""
+        """Whether the database is on a server rather than in a local file."""
         return is_address(self.path)
 
 
 class Division(NamedTuple):
-    """How messages are divided among tasks.
+    """The division of messages among tasks.
 
     Attributes:
-        by_group: whether all messages of a group are in one partition; else each has a part of the log.
-        partitions: how many; None: as many as are worth while.
+        by_group: whether all messages of a group are in one partition; else each partition is a range of the log.
+        partitions: number of partitions; None for as many as are worthwhile.
     """
 
     by_group: bool
@@ -51,13 +51,13 @@ class Division(NamedTuple):
 
 
 class BatchOptions(NamedTuple):
-    """Of ``spark.read``.
+    """Options of ``spark.read``.
 
     Attributes:
-        place: where the queue is.
-        division: how its messages are divided.
-        after: the sequence number to begin after.
-        up_to: the last sequence number; None: all that is there.
+        place: location of the queue.
+        division: division of its messages.
+        after: sequence number to begin after.
+        up_to: last sequence number; None for the end of the log.
     """
 
     place: Place
@@ -67,15 +67,15 @@ class BatchOptions(NamedTuple):
 
 
 class StreamOptions(NamedTuple):
-    """Of ``spark.readStream``.
+    """Options of ``spark.readStream``.
 
     Attributes:
-        place: where the queue is.
-        division: how its messages are divided.
-        reader: the name of the reader that holds what Spark has not committed.
-        max_rows: the most messages in a micro-batch.
-        acknowledge: whether what Spark has committed is acknowledged too.
-        fail_on_loss: whether to end where messages may be gone that Spark has not read.
+        place: location of the queue.
+        division: division of its messages.
+        reader: name of the reader that holds messages that Spark has not committed.
+        max_rows: maximum number of messages in a micro-batch.
+        acknowledge: whether messages that Spark has committed are acknowledged too.
+        fail_on_loss: whether to fail if messages may be gone that Spark has not read.
     """
 
     place: Place
@@ -87,7 +87,7 @@ class StreamOptions(NamedTuple):
 
 
 def place_of(given: Mapping[str, str]) -> Place:
-    """The queue that options name, ``load("shop.db#payments")``, or with the queue as an option of its own.
+    """Return the queue that the options name: ``load("shop.db#payments")``, or the queue as a separate option.
 
     Raises:
         InputError: if they name none.
@@ -103,10 +103,10 @@ def place_of(given: Mapping[str, str]) -> Place:
 
 
 def batch_options(given: Mapping[str, str]) -> BatchOptions:
-    """The options of ``spark.read``.
+    """Return the options of ``spark.read``.
 
     Raises:
-        InputError: if one is unknown, or does not fit.
+        InputError: if one is unknown or invalid.
     """
     _check_known(given, _BATCH, "spark.read")
     up_to = None if given.get("upTo") is None else _number(given, "upTo", 0, 0)
@@ -114,10 +114,10 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """The options of ``spark.readStream``.
+    """Return the options of ``spark.readStream``.
 
     Raises:
-        InputError: if one is missing, unknown, or does not fit.
+        InputError: if one is missing, unknown or invalid.
     """
     _check_known(given, _STREAM, "spark.readStream")
     place = place_of(given)

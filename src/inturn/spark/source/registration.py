@@ -1,4 +1,4 @@
-"""Make ``format("inturn")`` known to a session, where its Spark has sources that are written in Python."""
+"""Registration of ``format("inturn")`` with a session, where its Spark has data sources written in Python."""
 
 from typing import TYPE_CHECKING
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``format("inturn")`` known to a session: ``spark.read`` and ``spark.readStream`` of a queue's log.
+    """Register ``format("inturn")`` with a session, for ``spark.read`` and ``spark.readStream`` of a queue's log.
 
     Args:
-        spark: the session, classic or Connect; a session that was registered once stays so.
+        spark: the session, classic or Connect; registration lasts as long as the session.
 
     Raises:
-        SetupError: if the installed PySpark has no sources that are written in Python.
+        SetupError: if the installed PySpark has no data sources written in Python.
     """
     if not has_python_sources():
         instead = "or read the queue in Python, write its messages to files and read those"
@@ -26,6 +26,6 @@ def register(spark: "SparkSession") -> None:
 
     try:
         spark.dataSource.register(QueueSource)
-    except AnalysisException as error:  # before Spark 4.2 what was found by itself cannot be registered again
+    except AnalysisException as error:  # before Spark 4.2 a source found by itself cannot be registered again
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise

@@ -1,4 +1,4 @@
-"""What a stream writes into the queue: the place of its reader, and, if that is wanted, acknowledgements."""
+"""The writes of a stream to its queue: the position of its reader and, if configured, acknowledgements."""
 
 from inturn.core import limits
 from inturn.core.delivery import Act, Change
@@ -9,14 +9,14 @@ from inturn.store.commands import Ask, queue_of
 
 
 class Release:
-    """Holds in a queue what Spark has not committed, and lets go of what it has.
+    """A holder of messages that Spark has not committed; it releases those that Spark has.
 
     Args:
-        options: whose.
+        options: the options of the stream.
 
     Raises:
-        StoreError: if the database is not there, or cannot be written.
-        NoSuchQueue: if the queue is not there.
+        StoreError: if the database does not exist, or cannot be written.
+        NoSuchQueue: if the queue does not exist.
     """
 
     def __init__(self, options: StreamOptions) -> None:
@@ -31,12 +31,12 @@ class Release:
         self._released: int | None = None
 
     def position(self) -> int:
-        """Up to where the reader has read; it is made if it is not there, and holds everything from then on."""
+        """Return the reader's position; make the reader if it does not exist, and hold everything from then on."""
         self._reader.commit(0)
         return self._reader.position()
 
     def commit(self, sequence_number: int) -> None:
-        """Spark has committed everything up to a sequence number."""
+        """Release everything up to a sequence number, which Spark has committed."""
         if self._released is not None and sequence_number <= self._released:
             return
         if self._acknowledge:
@@ -45,11 +45,11 @@ class Release:
         self._released = sequence_number
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._db.close()
 
     def _acknowledge_up_to(self, last: int) -> None:
-        """Acknowledge what nobody else has received, in transactions of bounded length."""
+        """Acknowledge messages that no one else has received, in transactions of bounded length."""
         after = self._reader.position()
 
         def some(store: Store, now_ms: int) -> int | None:

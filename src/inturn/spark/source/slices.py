@@ -1,7 +1,7 @@
-"""A part of a queue's log that one task reads, as Arrow batches: which rows, from where.
+"""Slices of a queue's log that one task reads as Arrow batches.
 
-Nothing here writes. A task may be tried again, or run twice at a time: it reads the same rows, which the query's reader
-holds in the queue until Spark has committed them.
+Nothing here writes. A task may be retried, or run twice at the same time: it reads the same rows, which the query's
+reader holds in the queue until Spark has committed them.
 """
 
 import os
@@ -29,10 +29,10 @@ _BITS: Final = 64
 
 
 class Identity(NamedTuple):
-    """Which file it is, and on which machine.
+    """The identity of a file on a machine.
 
     Attributes:
-        machine: the machine, since it was started.
+        machine: the machine since its last boot.
         device: the file system.
         file: the file in it.
     """
@@ -43,10 +43,10 @@ class Identity(NamedTuple):
 
 
 def identity_of(path: str) -> Identity:
-    """What tells a file from a copy of it elsewhere.
+    """Return an identity that tells a file from a copy of it elsewhere.
 
     Raises:
-        StoreError: if there is none.
+        StoreError: if the file does not exist.
     """
     try:
         found = Path(path).stat()
@@ -57,7 +57,7 @@ def identity_of(path: str) -> Identity:
 
 
 def machine() -> str:
-    """What tells this machine from others; the containers of one have it in common."""
+    """Return an identity of this machine; its containers share it."""
     with suppress(OSError):
         return _BOOT.read_text().strip()
     return platform.node()
@@ -65,15 +65,15 @@ def machine() -> str:
 
 @dataclass
 class Slice(InputPartition):
-    """A part of a log.
+    """A slice of a log.
 
     Attributes:
-        place: where the queue is.
-        seen: which file the driver has seen there, or which queue on a server.
-        after: the sequence number to begin after.
-        up_to: the last sequence number.
-        bucket: of all groups in that part of the log, only those of this bucket; None: all.
-        buckets: how many buckets there are.
+        place: location of the queue.
+        seen: the file that the driver saw there, or the queue on a server.
+        after: sequence number to begin after.
+        up_to: last sequence number.
+        bucket: bucket of the groups to read; None for all groups.
+        buckets: number of buckets.
     """
 
     place: Place
@@ -85,10 +85,13 @@ class Slice(InputPartition):
 
     @contextmanager
     def opened(self) -> Iterator[Log]:
-        """The log, if it is the one that the driver has seen.
+        """Open the log, if it is the one that the driver saw.
+
+        Yields:
+            The log.
 
         Raises:
-            StoreError: if it is not.
+            StoreError: if it is another one.
         """
         if isinstance(self.seen, Identity):
             self._check_file(self.seen)
@@ -120,40 +123,40 @@ class Slice(InputPartition):
 
 
 def _seen(log: Log, place: Place) -> Identity | str:
-    """What tells this log from others."""
+    """Return the identity of this log."""
     return cast("ServerLog", log).identity() if place.is_on_server else identity_of(place.path)
 
 
 def cut(log: Log, place: Place, division: Division, after: int, up_to: int) -> list[Slice]:
-    """Divide a part of a log among tasks.
+    """Divide a range of a log among tasks.
 
     Args:
         log: the log.
-        place: where it is.
-        division: how.
-        after: the sequence number to begin after.
-        up_to: the last sequence number.
+        place: location of the log.
+        division: the division to make.
+        after: sequence number to begin after.
+        up_to: last sequence number.
     """
     first = log.place(after, up_to, 1)
     if first is None:
         return []
     after, seen = first - 1, _seen(log, place)
-    cores = os.cpu_count() or 1  # of this machine: no other reads a file, and how many there are is not known here
+    cores = os.cpu_count() or 1  # of this machine: only it reads a file, and the cluster's cores are unknown
     if division.by_group:
         buckets = division.partitions or cores
         return [Slice(place, seen, after, up_to, bucket, buckets) for bucket in range(buckets)]
-    rows = up_to - after  # as nearly always: a reader holds them all
+    rows = up_to - after  # numbers are nearly always without holes, since a reader holds them all
     parts = min(division.partitions or min(cores, -(-rows // limits.SOURCE_TASK_ROWS)), rows)
     ends = [after + rows * part // parts for part in range(parts + 1)]
     return [Slice(place, seen, begin, end) for begin, end in pairwise(ends)]
 
 
 def batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The messages of a part of a log, in their order.
+    """Yield the messages of a slice of a log, in order.
 
     Raises:
-        StoreError: if the database is not the one that is meant, or cannot be read.
-        NoSuchQueue: if the queue is not there any more.
+        StoreError: if the database is not the expected one, or cannot be read.
+        NoSuchQueue: if the queue no longer exists.
     """
     with part.opened() as log:
         log.info()
@@ -169,7 +172,7 @@ def batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _in_bucket(found: pa.RecordBatch, bucket: int, buckets: int) -> pa.Array:
-    """Whether the hash of each group is in a bucket, an equal part of the range; what has no group is spread."""
+    """Return whether each group's hash is in a bucket, an equal part of the range; spread rows without a group."""
     groups = found["group"].dictionary_encode()
     ours = pa.array([_bucket(group, buckets) == bucket for group in groups.dictionary.to_pylist()], pa.bool_())
     spread = pa.array(found["sequence_number"].to_numpy() % buckets == bucket)

@@ -1,8 +1,8 @@
-"""``format("inturn")``: the log of a queue as Spark reads it, once or as a stream.
+"""``format("inturn")``: the log of a queue as a Spark source, for a batch or a stream.
 
-A stream's offset is a sequence number. What Spark may still ask for is held in the queue by a named reader, which is
-made before the first offset is given and moved on when Spark asks for what comes after an offset: by then it has
-written down that everything before it is done. ``commit`` says the same, but later, and never of the last micro-batch.
+A stream's offset is a sequence number. A named reader in the queue holds whatever Spark may still ask for. It is made
+before the first offset is given, and advances when Spark asks for messages after an offset: by then Spark has recorded
+that everything before it is done. ``commit`` says the same, but later, and never for the last micro-batch.
 """
 
 from contextlib import closing
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from inturn.spark.source.release import Release
 
 Offset = dict[str, Any]
-"""A sequence number, the incarnation in which it was given, and when its queue was made."""
+"""A sequence number, the incarnation in which it was given, and the creation time of its queue."""
 
 
 class QueueSource(DataSource):
-    """The log of a queue; its options are in :mod:`inturn.spark.source.options`."""
+    """The log of a queue as a data source; its options are in :mod:`inturn.spark.source.options`."""
 
     @classmethod
     def name(cls) -> str:
-        """As Spark knows it."""
+        """Return the name by which Spark knows the source."""
         return "inturn"
 
     def schema(self) -> str:
-        """What is known of each message, once it is clear that the queue is there."""
+        """Check that the queue exists, and return the columns of its messages."""
         with closing(open_log(place_of(self.options))) as log:
             log.info()
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return a reader for ``spark.read``."""
         return _BatchReader(batch_options(self.options), _chosen(schema))
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``.
+        """Return a reader for ``spark.readStream``.
 
         Raises:
-            SetupError: if this PySpark cannot keep to an option.
+            SetupError: if this PySpark cannot honour an option.
         """
         options = stream_options(self.options)
         if "maxRowsPerBatch" in self.options and not has_read_limits():
@@ -63,10 +63,10 @@ class QueueSource(DataSource):
 
 
 def _chosen(schema: "StructType") -> list[str]:
-    """The columns that are asked for; a schema of the user's may leave some out.
+    """Return the requested columns; a schema of the user's may omit some.
 
     Raises:
-        InputError: if it has others.
+        InputError: if it has unknown ones.
     """
     for field in schema.fields:
         if COLUMNS.get(field.name) != field.dataType.simpleString():
@@ -95,7 +95,7 @@ class _BatchReader(DataSourceReader):
 
 
 class _StreamReader(LimitedReader):
-    """Lives in a process beside the driver; tasks get copies, which only read."""
+    """A stream reader in a process beside the driver; tasks get copies, which only read."""
 
     def __init__(self, options: StreamOptions, columns: list[str]) -> None:
         self._options, self._columns = options, columns
@@ -110,7 +110,7 @@ class _StreamReader(LimitedReader):
         self._target = self._open().info().last
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where the reader is, which holds all that comes after it from now on; a new one is before the first."""
+        """Return the position of the reader, which holds everything after it; a new one is before the first."""
         position = self._reader().position()
         info = self._open().info()
         return self._offset(info, max(position, self._open().first()))
@@ -119,7 +119,7 @@ class _StreamReader(LimitedReader):
         log = self._open()
         info = log.info()
         after = self._checked(start, info)
-        if has_read_limits():  # else the start may be that of a micro-batch that is to be repeated
+        if has_read_limits():  # without limits the start may be that of a micro-batch to repeat
             self._reader().commit(after)
         last = info.last if self._target is None else min(self._target, info.last)
         if last <= after:
@@ -131,7 +131,7 @@ class _StreamReader(LimitedReader):
         return start if log.place(after, last, 1) is None else self._offset(info, last)
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """How far the log is, so that Spark's progress shows how far behind the query is."""
+        """Return the end of the log, from which Spark's progress shows how far behind the query is."""
         info = self._open().info()
         return self._offset(info, info.last)
 
@@ -155,7 +155,7 @@ class _StreamReader(LimitedReader):
         self._log = self._release = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is open."""
+        """Return the state without open connections."""
         return {**vars(self), "_log": None, "_release": None}
 
     def _open(self) -> Log:
@@ -165,16 +165,16 @@ class _StreamReader(LimitedReader):
 
     def _reader(self) -> "Release":
         if self._release is None:
-            from inturn.spark.source.release import Release  # tasks have no use for it
+            from inturn.spark.source.release import Release  # not used by tasks
 
             self._release = Release(self._options)
         return self._release
 
     def _checked(self, start: Offset, info: QueueInfo) -> int:
-        """The sequence number of an offset, if everything after it is there still.
+        """Return the sequence number of an offset, after checking that everything after it still exists.
 
         Raises:
-            StoreMismatch: if the offset is another queue's, or of another history, or what comes after it may be gone.
+            StoreMismatch: if the offset belongs to another queue or another history, or messages after it may be gone.
         """
         place, name = self._options.place, self._options.reader
         after: int = start["sequence_number"]
@@ -191,10 +191,10 @@ class _StreamReader(LimitedReader):
         return after
 
     def _check_history(self, offset: Offset, info: QueueInfo) -> None:
-        """See that an offset is one of the history of the queue that is there.
+        """Check that an offset belongs to the history of the existing queue.
 
         Raises:
-            StoreMismatch: if not.
+            StoreMismatch: if it does not.
         """
         number = offset["sequence_number"]
         place = Place(number, offset.get("incarnation"))  # older versions did not write it

@@ -1,1 +1,1 @@
-"""The store: what is committed, where its files are, how they are read and written."""
+"""Store tables: committed steps, file locations, reading and writing."""

@@ -1,13 +1,13 @@
-"""The decisions of a store: appended by people without the writer's fence, taken by the next step, kept for ever.
+"""The decisions of a store: people append them without the writer's fence, the next step takes them, all are kept.
 
 ```
-STORE/decisions/new/0001764000000000-id.json    not taken yet; the time in microseconds, and the decision's id
-STORE/decisions/taken/…json                     taken by a step, whose manifest says what came of it
-STORE/decisions/aside/…                         what is no decision, moved here by a person
+STORE/decisions/new/0001764000000000-id.json    not taken yet; the time in microseconds and the decision's id
+STORE/decisions/taken/…json                     taken by a step; its manifest records the outcome
+STORE/decisions/aside/…                         not a decision; moved here by a person
 ```
 
-Only a whole decision under its own name counts. Whatever else lies among the new ones (an editor's copy, a file that
-was cut, a decision of a newer version) stops nothing: it is told, and a command moves it aside.
+Only a whole decision under its own name counts. Any other file among the new ones (an editor's copy, a truncated
+file, a decision of a newer version) blocks nothing: it is logged, and a command moves it aside.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 
 
 class Stray(msgspec.Struct, frozen=True):
-    """A file among the new decisions that is none.
+    """A file among the new decisions that is not a decision.
 
     Attributes:
-        path: relative to the store.
-        why: why it is no decision.
+        path: path relative to the store.
+        why: reason for which it is not a decision.
     """
 
     path: str
@@ -41,7 +41,7 @@ class Stray(msgspec.Struct, frozen=True):
 
 
 class DecisionLog:
-    """What people decided about the groups of one store.
+    """The decisions about the groups of one store.
 
     Args:
         files: the store's files.
@@ -52,17 +52,17 @@ class DecisionLog:
         self._told: set[str] = set()
 
     def append(self, decision: Decision) -> str:
-        """Append a decision, for the next step to take; returns its name."""
+        """Append a decision for the next step to take, and return its name."""
         name = _name_of(decision)
         content = msgspec.json.format(msgspec.json.encode(decision), indent=1) + b"\n"
         self._files.create(f"{_NEW}/{name}.json", content)
         return name
 
     def pending(self, taken: set[str]) -> dict[str, Decision]:
-        """Return the decisions that no step has taken yet, by name, in order; log a warning of each stray file.
+        """Return the decisions that no step has taken yet, by name and in order; log a warning for each stray file.
 
         Args:
-            taken: the names of those that the last step took.
+            taken: names of the decisions that the last step took.
         """
         found = {}
         for path, read in self._new():
@@ -73,17 +73,17 @@ class DecisionLog:
                 continue
             name = PurePosixPath(path).stem
             if name in taken or self._files.exists(f"{_TAKEN}/{name}.json"):
-                self.file_away(name)  # the step that took it died before it could, or it was sent twice
+                self.file_away(name)  # the step that took it died before filing it, or it was sent twice
             else:
                 found[name] = read
         return found
 
     def strays(self) -> list[Stray]:
-        """Return the files among the new decisions that are none."""
+        """Return the files among the new decisions that are not decisions."""
         return [read for _, read in self._new() if isinstance(read, Stray)]
 
     def move_strays(self) -> list[Stray]:
-        """Move the files that are no decisions out of the way, to ``decisions/aside``; return them."""
+        """Move the files that are not decisions to ``decisions/aside``, and return them."""
         moved = self.strays()
         for stray in moved:
             data = self._files.read(stray.path)
@@ -93,7 +93,7 @@ class DecisionLog:
         return moved
 
     def file_away(self, name: str) -> None:
-        """Put a decision that a committed step took where it is kept."""
+        """Move a decision that a committed step took to ``decisions/taken``."""
         data = self._files.read(f"{_NEW}/{name}.json")
         if data is not None:
             with contextlib.suppress(StoreConflict):
@@ -103,7 +103,7 @@ class DecisionLog:
     def _new(self) -> Iterator[tuple[str, Decision | Stray]]:
         for path in sorted(self._files.names(_NEW)):
             if PurePosixPath(path).name.startswith("."):
-                continue  # a draft of our own, in a directory
+                continue  # an unfinished draft of our own, in a directory
             data = self._files.read(path)
             if data is not None:
                 yield path, _read(path, data)

@@ -1,8 +1,8 @@
-"""A store's outputs as a Delta table, for other engines: they see what committed steps emitted, and nothing else.
+"""A store's outputs as a Delta table for other engines, which see the outputs of committed steps and nothing else.
 
-The table's root is the store's folder of outputs and its data files are the very files that the tasks wrote: nothing
-is copied. It is a projection: the manifests remain the truth, each step is one Delta commit, and the table keeps the
-step's number as an application transaction. What a publisher that died has left out, the next one adds.
+The table's root is the store's folder of outputs, and its data files are the files that the tasks wrote: nothing is
+copied. The table is a projection; the manifests remain the source of truth. Each step is one Delta commit, and the
+table keeps the step's number as an application transaction. The next publisher adds what a crashed one left out.
 """
 
 import contextlib
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 ROOT = "data/outputs"
 LOG = f"{ROOT}/_delta_log"
-"""What belongs to the Delta table alone. Once deleted, it is made again from the first step by publishing."""
+"""The files of the Delta table alone. If they are deleted, publishing makes them again from the first step."""
 
 _STEP, _WRITER = "inturn.step", "inturn.writer"
-"""What a commit says of the step that it publishes."""
-# A table that only grows refuses the DELETE or UPDATE of another engine, which would rewrite the store's files.
+"""Keys of the commit metadata that name the published step and its writer."""
+# An append-only table refuses a DELETE or UPDATE of another engine, which would rewrite the store's files.
 _GROWS = {"delta.appendOnly": "true"}
 
 
 class Published(NamedTuple):
-    """How far a Delta table is.
+    """The progress of a Delta table.
 
     Attributes:
-        table: where it is.
-        before: the last step that it had; 0 for none.
-        step: the last step that it has now; 0 if the store has no step yet, for which no table is made.
+        table: location of the table.
+        before: last step in the table before the call; 0 for none.
+        step: last step in the table now; 0 if the store has no step yet, in which case no table is made.
     """
 
     table: str
@@ -49,21 +49,21 @@ class Published(NamedTuple):
 
 
 def publish(store: Store, pipeline: str) -> Published:
-    """Add the outputs of every committed step that the Delta table does not have yet, one Delta commit per step.
+    """Add the outputs of every committed step that the Delta table lacks, one Delta commit per step.
 
-    The table is made by the first call. A step without outputs gets a commit only if it is the last, so that the
-    table says how far it is. Any number of publishers may do this at the same time.
+    The first call makes the table. A step without outputs gets a commit only if it is the last one, so that the table
+    records its progress. Any number of publishers may run at the same time.
 
     Args:
         store: the store; keys, regions and endpoints of an object store come from the environment.
-        pipeline: the name of the store's pipeline; the table's application is called ``inturn:`` and this name.
+        pipeline: name of the store's pipeline; the table's application id is ``inturn:`` and this name.
 
     Returns:
-        How far the table is.
+        The progress of the table.
 
     Raises:
         StoreError: if there is no store, or the store or the table cannot be read or written.
-        StoreMismatch: if the store is another pipeline's, or lacks a step that the table has.
+        StoreMismatch: if the store belongs to another pipeline, or lacks a step that the table has.
         SetupError: if deltalake is not installed.
     """
     _check(store, pipeline)
@@ -86,7 +86,7 @@ def publish(store: Store, pipeline: str) -> Published:
 
 
 def _anew(store: Store) -> str:
-    """Say how the table is made once more, of what the store has now."""
+    """Return the instruction for making the table again from the store."""
     return f"Delete {LOG} in it, and run: inturn publish {shlex.quote(store.location)}; that makes the table anew"
 
 
@@ -98,48 +98,48 @@ def _check(store: Store, pipeline: str) -> None:
         raise SetupError(msg) from error
     known = store.known()
     if known.pipeline != pipeline:
-        # Another name is another application, and would add every step once more.
+        # Another name is another application id, so every step would be added again.
         msg = f"{store.location} is the store of pipeline {known.pipeline!r}, not {pipeline!r}; name that one"
         raise StoreMismatch(msg)
 
 
 def _location(store: Store) -> str:
     location = store.location
-    if location.startswith("s3a://"):  # which only Spark says
+    if location.startswith("s3a://"):  # a scheme that only Spark uses
         location = "s3://" + location.removeprefix("s3a://")
     return f"{location}/{ROOT}"
 
 
 def _table(location: str) -> "DeltaTable":
-    """The table as it is now, made if it is not there."""
+    """Return the current table; make it if it does not exist."""
     from deltalake import CommitProperties, DeltaTable, Schema
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     with contextlib.suppress(TableNotFoundError):
         return DeltaTable(location)
     schema = Schema.from_arrow(pa.schema(OUTPUTS))
-    # A second try would make the table once more, after another publisher's.
+    # A retry after another publisher's commit would make the table a second time.
     once = CommitProperties(max_commit_retries=0)
     try:
         return DeltaTable.create(location, schema, name="outputs", configuration=_GROWS, commit_properties=once)
     except DeltaError:
         if not DeltaTable.is_deltatable(location):
             raise
-        return DeltaTable(location)  # another publisher was quicker
+        return DeltaTable(location)  # another publisher made it first
 
 
 def _check_history(table: "DeltaTable", store: Store, done: int) -> None:
-    """See that the step that was published last is the one that the store has.
+    """Check that the step published last is the one in the store.
 
     Raises:
-        StoreMismatch: if not: the store was put back from an older copy, and has gone on since.
+        StoreMismatch: if it differs: the store was restored from an older copy and has advanced since.
     """
     if not done:
         return
     manifest, published = store.manifest(done), _last_published(table, store)
     if published.get(_STEP) == str(done):
         same = published.get(_WRITER) == manifest.writer
-    else:  # the log does not go back so far, or an older version wrote it: files are named by who wrote them
+    else:  # the log is too short, or an older version wrote it: file names identify their writer
         names = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
         same = {PurePosixPath(file.path).name for file in manifest.outputs} <= {unquote(name) for name in names}
     if not same:
@@ -148,9 +148,9 @@ def _check_history(table: "DeltaTable", store: Store, done: int) -> None:
 
 
 def _last_published(table: "DeltaTable", store: Store) -> dict[str, Any]:
-    """Return what the last commit of ours says; later ones may be others', such as a change of a property."""
+    """Return the metadata of the last commit by inturn; later ones may be others', such as a change of a property."""
     for version in range(table.version(), -1, -1):
-        # Read as a file: DeltaTable.history() gives nothing where the path has a %, for one.
+        # Read as a file: DeltaTable.history() returns nothing for some paths, such as one with a %.
         data = store.files.read(f"{LOG}/{version:020d}.json")
         if data is None:
             break
@@ -162,7 +162,7 @@ def _last_published(table: "DeltaTable", store: Store) -> dict[str, Any]:
 
 
 def _commit(table: "DeltaTable", application: str, store: Store, manifest: Manifest) -> int:
-    """Publish a step, if nobody has; the last published step, as the table then says."""
+    """Publish a step unless it is published already, and return the last published step that the table then records."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
 
@@ -175,7 +175,7 @@ def _commit(table: "DeltaTable", application: str, store: Store, manifest: Manif
         try:
             table.create_write_transaction(adds, "append", table.schema(), commit_properties=properties)
         except CommitFailedError:
-            # That is how Delta tells that another publisher's commit has come since ``done`` was read: look again.
+            # Delta raises this when another publisher committed after ``done`` was read, so read the version again.
             table.update_incremental()
             if (table.transaction_version(application) or 0) == done:
                 raise
@@ -186,7 +186,7 @@ def _commit(table: "DeltaTable", application: str, store: Store, manifest: Manif
 
 
 def _add(store: Store, file: File, step: int, committed_ms: int) -> "AddAction":
-    """A file of outputs as Delta names it; the step's bounds let a reader skip what it has seen."""
+    """Return a Delta add action for a file of outputs; the bounds of the step let a reader skip files it has read."""
     from deltalake.transaction import AddAction
 
     with store.files.told("read", file.path), store.files.source(file.path) as source:
@@ -198,10 +198,10 @@ def _add(store: Store, file: File, step: int, committed_ms: int) -> "AddAction":
 
 @contextlib.contextmanager
 def _told(location: str, store: Store) -> Iterator[None]:
-    """Say of a failure what was tried, and where.
+    """Turn a failure of deltalake into a :class:`StoreError` that names the table and the remedy.
 
     Raises:
-        StoreError: in place of whatever deltalake raised.
+        StoreError: in place of the error that deltalake raised.
     """
     from deltalake.exceptions import DeltaError
 

@@ -1,4 +1,4 @@
-"""Which row a group has among those that were found: by its hash, and by its name where several share a hash."""
+"""An index from group to row: by hash, and by name where several groups share a hash."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,15 +8,15 @@ from inturn.spark.tables.sorted import Hashes
 
 
 class Index:
-    """Numbers groups in the order in which they are added.
+    """Row numbers of groups, in the order in which the groups are added.
 
     Args:
-        wanted: the hashes that there can be, sorted and unique.
+        wanted: all possible hashes, sorted and unique.
     """
 
     def __init__(self, wanted: Hashes) -> None:
         self._wanted = wanted
-        self._first = np.full(len(wanted) + 1, -1)  # the row of the first group with this hash; the last is of no hash
+        self._first = np.full(len(wanted) + 1, -1)  # first group's row by hash; the last entry: unknown hashes
         self._further: dict[str, int] = {}
         self._names = pa.array([], pa.string())
 
@@ -24,7 +24,7 @@ class Index:
         return len(self._names)
 
     def add(self, hashes: Hashes, names: pa.Array) -> Hashes:
-        """Add groups, sorted by hash; returns which of them were not there yet."""
+        """Add groups, sorted by hash, and return the positions of those that are new."""
         new = np.flatnonzero(self.rows_of(hashes, names) < 0)
         place, rows = self._places(hashes[new]), len(self) + np.arange(len(new))
         first = (self._first[place] < 0) & np.append(True, place[1:] != place[:-1])[: len(new)]
@@ -35,7 +35,7 @@ class Index:
         return new
 
     def rows_of(self, hashes: Hashes, names: pa.Array) -> Hashes:
-        """The row of each of these groups; -1 if it is not there."""
+        """Return the row of each of these groups; -1 if it is absent."""
         rows = self._first[self._places(hashes)]
         known = np.flatnonzero(rows >= 0)
         theirs = names.take(pa.array(known)).cast(pa.string())
@@ -45,7 +45,7 @@ class Index:
         return rows
 
     def _places(self, hashes: Hashes) -> Hashes:
-        """Where each hash is among those that are wanted; behind them if it is not."""
+        """Return the position of each hash among the wanted ones; the position past the end if it is not wanted."""
         place = np.searchsorted(self._wanted, hashes)
         place[np.append(self._wanted, 0)[place] != hashes] = len(self._wanted)
         return place

@@ -1,7 +1,8 @@
-"""What earlier steps left behind, read in the order of the hash beside the messages of this one.
+"""The state of groups after earlier steps, read in hash order beside the messages of the current step.
 
-Each step wrote a level: the groups that it touched, sorted by hash. A group is as its newest level says. A task
-walks all levels side by side and takes the rows of the groups it needs, so what it reads follows what the step touches.
+Each step wrote a level: the groups that it touched, sorted by hash. The newest level with a group holds its current
+state. A task walks all levels side by side and takes the rows of the groups it needs, so the amount read depends on
+the groups that the step touches.
 """
 
 import json
@@ -28,19 +29,19 @@ from inturn.spark.tables.writer import GROUPS
 
 _NONE: Hashes = np.empty(0, np.int64)
 ALL_US = 2**62
-"""In place of a time: every group that waits is due."""
+"""A time bound that makes every waiting group due."""
 NONE_US = -(2**62)
-"""In place of a time: no group is."""
+"""A time bound that makes no group due."""
 _GOING = (Status.OPEN, Status.WAITING)
 
 
 def ranges_of(stored: str | None) -> list[tuple[int, int]]:
-    """The ranges of revisions that were skipped, as they are stored."""
+    """Return the skipped ranges of revisions from their stored form."""
     return [(first, last) for first, last in json.loads(stored)] if stored else []
 
 
 class _Rows:
-    """Rows of groups, as they were read; most of them are asked for little."""
+    """Rows of groups, decoded lazily: most rows are used only in part."""
 
     def __init__(self, rows: pa.RecordBatch, pipeline: Pipeline, codec: StateCodec) -> None:
         self._array, self._codec, self._order = rows.column("state"), codec, pipeline.order
@@ -49,7 +50,7 @@ class _Rows:
         self._taken = bytearray(len(rows))
 
     def state(self, at: int) -> Any:
-        """The state of a row, as often as it is asked: a handler may have spoilt what it was given."""
+        """Return a fresh state of a row at each call: a handler may have changed the one it was given."""
         if self._taken[at]:
             return self._codec.unpack(self._array.slice(at, 1))[0]
         self._taken[at] = 1
@@ -73,9 +74,9 @@ class Record:
     """One group as an earlier step left it.
 
     Attributes:
-        hash: of the group's text form.
+        hash: hash of the group's text form.
         group: the text form.
-        held_step: the first step whose held messages of this group still are; None if it holds none.
+        held_step: first step whose held messages of this group are still held; None if it holds none.
     """
 
     __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step")
@@ -90,28 +91,28 @@ class Record:
 
     @property
     def line(self) -> Timeline:
-        """Its timeline, with the messages it holds put back."""
+        """The group's timeline, with the messages it holds put back."""
         if self._line is None:
             self._line = self._rows.line(self._at)
         return self._line
 
     def restore(self) -> Any:
-        """Its state, as often as it is asked."""
+        """Return a fresh copy of the group's state."""
         return self._rows.state(self._at)
 
 
 class Found:
-    """Groups as earlier steps left them, in columns: a row for each.
+    """Groups as earlier steps left them, in columns: one row per group.
 
     Args:
-        pipeline: whose they are.
-        states: reads the states.
-        wanted: the hashes that are looked for, sorted and unique.
-        bound: the greatest hash that was looked at.
+        pipeline: the pipeline of the groups.
+        states: codec that reads the states.
+        wanted: hashes to look for, sorted and unique.
+        bound: greatest hash that was looked at.
 
     Attributes:
-        places: for those of the groups that go on holding, by group and revision, where the digest of what they hold
-            there is; as far as it was asked for.
+        places: for groups that keep holding messages: the location of the digest of a held message, by group and
+            revision. Only those that were asked for.
     """
 
     def __init__(self, pipeline: Pipeline, states: StateCodec, wanted: Hashes, bound: int) -> None:
@@ -125,43 +126,43 @@ class Found:
         return len(self._index)
 
     def add(self, batch: pa.RecordBatch, hit: Hashes) -> None:
-        """Add these rows of a batch, but for groups that are known: what came before is newer."""
+        """Add these rows of a batch, except groups that are known: rows are added newest first."""
         hashes = batch.column("hash").to_numpy()[hit]
         new = self._index.add(hashes, batch.column("group").take(pa.array(hit)))
         if len(new):
             self._parts.append(batch.take(pa.array(hit[new])))
 
     def rows_of(self, hashes: Hashes, names: pa.Array) -> Hashes:
-        """The row of each of these groups; -1 if it is not there."""
+        """Return the row of each of these groups; -1 if it is absent."""
         return self._index.rows_of(hashes, names)
 
     def status(self, status: Status) -> npt.NDArray[np.bool_]:
-        """For each row, whether the group has this status."""
+        """Return a mask of the rows whose group has this status."""
         flags = [pc.equal(part.column("status"), status).to_numpy(zero_copy_only=False) for part in self._parts]
         return np.concatenate([np.empty(0, np.bool_), *flags])
 
     def column(self, name: str, rows: Hashes | None = None) -> pa.Array:
-        """A column of these rows, or of all; null for the row -1."""
+        """Return a column of these rows, or of all; null for the row -1."""
         empty = pa.array([], GROUPS[name])
         whole = pa.concat_arrays([empty, *(part.column(name) for part in self._parts)])
         return whole if rows is None else whole.take(pa.array(rows, mask=rows < 0))
 
     def numbers(self, name: str, rows: Hashes | None, absent: int) -> Hashes:
-        """A column of integers of these rows, or of all; ``absent`` for null and the row -1."""
+        """Return a column of integers of these rows, or of all; ``absent`` for null and the row -1."""
         return np.asarray(pc.fill_null(self.column(name, rows), absent).to_numpy())
 
     def memory(self, rows: Hashes) -> pa.Array:
-        """What the timelines of these rows remember, packed; nothing for the row -1."""
+        """Return the packed memory of these rows' timelines; empty bytes for the row -1."""
         return pc.fill_null(self.column("memory", rows), b"")
 
     def states(self, rows: Hashes) -> list[Any]:
-        """The states of these rows; the first state for the row -1."""
+        """Return the states of these rows; the first state for the row -1."""
         known = [state for part in self._parts for state in self._states.unpack(part.column("state"))]
         make = self._pipeline.make_first
         return [known[row] if row >= 0 else make() for row in rows.tolist()]
 
     def records(self, rows: Hashes) -> list["Record"]:
-        """These rows, sorted, one by one."""
+        """Return a record for each of these rows, which are sorted."""
         found = []
         begin = 0
         for part in self._parts:
@@ -174,7 +175,7 @@ class Found:
 
 
 class _Due(Batches):
-    """Finds the groups whose wait is over, whether or not a message came for them."""
+    """Record batches that are searched for groups whose wait is over, with or without a new message."""
 
     def hashes(self, upto: int, since_us: int) -> Iterator[Hashes]:
         for batch in self.upto(upto):
@@ -184,17 +185,17 @@ class _Due(Batches):
 
 
 class Levels:
-    """The groups and held messages of one slice of the hash space, as the step before left them.
+    """The groups and held messages of one slice of the hash space, as the previous step left them.
 
     Args:
         store: the store's files.
-        levels: oldest first.
-        low: the smallest hash of the slice.
-        high: the greatest.
-        since_us: groups that have waited since then or longer are due: found though no message came for them.
-        also: hashes of groups that are wanted though no message came for them, sorted.
-        pipeline: whose they are.
-        states: reads the states.
+        levels: levels, oldest first.
+        low: smallest hash of the slice.
+        high: greatest hash of the slice.
+        since_us: groups that have waited since this time or longer are due: found without a new message.
+        also: sorted hashes of groups that are wanted without a new message.
+        pipeline: the pipeline of the groups.
+        states: codec that reads the states.
     """
 
     def __init__(
@@ -213,7 +214,7 @@ class Levels:
 
         self._groups = [Cursor(store, level.groups, low, high) for level in levels]
         self._due = [_Due(store, due(level.groups), low, high) for level in levels]
-        # A cursor for each file: a step's files overlap where the messages' columns changed.
+        # One cursor per file: files of one step overlap where the columns of the messages changed.
         self._held = [Cursor(store, [file], low, high) for level in levels for file in level.held]
         self._also = also
         self._pipeline, self._states, self.since_us = pipeline, states, since_us
@@ -221,11 +222,11 @@ class Levels:
         self._left: dict[str, Record] = {}
 
     def find(self, hashes: Hashes, upto: int | None = None) -> Found:
-        """The groups with one of ``hashes`` (sorted, unique) or due, up to ``upto`` and behind the call before.
+        """Return the groups with one of ``hashes`` (sorted, unique) or due, from the end of the last call to ``upto``.
 
         Args:
-            hashes: the groups that are wanted.
-            upto: the greatest hash to look at; None for the end of the slice.
+            hashes: hashes of the wanted groups.
+            upto: greatest hash to look at; None for the end of the slice.
         """
         bound = self._high if upto is None else upto
         due = [found for cursor in self._due for found in cursor.hashes(bound, self.since_us)]
@@ -234,7 +235,7 @@ class Levels:
         wanted = wanted[wanted > self._bound]
         found = Found(self._pipeline, self._states, wanted, bound)
         if len(wanted):
-            for cursor in reversed(self._groups):  # the newest says how a group stands
+            for cursor in reversed(self._groups):  # newest first: the newest level has the current state
                 for batch, hit in cursor.find(wanted, bound):
                     found.add(batch, hit)
         self._bound = max(self._bound, bound)
@@ -243,15 +244,15 @@ class Levels:
     def take(
         self, found: Found, rows: Hashes | None = None, *, holding: Hashes = _NONE, turns: Hashes = _NONE
     ) -> dict[str, Record]:
-        """Some of the groups that were found, with the messages they hold.
+        """Return found groups with the messages they hold.
 
-        The caller takes out of the dictionary what it has dealt with; what it left comes again with the next call.
+        The caller removes from the dictionary what it has handled; the next call returns the rest again.
 
         Args:
-            found: what :meth:`find` found last.
-            rows: which of them, sorted; None for all.
-            holding: others that go on holding what they hold; only asked for the places that are taken.
-            turns: the places that are asked for.
+            found: result of the last :meth:`find`.
+            rows: rows to return, sorted; None for all.
+            holding: rows of other groups, which keep holding their messages; only their taken places are looked up.
+            turns: places to look up for ``holding``.
         """
         records = found.records(np.arange(len(found)) if rows is None else rows)
         restored = {record.group: record for record in records if record.held_step is not None}
@@ -282,7 +283,7 @@ class Levels:
         restored: dict[str, Record],
         since: Mapping[str, int | None],
     ) -> None:
-        """Give groups the messages they hold, or note which places are taken; what is older is dead."""
+        """Give groups the messages they hold, or note which places are taken; rows before the held step are dead."""
         rows = pa.array(hit)
         names, steps = (batch.column(name).take(rows).to_pylist() for name in ("group", "step"))
         back: list[tuple[int, Record]] = []
@@ -315,11 +316,11 @@ class Levels:
 
 @dataclass(frozen=True)
 class Waits:
-    """What waits in a slice after a step.
+    """The longest waits in a slice after a step.
 
     Attributes:
-        oldest_us: since when the message that waits longest waits; None if none does.
-        waiting_us: the same in groups that are not parked.
+        oldest_us: time at which the longest-waiting message began to wait; None if none waits.
+        waiting_us: the same for groups that are not parked.
     """
 
     oldest_us: int | None
@@ -329,26 +330,26 @@ class Waits:
 def waits(
     store: Storage, levels: Sequence[Level], low: int, high: int, touched: Sequence[int], ours: Sequence[File]
 ) -> Waits:
-    """What waits in a slice after a step; looks only at the groups that hold messages.
+    """Return the longest waits in a slice after a step; look only at groups that hold messages.
 
     Args:
         store: the store's files.
-        levels: as they were before the step, oldest first.
-        low: the smallest hash of the slice.
-        high: the greatest.
-        touched: the hashes of the groups that the step wrote.
-        ours: the files that it wrote them to.
+        levels: levels before the step, oldest first.
+        low: smallest hash of the slice.
+        high: greatest hash of the slice.
+        touched: hashes of the groups that the step wrote.
+        ours: files that the step wrote these groups to.
     """
     mine = np.sort(np.array(touched, dtype=np.int64))
     oldest = min((file.oldest_us for file in ours if file.oldest_us is not None), default=ALL_US)
     waiting = min((file.waiting_us for file in ours if file.waiting_us is not None), default=ALL_US)
     for number, level in enumerate(levels):
-        # What began to wait later than a group that is known to wait says nothing more.
+        # A group that began to wait later than a known one cannot change the result.
         longer = [file for file in level.groups if _before(file.oldest_us, oldest) or _before(file.waiting_us, waiting)]
         batches = Batches(store, longer, low, high).upto(high)
         found = [_waits_longer(batch, low, high, mine, oldest, waiting) for batch in batches]
         alive = pa.concat_batches(found) if found else None
-        for newer in levels[number + 1 :]:  # what a newer level says of a group goes before
+        for newer in levels[number + 1 :]:  # a newer level overrides this one
             if not alive:
                 break
             hashes = alive.column("hash").to_numpy()
@@ -366,14 +367,14 @@ def _before(since_us: int | None, other_us: int) -> bool:
 
 
 def _since(groups: pa.RecordBatch, column: str) -> Hashes:
-    """Since when they wait; ``ALL_US`` for those that do not."""
+    """Return the times since which groups wait; ``ALL_US`` for groups that do not wait."""
     return np.asarray(groups.column(column).fill_null(ALL_US).to_numpy())
 
 
 def _waits_longer(
     batch: pa.RecordBatch, low: int, high: int, but: Hashes, oldest_us: int, waiting_us: int
 ) -> pa.RecordBatch:
-    """The groups of a slice that wait longer than since these times, but for those with some hashes, sorted."""
+    """Return the groups of a slice that began to wait before these times, except those in ``but`` (sorted)."""
     hashes = batch.column("hash").to_numpy()
     longer = (_since(batch, "oldest_us") < oldest_us) | (_since(batch, "waiting_us") < waiting_us)
     rows = np.flatnonzero(longer & (hashes >= low) & (hashes <= high))

@@ -1,17 +1,17 @@
-"""The store: plain Parquet files, and a manifest per step that says which of them exist.
+"""The store: plain Parquet and Arrow files, and one manifest per step that lists the files.
 
 ```
 STORE/
-  inturn.json                    what this is a store of; written once
-  steps/000000000007.json        the manifest of step 7; a step is committed when its manifest is there
-  head.json                      the last step, or one before it, so that it need not be looked for
-  decisions/new|taken/…json      what people decided about groups; taken by a step
-  data/groups|held/…arrow        where each group stands, for the next step
-  data/outputs|rejected/…parquet for everybody
+  inturn.json                    identity of the store; written once
+  steps/000000000007.json        the manifest of step 7; a step is committed when its manifest exists
+  head.json                      the last step, or an earlier one, so that readers need not search for it
+  decisions/new|taken/…json      decisions about groups; taken by a step
+  data/groups|held/…arrow        the state of each group, for the next step
+  data/outputs|rejected/…parquet for all readers
 ```
 
-A file that no manifest names does not exist for any reader. Committing is creating the manifest only if it is not
-there, so of two writers one is told that it lost, and a step that died half-way leaves nothing behind.
+A file that no manifest names does not exist for any reader. A commit creates the manifest only if it is absent, so
+of two writers one gets an error, and a step that died half-way leaves nothing that a reader sees.
 """
 
 import contextlib
@@ -38,14 +38,14 @@ class File(msgspec.Struct, frozen=True):
     """One data file, sorted by hash.
 
     Attributes:
-        path: relative to the store.
-        rows: how many rows it has.
-        low: the smallest hash in it.
-        high: the greatest.
-        waiting_us: since when the one that waits longest among its groups waits, parked ones not counted; None if
-            none does.
-        oldest_us: the same with those that are parked.
-        firsts: the smallest hash of each of its record batches.
+        path: path relative to the store.
+        rows: number of rows.
+        low: smallest hash.
+        high: greatest hash.
+        waiting_us: time at which the longest-waiting of its groups began to wait, without parked groups; None if
+            none waits.
+        oldest_us: the same with parked groups.
+        firsts: smallest hash of each record batch.
     """
 
     path: str
@@ -58,7 +58,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """What one step changed: the groups it touched as they are after it, and the messages it holds."""
+    """The changes of one step: the groups it touched, as they are after it, and the messages it holds."""
 
     step: int
     groups: list[File]
@@ -66,7 +66,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A decision that a step took; ``void`` says why it came too late, None that it was carried out."""
+    """A decision that a step took; ``void`` is the reason why it came too late, None if it was carried out."""
 
     name: str
     void: str | None
@@ -76,29 +76,30 @@ class Manifest(msgspec.Struct, frozen=True):
     """One committed step.
 
     Attributes:
-        step: its number, from 1.
-        now_us: the time of the step, by which it decided; microseconds since 1970.
-        committed: when it was committed, ISO 8601.
-        seconds: how long it took.
-        writer: the id of the run that committed it.
-        counts: where the messages went.
-        handler: a fingerprint of the handler's code.
-        state: how the state's fields are stored.
-        levels: the files that hold the groups and held messages after this step, newest last.
-        outputs: the files with this step's outputs.
-        rejected: the files with this step's rejected messages.
-        held: how many messages are held after this step.
-        parked: how many groups are parked after this step.
-        oldest_us: since when the message that waits longest waits; None if none does.
-        waiting_us: the same in groups that are not parked.
-        batches: of each stream that ever wrote here, by its run id, the last micro-batch that is in this store.
-        plans: the same streams, the digest of what their checkpoints planned for that micro-batch.
-        decisions: what people had decided and this step took.
+        step: step number, from 1.
+        now_us: time of the step, on which its decisions are based; microseconds since 1970.
+        committed: time of the commit, ISO 8601.
+        seconds: duration of the step.
+        writer: id of the run that committed it.
+        counts: number of messages by what became of them.
+        handler: fingerprint of the handler's code.
+        state: storage types of the state's fields.
+        levels: files with the groups and held messages after this step, newest last.
+        outputs: files with this step's outputs.
+        rejected: files with this step's rejected messages.
+        held: number of messages held after this step.
+        parked: number of groups parked after this step.
+        oldest_us: time at which the longest-waiting message began to wait; None if none waits.
+        waiting_us: the same for groups that are not parked.
+        batches: last micro-batch in this store of each stream that ever wrote here, by its run id.
+        plans: for the same streams, the digest of what their checkpoints planned for that micro-batch.
+        decisions: decisions that this step took.
         policy: what the pipeline does about a gap when the wait is over; empty if it waits for ever.
-        wait_us: how long it waits, in microseconds; None if for ever.
-        vacuumed: whether ``levels`` was emptied, because their files were deleted.
-        version: of the pipeline; all states of the levels are of it.
-        shape: of its state type; see :mod:`inturn.core.versions`. None in a store of before it was kept.
+        wait_us: length of that wait in microseconds; None if for ever.
+        vacuumed: whether ``levels`` was emptied because its files were deleted.
+        version: version of the pipeline; all states in the levels have it.
+        shape: shape of the pipeline's state type; see :mod:`inturn.core.versions`. None in stores made before it was
+            recorded.
     """
 
     step: int
@@ -127,15 +128,15 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """What a store is a store of; it never changes.
+    """The identity of a store; it never changes.
 
     Attributes:
-        format: the version of the layout.
+        format: version of the layout.
         pipeline: the pipeline's name.
-        group: the group's field.
+        group: the field of the group.
         order: the grade of order and its fields.
-        id: the field with the deduplication id.
-        buckets: into how many slices of the hash space the groups are divided.
+        id: the field of the deduplication id.
+        buckets: number of slices of the hash space among which the groups are divided.
     """
 
     format: int
@@ -147,7 +148,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 def about(pipeline: Pipeline, buckets: int | None) -> About:
-    """What a new store of this pipeline would say of itself.
+    """Return the identity of a new store of this pipeline.
 
     Raises:
         PipelineError: if the number of buckets is out of range.
@@ -160,10 +161,10 @@ def about(pipeline: Pipeline, buckets: int | None) -> About:
 
 
 class Store:
-    """What is committed at a place: what it is a store of, and its steps.
+    """A store at a location: its identity and its committed steps.
 
     Attributes:
-        decisions: what people decided about its groups.
+        decisions: decisions about its groups.
 
     Args:
         location: a path, a ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.tables.storage`.
@@ -178,10 +179,10 @@ class Store:
         self.decisions = DecisionLog(self.files)
 
     def about(self) -> About | None:
-        """What the store says of itself; None if there is no store yet.
+        """Return the store's identity; None if there is no store yet.
 
         Raises:
-            StoreMismatch: if it is of a newer format.
+            StoreMismatch: if the format is not the one that this version knows.
             StoreError: if it cannot be read.
         """
         data = self.files.read(ABOUT)
@@ -194,7 +195,7 @@ class Store:
         return cast("About", self._decode(data, About, ABOUT))
 
     def known(self) -> About:
-        """What the store says of itself; for what reads it or goes on with it.
+        """Return the identity of an existing store, for callers that read or continue it.
 
         Raises:
             StoreError: if there is no store.
@@ -207,7 +208,7 @@ class Store:
         return about
 
     def open(self, wanted: About, *, buckets: int | None) -> About:
-        """Open the store for a pipeline, making it if it is not there.
+        """Open the store for a pipeline; make it if it does not exist.
 
         Raises:
             StoreMismatch: if it belongs to another pipeline, or has another number of buckets.
@@ -216,7 +217,7 @@ class Store:
         there = self.about()
         if there is None:
             names = self.files.names("")
-            there = self.about()  # another writer may have made it since, and its files with it
+            there = self.about()  # another writer may have made it meanwhile, with its files
             if there is None:
                 self._check_lost(names)
                 if any(not PurePosixPath(name).name.startswith(".") for name in names):
@@ -237,25 +238,25 @@ class Store:
         return there
 
     def _check_lost(self, names: list[str]) -> None:
-        """See that where there is no store there was none, by the names of the files there.
+        """Check that a location without an identity file has no steps either, by the names of its files.
 
         Raises:
-            StoreError: if only the file is missing that says what it is a store of.
+            StoreError: if the identity file is missing from a store that has steps.
         """
         if any(name == HEAD or name.startswith("steps/") for name in names):
             msg = f"{self.location} has steps and lacks {ABOUT}, which says what it is a store of"
             raise StoreError(msg + ": restore it from a backup")
 
     def steps(self) -> list[int]:
-        """The numbers of the committed steps, in order.
+        """Return the numbers of the committed steps, in order.
 
         Raises:
-            StoreError: naming the manifests that are missing.
+            StoreError: if manifests are missing; the text names them.
         """
         return all_steps(self.files)
 
     def manifest(self, step: int) -> Manifest:
-        """The manifest of a committed step.
+        """Return the manifest of a committed step.
 
         Raises:
             StoreError: if there is no such step, or its manifest cannot be read.
@@ -263,28 +264,28 @@ class Store:
         name = manifest_name(step)
         data = self.files.read(name)
         if data is None:
-            steps = self.steps()  # which names this one, if a later one is there
+            steps = self.steps()  # raises an error that names this step if a later one exists
             has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no step yet"
             msg = f"{self.location} has no step {step}; {has}"
             raise StoreError(msg)
         return cast("Manifest", self._decode(data, Manifest, name))
 
     def latest(self, after: Manifest | None = None) -> Manifest | None:
-        """The manifest of the last committed step; None before the first.
+        """Return the manifest of the last committed step; None before the first.
 
         Args:
-            after: a manifest that is known; the last one is that or a later one.
+            after: a known manifest; the last one is this or a later one.
 
         Raises:
             StoreError: if a manifest is missing.
-            StoreMismatch: if the known one is not the one that is there.
+            StoreMismatch: if the known manifest is not the one in the store.
         """
         known = after.step if after else 0
         last = last_step(self.files, known, after.writer if after else "")
         return after if last == known else self.manifest(last)
 
     def after(self, step: int) -> Iterator[Manifest]:
-        """The manifests of the steps that were committed after a step, in order.
+        """Yield the manifests of the steps committed after a step, in order.
 
         Raises:
             StoreError: if one is missing.
@@ -293,10 +294,10 @@ class Store:
             yield self.manifest(number)
 
     def commit(self, manifest: Manifest) -> None:
-        """Make a step exist, if it does not yet.
+        """Commit a step: create its manifest if it does not exist.
 
         Raises:
-            StoreConflict: if another writer committed this step first; nothing of ours is then seen by anyone.
+            StoreConflict: if another writer committed this step first; no reader then sees anything of ours.
         """
         try:
             self.files.create(manifest_name(manifest.step), _pretty(manifest))
@@ -305,7 +306,7 @@ class Store:
                 f"{self.location}: another writer committed step {manifest.step} first; nothing of this one was kept. "
             )
             raise StoreConflict(msg + "Run it again: what the other applied is not applied twice") from None
-        with contextlib.suppress(StoreError):  # the step is committed; without it the next one is found all the same
+        with contextlib.suppress(StoreError):  # the step is committed; readers find it without the head too
             note(self.files, manifest.step, manifest.writer)
 
     def undecided(self, last: Manifest | None) -> dict[str, Decision]:
@@ -313,12 +314,12 @@ class Store:
         return self.decisions.pending({each.name for each in last.decisions} if last else set())
 
     def file_away(self, manifest: Manifest) -> None:
-        """Put the decisions that a committed step took where they are kept."""
+        """Move the decisions that a committed step took to ``decisions/taken``."""
         for taken in manifest.decisions:
             self.decisions.file_away(taken.name)
 
     def vacuum(self, manifest: Manifest) -> None:
-        """Keep of an old step what it counted and put out, not where the groups stood."""
+        """Reduce an old step's manifest to its counts, outputs and rejected messages; drop the state of groups."""
         stub = msgspec.structs.replace(manifest, levels=[], vacuumed=True)
         self.files.replace(manifest_name(manifest.step), _pretty(stub))
 

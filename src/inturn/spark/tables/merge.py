@@ -1,7 +1,7 @@
-"""Merges the newest levels of a store into one, so that their number stays small.
+"""Merging of the newest levels of a store into one, so that their number stays small.
 
-Which levels, follows from their sizes alone: a row is written again only when as many rows or half of them came after
-it, so over its life about as often as the store doubled. That is how log-structured merge trees are kept.
+The sizes of the levels alone decide which are merged. A row is written again only after at least half as many rows
+came after it, so over its life about as often as the store doubled in size. Log-structured merge trees work this way.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from inturn.spark.tables.storage import Storage
 
 
 def levels_to_merge(levels: Sequence[Level]) -> int:
-    """How many of the newest levels are to be merged now; 0 if there are few."""
+    """Return how many of the newest levels to merge now; 0 if there are few."""
     if len(levels) < limits.LEVELS:
         return 0
     sizes = [sum(file.rows for file in level.groups) for level in reversed(levels)]
@@ -33,15 +33,15 @@ def levels_to_merge(levels: Sequence[Level]) -> int:
 def merge(
     store: Storage, levels: Sequence[Level], low: int, high: int, states: StateCodec, name: str
 ) -> tuple[list[File], list[File]]:
-    """Merge one slice of some levels, oldest first, into new files of groups and of held messages.
+    """Merge one slice of some levels into new files of groups and of held messages.
 
     Args:
         store: the store's files.
-        levels: next to one another, up to the newest.
-        low: the smallest hash of the slice.
-        high: the greatest.
-        states: writes states as they are stored now; some may have been stored before there were all fields.
-        name: what the new files are called.
+        levels: adjacent levels up to the newest, oldest first.
+        low: smallest hash of the slice.
+        high: greatest hash of the slice.
+        states: codec that writes states in their current form; some may have been stored before a field existed.
+        name: name of the new files.
     """
     groups, held = ArrowOut(store, f"data/groups/{name}-merged"), ArrowOut(store, f"data/held/{name}-merged")
     walks = [_Walk(store, level.groups, low, high) for level in levels]
@@ -61,7 +61,7 @@ def merge(
 
 
 class _Walk:
-    """Walks sorted files from the smallest hash to the greatest, a range of hashes at a time."""
+    """Iteration over sorted files from the smallest hash to the greatest, one range of hashes at a time."""
 
     def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
         self._batches, self._offset = Batches(store, files, low, high), 0
@@ -69,13 +69,13 @@ class _Walk:
 
     @property
     def last(self) -> int:
-        """The greatest hash of the batch at hand."""
+        """The greatest hash of the current batch."""
         if self._bound >= self._high or self._batches.first == PAST:
             return PAST
         return min(self._batches.last, self._high)
 
     def upto(self, bound: int) -> Iterator[pa.RecordBatch]:
-        """The rows up to a bound that were not taken yet."""
+        """Yield the rows up to a bound that were not taken yet."""
         batches, self._bound = self._batches, bound
         while batches.first <= bound:
             batch = batches.read()
@@ -92,7 +92,7 @@ class _Walk:
 
 
 def _stored_now(rows: pa.RecordBatch, states: StateCodec) -> pa.Table:
-    """The rows with their states as they are stored now: with fields that the type gained since."""
+    """Return the rows with their states in the current form, which has the fields that the type gained since."""
     table = pa.Table.from_batches([rows])
     state = rows.column("state")
     if state.type == states.type and states.older is None:
@@ -101,26 +101,26 @@ def _stored_now(rows: pa.RecordBatch, states: StateCodec) -> pa.Table:
 
 
 def _newest(table: pa.Table) -> pa.Table:
-    """Of each group the first row, sorted by hash; the newest rows come first."""
+    """Return the first row of each group, sorted by hash; the newest rows come first."""
     table = by_hash(table)
     hashes, groups = table["hash"].to_numpy(), table["group"].combine_chunks()
     first = np.concatenate([[True], hashes[1:] != hashes[:-1]])
     begins: npt.NDArray[np.int64] = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
     keep = first.copy()
     other = pc.not_equal(groups, groups.take(pa.array(begins))).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(other).tolist():  # another group with this hash: rare
+    for row in np.flatnonzero(other).tolist():  # another group with this hash, which is rare
         keep[row] = groups[row] not in groups.slice(begins[row], row - begins[row])
     return table.filter(pa.array(keep))
 
 
 def _holding(groups: pa.Table) -> dict[str, int]:
-    """For each group that holds messages, the first step whose rows still are."""
+    """Return, for each group that holds messages, the first step whose rows are still held."""
     rows = groups.select(["group", "held_step"]).filter(pc.greater(groups["held"], 0))
     return dict(zip(rows["group"].to_pylist(), rows["held_step"].to_pylist(), strict=True))
 
 
 def _live(rows: pa.RecordBatch, alive: dict[str, int]) -> pa.Table:
-    """Those of some held messages that their groups still hold."""
+    """Return the held messages that their groups still hold."""
     named = zip(rows.column("group").to_pylist(), rows.column("step").to_pylist(), strict=True)
     dead = 2**63
     return pa.Table.from_batches([rows]).filter(pa.array([alive.get(group, dead) <= step for group, step in named]))

@@ -1,7 +1,7 @@
-"""A task's files of one table: opened when their first row comes, one for each set of columns.
+"""Output files of a task, by table: opened at the first row, one file for each set of columns.
 
 Outputs and rejected messages are for people and other engines: Parquet. Groups and held messages are for the next
-step, which wants a few rows of many at once: Arrow files, sorted by hash and read where they lie.
+step, which reads a few rows of many at once: Arrow files, sorted by hash and memory-mapped.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ class Out(ABC):
 
     Args:
         files: the store's files.
-        name: what the files are called, without number and suffix.
+        name: name of the files, without number and suffix.
     """
 
     suffix: str
@@ -33,7 +33,7 @@ class Out(ABC):
         self._parts: list[_Part] = []
 
     def write(self, table: pa.Table) -> None:
-        """Add rows; those of one set of columns, in which names within lists and metadata do not count, in order."""
+        """Add rows; order is kept among rows with equal columns, ignoring metadata and the names within lists."""
         if not len(table):
             return
         for part in self._parts:
@@ -49,7 +49,7 @@ class Out(ABC):
             self._flush(part)
 
     def close(self) -> list[File]:
-        """Finish the files."""
+        """Finish the files, and return them."""
         for part in self._parts:
             self._flush(part)
             with self._files.told("write", part.path):
@@ -78,7 +78,7 @@ class Out(ABC):
 
 
 class ParquetOut(Out):
-    """For people and other engines."""
+    """Parquet files for people and other engines."""
 
     suffix = "parquet"
 
@@ -90,7 +90,7 @@ class ParquetOut(Out):
 
 
 class ArrowOut(Out):
-    """For the next step; not compressed, so that a reader maps the file into memory and touches what it needs."""
+    """Arrow files for the next step; not compressed, so that a reader can memory-map them."""
 
     suffix = "arrow"
 
@@ -102,7 +102,7 @@ class ArrowOut(Out):
 
 
 class _Part:
-    """One file, and what a reader may want to know of it before it opens it."""
+    """One file, and the statistics that a reader needs before it opens the file."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self.path, self.schema = path, schema
@@ -132,13 +132,13 @@ class _Part:
 
 
 def by_hash(table: pa.Table) -> pa.Table:
-    """The rows sorted by hash; those of one hash stay in their order."""
+    """Return the rows sorted by hash; rows with the same hash keep their order."""
     table = table.combine_chunks()
     return table.take(pa.array(np.argsort(table["hash"].to_numpy(), kind="stable")))
 
 
 def alike(tables: Iterable[pa.Table]) -> list[pa.Table]:
-    """The tables put together, one for each set of columns."""
+    """Concatenate the tables that have the same columns; return one table for each set of columns."""
     alike: list[list[pa.Table]] = []
     for table in tables:
         for found in alike:

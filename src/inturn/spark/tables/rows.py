@@ -1,4 +1,4 @@
-"""The rows of groups and held messages for people, as a Spark worker reads them: the files are Arrow, not Parquet."""
+"""Rows of groups and held messages for people, read by Spark workers: the files are Arrow, not Parquet."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from inturn.core.message import canonical
 from inturn.spark.tables.storage import storage
 
 STATE = "state_"
-"""What the columns of a state's fields are called, with the number of the field."""
+"""Prefix of the columns with the state's fields; the number of the field follows."""
 
 
 def batches_of(location: str, paths: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    """The record batches of some of a store's Arrow files.
+    """Yield the record batches of some of a store's Arrow files.
 
     Raises:
-        StoreError: if one cannot be read.
+        StoreError: if a file cannot be read.
     """
     files = storage(location)
     for path in paths:
@@ -40,19 +40,19 @@ def _arrow_kind(kind: str) -> pa.DataType:
 
 @dataclass(frozen=True)
 class GroupRows:
-    """For ``mapInArrow``: paths in, rows of groups out, a column for each field of the state.
+    """A ``mapInArrow`` function from paths to rows of groups, with one column for each field of the state.
 
     Attributes:
-        location: where the store is.
-        fields: the fields of the state and how they are stored; a row that was written before there was one has
-            null in it.
+        location: location of the store.
+        fields: fields of the state and their storage types; a row that was written before a field existed has null
+            in it.
     """
 
     location: str
     fields: dict[str, str]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files of the paths that come in."""
+        """Read the files at the given paths."""
         names = ("hash", "group", "epoch", "reached", "status", "error", "skipped", "held", "held_step", "step")
         for batch in batches_of(self.location, _paths(batches)):
             columns = {name: batch.column(name) for name in names}
@@ -68,16 +68,16 @@ class GroupRows:
 
 @dataclass(frozen=True)
 class HeldRows:
-    """For ``mapInArrow``: paths in, held messages out, their content as canonical JSON.
+    """A ``mapInArrow`` function from paths to held messages, with their content as canonical JSON.
 
     Attributes:
-        location: where the store is.
+        location: location of the store.
     """
 
     location: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files of the paths that come in."""
+        """Read the files at the given paths."""
         names = ("hash", "group", "epoch", "turn", "id", "since_us", "step")
         for batch in batches_of(self.location, _paths(batches)):
             columns = {name: batch.column(name) for name in names}

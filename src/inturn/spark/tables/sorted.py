@@ -1,7 +1,7 @@
-"""Reads the files that are sorted by hash: the rows of wanted hashes, in one pass from the smallest to the greatest.
+"""Readers of files sorted by hash: the rows of wanted hashes, in one pass from the smallest to the greatest.
 
-A local file is mapped into memory, so what is read is what is touched. On an object store a batch of rows is
-fetched whole, if one of its hashes is wanted.
+A local file is memory-mapped, so only touched pages are read. On an object store a batch of rows is fetched whole if
+one of its hashes is wanted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,17 @@ from inturn.spark.tables.storage import Storage
 
 Hashes = npt.NDArray[np.int64]
 PAST = 2**63
-"""Beyond all hashes."""
+"""A value greater than all hashes."""
 
 
 class Batches:
-    """The record batches of sorted files of one slice of the hash space, one after the other.
+    """The record batches of sorted files in one slice of the hash space, in order.
 
     Args:
         store: the store's files.
-        files: sorted by hash each, and not overlapping.
-        low: the smallest hash of the slice.
-        high: the greatest.
-
+        files: files that are each sorted by hash and do not overlap.
+        low: smallest hash of the slice.
+        high: greatest hash of the slice.
     """
 
     def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
@@ -44,7 +43,7 @@ class Batches:
 
     @property
     def first(self) -> int:
-        """The smallest hash of the batch at hand; beyond all hashes at the end."""
+        """The smallest hash of the current batch; ``PAST`` at the end."""
         if self._at == len(self._places):
             return PAST
         file, number = self._places[self._at]
@@ -52,12 +51,12 @@ class Batches:
 
     @property
     def last(self) -> int:
-        """The greatest hash that the batch at hand may hold."""
+        """The greatest hash that the current batch can hold."""
         file, number = self._places[self._at]
         return file.firsts[number + 1] if number + 1 < len(file.firsts) else file.high
 
     def read(self) -> pa.RecordBatch:
-        """The batch at hand.
+        """Return the current batch.
 
         Raises:
             StoreError: if it cannot be read.
@@ -71,12 +70,12 @@ class Batches:
         return self._batch
 
     def step(self) -> None:
-        """Go to the next batch."""
+        """Move to the next batch."""
         self._at += 1
         self._batch = None
 
     def upto(self, bound: int) -> Iterator[pa.RecordBatch]:
-        """The batches that may hold hashes up to a bound; the last of them may come again with a higher bound."""
+        """Yield the batches that may hold hashes up to a bound; a higher bound may yield the last of them again."""
         while self.first <= bound:
             yield self.read()
             if self.last > bound:
@@ -85,17 +84,17 @@ class Batches:
 
 
 class Cursor:
-    """Takes rows of wanted hashes from sorted files; arguments as for :class:`Batches`."""
+    """A reader of the rows of wanted hashes from sorted files; arguments as for :class:`Batches`."""
 
     def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
         self._batches = Batches(store, files, low, high)
 
     def take(self, hashes: Hashes, upto: int) -> Iterator[pa.RecordBatch]:
-        """The rows with one of ``hashes`` (sorted, unique), not beyond ``upto``; goes on behind at the next call."""
+        """Return the rows with one of ``hashes`` (sorted, unique) up to ``upto``; the next call continues after it."""
         return (batch.take(pa.array(hit)) for batch, hit in self.find(hashes, upto))
 
     def find(self, hashes: Hashes, upto: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
-        """The same, as record batches and the numbers of the rows in them."""
+        """Yield the same rows as pairs of a record batch and the row numbers in it."""
         batches = self._batches
         while batches.first <= upto:
             first, last = np.searchsorted(hashes, batches.first), np.searchsorted(hashes, batches.last, side="right")
@@ -110,18 +109,18 @@ class Cursor:
 
 
 def among(values: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
-    """For each value, whether it is one of those that are known, which are sorted."""
+    """Return, for each value, whether it is in the sorted array of known ones."""
     if not len(known):
         return np.zeros(len(values), dtype=np.bool_)
     return np.asarray(known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values)
 
 
 def _hits(rows: Hashes, wanted: Hashes) -> Hashes:
-    """The places in ``rows`` of the values in ``wanted``; both are sorted, ``wanted`` has each value once."""
+    """Return the positions in ``rows`` of the values in ``wanted``; both are sorted, and ``wanted`` is unique."""
     if len(wanted) * 8 > len(rows):
         return np.flatnonzero(among(rows, wanted))
     begin, end = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
     sizes = end - begin
-    # Two groups may share a hash: a range for each value, one after the other.
+    # Two groups may share a hash, so each value has a range of rows; concatenate the ranges.
     offsets = np.repeat(begin - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
     return np.asarray(np.arange(len(offsets)) + offsets, dtype=np.int64)

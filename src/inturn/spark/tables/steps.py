@@ -1,9 +1,9 @@
-"""Which steps a store has: the one way to find the last, for whoever reads, writes, inspects or vacuums it.
+"""The steps of a store: the only way to find the last one, for readers, writers, inspection and vacuum.
 
-Steps are numbered from 1 and no manifest is ever deleted. ``head.json`` names a step that was committed, as a rule the
-last: so the last is found without a list of all, and it is seen if the last manifests are missing. It is written after
-the manifest, so it may be behind, never ahead. A manifest that is missing is an error that names it: a writer that
-took the step before the gap for the last would commit another history beside the one that readers see.
+Steps are numbered from 1, and no manifest is ever deleted. ``head.json`` names a committed step, usually the last. It
+makes a listing of all steps unnecessary, and shows whether the last manifests are missing. It is written after the
+manifest, so it may be behind but never ahead. A missing manifest is an error that names it: a writer that took the
+step before the gap for the last would commit a second history beside the one that readers see.
 """
 
 from pathlib import PurePosixPath
@@ -20,27 +20,27 @@ _FOLDER: Final = "steps"
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """A step that was committed, and by which run."""
+    """A committed step and the run that committed it."""
 
     step: int
     writer: str = ""
 
 
 def manifest_name(step: int) -> str:
-    """The name of a step's manifest."""
+    """Return the name of a step's manifest."""
     return f"{_FOLDER}/{step:012d}.json"
 
 
 def note(files: Storage, step: int, writer: str) -> None:
-    """Write down that a step was committed, and by which run."""
+    """Record a committed step, and the run that committed it, in ``head.json``."""
     files.replace(HEAD, msgspec.json.encode(_Head(step, writer)) + b"\n")
 
 
 def all_steps(files: Storage) -> list[int]:
-    """The numbers of the committed steps, in order.
+    """Return the numbers of the committed steps, in order.
 
     Raises:
-        StoreError: naming the manifests that are missing.
+        StoreError: if manifests are missing; the text names them.
     """
     found = _listed(files)
     last = max(max(found, default=0), _head(files).step)
@@ -50,16 +50,16 @@ def all_steps(files: Storage) -> list[int]:
 
 
 def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
-    """The number of the last committed step; 0 before the first.
+    """Return the number of the last committed step; 0 before the first.
 
     Args:
         files: the store's files.
-        known: a step that was committed; the last one is that or a later one.
+        known: a committed step; the last one is this or a later one.
         writer: the run that committed it.
 
     Raises:
-        StoreError: naming manifests that are missing, of those near the last or near the known one.
-        StoreMismatch: if the known step is not the one that is there.
+        StoreError: if manifests near the last or near the known step are missing; the text names them.
+        StoreMismatch: if the known step is not the one in the store.
     """
     head, wrote = msgspec.structs.astuple(_head(files))
     if head == known and writer and wrote not in ("", writer):
@@ -67,7 +67,7 @@ def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
         raise StoreMismatch(msg)
     if not known and not head:
         return max(all_steps(files), default=0)
-    if not known or head != known:  # else the store is where it was, so the known one is there still
+    if not known or head != known:  # else the head has not moved, so the known step still exists
         known = known or head
         if not files.exists(manifest_name(known)):
             raise _missing(files, [known])
@@ -83,7 +83,7 @@ def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
 def _head(files: Storage) -> _Head:
     data = files.read(HEAD)
     if data is None:
-        return _Head(0)  # of a store that an older version has made, or it is missing: then the list of all is asked
+        return _Head(0)  # the head is missing, or an older version made the store: the caller lists all steps
     try:
         return msgspec.json.decode(data, type=_Head)
     except msgspec.MsgspecError as error:

@@ -1,8 +1,8 @@
-"""Where a store's files are: a directory that all workers share, or an object store.
+"""Storage of a store's files: a directory that all workers share, or an object store.
 
-Data files go through ``pyarrow.fs``. A manifest must be created only if it is not there, which ``pyarrow.fs`` cannot:
-locally that is a hard link to a finished file, on object stores a conditional put through ``obstore``. A
-filesystem without such an operation is refused, because two writers could overwrite each other there.
+Data files go through ``pyarrow.fs``. A manifest must be created only if it is absent, which ``pyarrow.fs`` cannot do:
+a directory uses a hard link to a finished file, an object store a conditional put through ``obstore``. A filesystem
+without such an operation is refused, because two writers could overwrite each other there.
 """
 
 import contextlib
@@ -20,32 +20,32 @@ import pyarrow.fs as pafs
 from inturn.core.errors import SetupError, StoreConflict, StoreError
 
 _OBJECTS = {"s3": "s3", "s3a": "s3", "gs": "gs"}
-"""The object stores by the scheme that Spark knows, and what pyarrow and obstore call it."""
+"""The object stores: from the scheme that Spark knows to the one of pyarrow and obstore."""
 
 
 class Storage(ABC):
     """The files of one store, by names relative to it.
 
     Attributes:
-        location: what the store is called, and where Spark reads its files.
+        location: name of the store, from which Spark reads its files.
     """
 
     location: str
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """A small file's bytes; None if it is not there."""
+        """Return a small file's bytes; None if the file does not exist."""
 
     def create(self, name: str, data: bytes) -> None:
-        """Write a small file whole, only if it is not there.
+        """Write a small file whole, only if it does not exist.
 
-        A server may do what it is asked and its answer be lost: the client then tries again, and finds its own file
-        there. So what is there is compared, and the same bytes are ours: files of two writers differ, each names
-        its own.
+        A server may carry out a request and its answer be lost. The client then tries again and finds its own file. So
+        the content is compared: the same bytes are this writer's, because files of two writers differ (each names its
+        own).
 
         Raises:
-            StoreConflict: if another one is there.
-            StoreError: if it cannot be written; the text says so where it is not known whether it was.
+            StoreConflict: if another file exists.
+            StoreError: if it cannot be written; the text says if the outcome is unknown.
         """
         try:
             self._create(name, data)
@@ -66,54 +66,54 @@ class Storage(ABC):
 
     @abstractmethod
     def _create(self, name: str, data: bytes) -> None:
-        """Try to write a small file whole, only if it is not there.
+        """Try to write a small file whole, only if it does not exist.
 
         Raises:
-            StoreConflict: if one is there.
-            StoreError: if no answer says that it was written.
+            StoreConflict: if one exists.
+            StoreError: if no answer confirms that it was written.
         """
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Whether a small file is there."""
+        """Return whether a small file exists."""
 
     @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
-        """Write a small file whole, in place of the one that is there."""
+        """Write a small file whole, in place of an existing one."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder and below, relative to the store; none if it is not there."""
+        """Return the names of the files in a folder and below, relative to the store; none without the folder."""
 
     @abstractmethod
     def modified_s(self, name: str) -> float:
-        """When a file was last written, in seconds since 1970."""
+        """Return the time of a file's last write, in seconds since 1970."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
 
     @abstractmethod
     def source(self, name: str) -> Any:
-        """Where pyarrow reads a data file."""
+        """Return the source from which pyarrow reads a data file."""
 
     @abstractmethod
     def sink(self, name: str) -> pa.NativeFile:
-        """Where pyarrow writes a new data file."""
+        """Return the sink to which pyarrow writes a new data file."""
 
     def sync(self, name: str) -> None:
-        """Make a data file survive a power failure; object stores do by themselves."""
+        """Make a data file survive a power failure; a no-op for object stores, which do so themselves."""
 
     def where(self, name: str) -> str:
-        """A file's full name, for Spark and for people."""
+        """Return a file's full name, for Spark and for people."""
         return f"{self.location}/{name}"
 
     @contextlib.contextmanager
     def told(self, what: str, name: str) -> Iterator[None]:
-        """Say of a failure what was tried, and where.
+        """Turn a failure into a :class:`StoreError` that names the operation and the file.
 
         Raises:
-            StoreError: in place of whatever the filesystem raised.
+            StoreError: in place of the error that the filesystem raised.
         """
         try:
             yield
@@ -142,7 +142,7 @@ class Directory(Storage):
             target.parent.mkdir(parents=True, exist_ok=True)
             draft = _drafted(target, data)
             try:
-                # A link to a finished file either succeeds or finds one there: nobody sees a half-written one.
+                # A link to a finished file either succeeds or finds a file: readers never see a half-written one.
                 os.link(draft, target)
             except FileExistsError:
                 msg = f"{target} is there already"
@@ -165,7 +165,7 @@ class Directory(Storage):
     def names(self, folder: str) -> list[str]:
         with self.told("read", folder):
             below = len(f"{self._root}/")
-            found = os.walk(self._root / folder)  # a fraction of what rglob() costs, which counts for many steps
+            found = os.walk(self._root / folder)  # much cheaper than rglob(), which matters for many steps
             return [f"{place}/{name}"[below:] for place, _, names in found for name in names]
 
     def modified_s(self, name: str) -> float:
@@ -191,7 +191,7 @@ class Objects(Storage):
     """An object store; keys, regions and endpoints come from the environment, as its own tools read them.
 
     Args:
-        url: ``s3://bucket/prefix`` or ``gs://bucket/prefix``; ``s3a`` is taken as ``s3``, and is what Spark is told.
+        url: ``s3://bucket/prefix`` or ``gs://bucket/prefix``; ``s3a`` is read as ``s3``. Spark gets ``s3a``.
     """
 
     def __init__(self, url: str) -> None:
@@ -281,10 +281,10 @@ class Objects(Storage):
 
 
 def storage(location: str | os.PathLike[str]) -> Storage:
-    """The storage at a path, a ``file:`` URI, or a URL of an object store.
+    """Return the storage at a path, a ``file:`` URI, or a URL of an object store.
 
     Raises:
-        StoreError: for a filesystem on which a file cannot be created only if it is absent.
+        StoreError: for a filesystem that cannot create a file only if it is absent.
         SetupError: if a package for the object store is missing.
     """
     text = os.fspath(location)
@@ -299,13 +299,13 @@ def storage(location: str | os.PathLike[str]) -> Storage:
 
 
 def _is_folder_marker(path: str, size: int) -> bool:
-    """Whether a listed object is what consoles and Hadoop put where a folder would be; its last slash is not told."""
+    """Return whether a listed object is a folder marker of consoles or Hadoop; the listing drops its last slash."""
     last = path.rsplit("/", 1)[-1]
     return size == 0 and ("." not in last or last.endswith("_$folder$"))
 
 
 def _drafted(target: Path, data: bytes) -> Path:
-    """A finished file beside the one that it is to become."""
+    """Write a finished draft beside the target, and return its path."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     with draft.open("xb") as file:
         file.write(data)

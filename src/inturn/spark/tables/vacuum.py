@@ -1,4 +1,4 @@
-"""Deletes files that nobody needs: what dead steps left behind, and where the groups stood long ago."""
+"""Deletion of unneeded files: those that dead steps left behind, and the state of groups after old steps."""
 
 import os
 import time
@@ -9,11 +9,11 @@ from inturn.spark.tables.manifest import Store
 
 
 class Swept(NamedTuple):
-    """What became of the files that nobody needs.
+    """The unneeded files after a sweep.
 
     Attributes:
-        deleted: their names, relative to the store.
-        younger: those that are kept for now, since a step that is running may have written them.
+        deleted: names of deleted files, relative to the store.
+        younger: names of files that are kept for now, since a running step may have written them.
     """
 
     deleted: list[str]
@@ -21,14 +21,14 @@ class Swept(NamedTuple):
 
 
 def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> list[str]:
-    """Delete data files that no manifest names: what steps left behind that never were committed.
+    """Delete data files that no manifest names: files of steps that were never committed.
 
     Args:
         store: the store.
-        older_than_s: spare younger files, in seconds; a step that is running has files that are not yet named.
+        older_than_s: spare younger files, in seconds; a running step has files that no manifest names yet.
 
     Returns:
-        The names of what was deleted, relative to the store.
+        The names of the deleted files, relative to the store.
 
     Raises:
         StoreError: if the store cannot be read.
@@ -53,18 +53,18 @@ def _swept(target: Store, older_than_s: float) -> Swept:
 
 
 def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> list[str]:
-    """Forget where the groups stood after old steps, and delete the files that only those needed.
+    """Drop the state of groups after old steps, and delete the files that only these steps needed.
 
-    What the old steps counted, put out and rejected stays, and so do decisions. Of their states and held messages
-    ``read(…, step=n)`` then says that they are gone.
+    The counts, outputs and rejected messages of the old steps stay, and so do decisions. For their states and held
+    messages, ``read(…, step=n)`` then says that they are gone.
 
     Args:
         store: the store.
-        keep_steps: of so many of the last steps everything is kept; at least 1.
+        keep_steps: number of last steps that are kept in full; at least 1.
         older_than_s: spare younger files, in seconds; see :func:`sweep`.
 
     Returns:
-        The names of what was deleted, relative to the store.
+        The names of the deleted files, relative to the store.
 
     Raises:
         InputError: if no step would be kept.
@@ -74,7 +74,7 @@ def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s
 
 
 def clean(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> Swept:
-    """Do the same as :func:`vacuum`, and say what was kept because it is young."""
+    """Do the same as :func:`vacuum`, and also return the files that were kept because they are young."""
     if keep_steps < 1:
         msg = f"keep_steps={keep_steps}; expected at least 1: the next step needs the last one"
         raise InputError(msg)

@@ -1,4 +1,4 @@
-"""What one task decided, as rows of files under a name of its own attempt, so that no two tasks ever collide."""
+"""The decisions of one task as rows of files, whose names are unique to the attempt so that tasks never collide."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,21 +65,21 @@ REJECTED = {
     "message": pa.string(),
     "step": pa.int64(),
 }
-_JSON = msgspec.json.Encoder(order="deterministic")  # a set has an order of its own in every process
+_JSON = msgspec.json.Encoder(order="deterministic")  # an unstable order of sets would differ between processes
 
 
 class Writer:
-    """Turns what a task decided into rows, and the rows into files.
+    """A writer that turns a task's decisions into rows, and the rows into files.
 
     Args:
         files: the store's files.
-        name: what the files of this attempt are called.
-        step: the step's number.
-        pipeline: whose they are.
-        states: stores the states.
+        name: name of this attempt's files.
+        step: step number.
+        pipeline: the definition.
+        states: codec that stores the states.
 
     Attributes:
-        touched: the hashes of the groups that were kept, in the order in which they were.
+        touched: hashes of the groups that were kept, in the order of the calls.
     """
 
     def __init__(self, files: Storage, name: str, step: int, pipeline: Pipeline, states: StateCodec) -> None:
@@ -100,9 +100,9 @@ class Writer:
         """Keep a group as it is now.
 
         Args:
-            hash_: of the group's text form.
+            hash_: hash of the group's text form.
             group: the group.
-            held_step: the first step whose held messages of this group still are.
+            held_step: first step whose held messages of this group are still held.
         """
         line = group.timeline
         self.touched.append(hash_)
@@ -117,7 +117,7 @@ class Writer:
         self._new_states.append(group.fold.state)
 
     def groups(self, columns: Mapping[str, pa.Array], states: Sequence[Any]) -> None:
-        """Keep groups as they are now, given as columns; what is not given is null."""
+        """Keep groups as they are now, given as columns; absent columns are null."""
         self.touched += columns["hash"].to_pylist()
         self._tables.append(_filled(GROUPS, columns, self._step).append_column("state", self._states.pack(states)))
 
@@ -131,12 +131,12 @@ class Writer:
             rows.append(row)
 
     def hold_rows(self, columns: Mapping[str, pa.Array], content: pa.Table) -> None:
-        """Keep messages that have to wait, given as columns; what is not given is null."""
+        """Keep messages that have to wait, given as columns; absent columns are null."""
         messages = content.combine_chunks().to_struct_array()
         self._held_tables.append(_filled(_HELD, columns, self._step).append_column("message", messages))
 
     def flush(self) -> None:
-        """Write the groups and held messages that were kept, sorted by hash."""
+        """Write the kept groups and held messages, sorted by hash."""
         groups, self._tables = self._tables, []
         if self._groups:
             groups.append(_table(GROUPS, self._groups).append_column("state", self._states.pack(self._new_states)))
@@ -153,7 +153,7 @@ class Writer:
             self._out["held"].write(by_hash(table))
 
     def outputs(self, emitted: Sequence[tuple[str, Entry, Sequence[Any]]]) -> None:
-        """Write outputs, as :meth:`encode` made them, with their effect ids."""
+        """Write outputs, encoded by :meth:`encode`, with their effect ids."""
         name, step = self._pipeline.name, self._step
         rows = []
         for group, entry, outputs in emitted:
@@ -167,7 +167,7 @@ class Writer:
             self._out["outputs"].write(_table(OUTPUTS, rows))
 
     def rejected(self, rejected: Sequence[tuple[str | None, Entry, str, str]]) -> None:
-        """Write rejected messages with the reason; their content as canonical JSON."""
+        """Write rejected messages with the reason, and their content as canonical JSON."""
         if not rejected:
             return
         contents = _contents([entry.ref for _, entry, _, _ in rejected])
@@ -188,12 +188,12 @@ class Writer:
         self._out["rejected"].write(_table(REJECTED, rows))
 
     def close(self) -> dict[str, list[File]]:
-        """Finish the files; by table."""
+        """Finish the files, and return them by table."""
         self.flush()
         return {table: out.close() for table, out in self._out.items()}
 
     def encode(self, outputs: Sequence[Any]) -> list[tuple[str, str]]:
-        """The type and the JSON of each output, at once: a handler may change it later with its state.
+        """Return the type name and the JSON of each output; encode now, since a handler may change an output later.
 
         Raises:
             HandlerError: if an output cannot be stored as JSON.
@@ -206,7 +206,7 @@ class Writer:
 
 
 def _filled(kinds: dict[str, pa.DataType], columns: Mapping[str, pa.Array], step: int) -> pa.Table:
-    """A table of these columns, and of nulls for those that are not given."""
+    """Return a table of these columns, with nulls for the absent ones."""
     rows = len(columns["hash"])
     given = {**columns, "step": pa.repeat(step, rows)}
     arrays = [given[name].cast(kind) if name in given else pa.nulls(rows, kind) for name, kind in kinds.items()]
@@ -221,7 +221,7 @@ def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> 
 
 
 def _contents(refs: Sequence[tuple[pa.Table, int]]) -> list[dict[str, Any]]:
-    """The rows that entries refer to, as Python values; their tables may have different columns."""
+    """Return the rows that entries refer to, as Python values; their tables may have different columns."""
     rows: dict[int, dict[int, None]] = {}
     tables: dict[int, pa.Table] = {}
     for table, row in refs:
@@ -236,10 +236,13 @@ def _contents(refs: Sequence[tuple[pa.Table, int]]) -> list[dict[str, Any]]:
 
 
 def _plain(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows as Python values; maps are dicts, but where one has a key twice, which is why its row is rejected."""
+    """Return the rows as Python values; maps are dicts.
+
+    A map with a repeated key stays a list of pairs; its row is rejected for this reason.
+    """
     try:
         rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
-    except (KeyError, ValueError):  # the second from within a struct
+    except (KeyError, ValueError):  # ValueError comes from a map within a struct
         each = (table.slice(row, 1) for row in range(len(table)))
         rows = [_plain(row)[0] if len(table) > 1 else row.to_pylist()[0] for row in each]
     return rows
