@@ -44,7 +44,7 @@ GROUP_CHANGES = {Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND}
 
 
 def table() -> str:
-    """The table as Markdown: a row for each place of a message, a column for each status of its group."""
+    """Return the table as Markdown: a row for each place of a message, a column for each status of its group."""
     rows = [
         ["the message", *(f"group is `{status}`" for status in STATUSES)],
         ["---"] * (len(STATUSES) + 1),
@@ -57,7 +57,7 @@ def table() -> str:
 
 
 def diagram() -> str:
-    """The statuses and what leads from one to the other as a Mermaid state diagram."""
+    """Return the statuses and their transitions as a Mermaid state diagram."""
     labels: dict[tuple[Status, Status], set[str]] = defaultdict(set)
     for before, event, after in seen():
         labels[before, after].add(event)
@@ -103,7 +103,7 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
 
 
 def _group() -> tuple[Group, list[bool]]:
-    """A new group, and a list that is filled once its handler's code has been mended."""
+    """Return a new group, and a list that is filled once its handler's code has been mended."""
     mended: list[bool] = []
 
     def handler(state: None, message: str) -> tuple[None, list[Any]]:
@@ -124,7 +124,7 @@ def _group() -> tuple[Group, list[bool]]:
 
 
 def _decision(action: Action, group: Group) -> Decision:
-    """A decision about the first message that the group holds, or the gap in front of it."""
+    """Return a decision about the first message that the group holds, or the gap in front of it."""
     line = group.timeline
     head = line.head() if line.held else None
     gap = line.gaps()[:1] if isinstance(line, GaplessTimeline) else []
@@ -138,7 +138,7 @@ def _decision(action: Action, group: Group) -> Decision:
 
 
 def render() -> str:
-    """The block between the two comments."""
+    """Return the block between the two comments."""
     stays = [verdict for verdict in Verdict if verdict not in GROUP_CHANGES]
     return f"""{BEGIN}
 

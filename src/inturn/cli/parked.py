@@ -44,7 +44,7 @@ WaitS = Annotated[float, typer.Option("--wait-s", help="How long to wait for who
 
 @parked.command("list")
 def list_(store: StoreAt, as_json: AsJson = False) -> None:
-    """The groups that are parked, given up or waiting, the longest wait first."""
+    """List the groups that are parked, given up or waiting, the longest wait first."""
     with told():
         with look_into(store) as look:
             found = sorted(look.parked(), key=lambda each: (str(each.oldest or "~"), each.group))
@@ -89,7 +89,7 @@ def tidy(store: StoreAt, as_json: AsJson = False) -> None:
 
 @parked.command()
 def show(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
-    """The messages that a group holds, with their content."""
+    """Show the messages that a group holds, with their content."""
     with told():
         with look_into(store) as look:
             standing, held = look.group(group), look.held(group)

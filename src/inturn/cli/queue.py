@@ -126,7 +126,7 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
 
 @queue.command()
 def show(at: QueueAt, as_json: AsJson = False) -> None:
-    """A queue's settings, how much is in it, and its readers."""
+    """Show a queue's settings, how much is in it, and its readers."""
     with told():
         with queue_at(at) as there:
             info, parked = there.info(), there.parked()
