@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import inturn
 from inturn.core import limits
@@ -373,3 +374,24 @@ def test_your_own_statements_are_planned_as_usual(db: Database) -> None:
         assert tx.execute("show enable_seqscan").fetchone() == ("on",)
         assert tx.execute("show plan_cache_mode").fetchone() == ("auto",)
     assert db.store._connection.execute("show enable_seqscan").fetchone() == ("off",)  # type: ignore[attr-defined]
+
+
+# --- what is left ---
+
+
+def test_a_deleted_queue_leaves_no_row_behind(db: Database, beside: psycopg.Connection[Any]) -> None:
+    queue = db.queue("q")
+    queue.send("in flight", group="a")
+    queue.receive()
+    queue.send_many([draft("more", group="b") for _ in range(3)])
+    number = db.store.queues["q"].number
+    beside.execute("insert into inturn_touched (queue, due_ms) values (%s, 0)", (number,))  # another process's note
+    queue.delete()
+    tables = beside.execute(
+        "select table_name::text from information_schema.columns"
+        " where table_schema = current_schema() and column_name = 'queue'"
+    ).fetchall()
+    assert ("inturn_touched",) in tables
+    for (name,) in tables:
+        rows = beside.execute(sql.SQL("select * from {} where queue = %s").format(sql.Identifier(name)), (number,))
+        assert rows.fetchall() == [], name

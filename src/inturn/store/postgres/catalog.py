@@ -131,7 +131,7 @@ class Catalog(Statements):
         if info is None:
             self._purge(self.queues[name])
             number = self.queues.pop(name).number
-            for statement in ("sessions", "states", "numbering", "desk", "incarnations", "queue"):
+            for statement in ("sessions", "states", "numbering", "touched", "desk", "incarnations", "queue"):
                 self._do(f"remove_{statement}", number)
             return
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()

@@ -76,7 +76,7 @@ delete from inturn_hold where sequence_number > $1 and sequence_number <= $2;
 -- name: purge_dedup
 delete from inturn_dedup where queue = $1;
 
--- name: purge_touched
+-- name: remove_touched
 delete from inturn_touched where queue = $1;
 
 -- name: forget_read
@@ -524,12 +524,6 @@ select sequence_number from held;
 
 -- name: there
 select sequence_number from inturn_message where sequence_number = any($1::bigint[]) and done <> 1;
-
--- name: sessions_of
-select 1 from inturn_hold h cross join lateral (
-    select 1 from inturn_session s where s.queue = h.queue and s.grp = h.grp and s.token = h.token offset 0
-) s
-where h.sequence_number = any($1::bigint[]) limit 1;
 
 -- name: lock_holds
 select 1 from unnest($1::bigint[], $2::bigint[]) c (number, token)
