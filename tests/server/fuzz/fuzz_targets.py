@@ -121,6 +121,12 @@ def _told(request: Request) -> None:
 
 
 def _unauthentic(verifier: Verifier, request: Request) -> None:
+    """Look at the head of what nobody has signed, then at all of it: it is refused by then."""
+    try:
+        verifier.admit(request.method, request.target, request.headers, _NOW)
+    except SqsError as told:
+        assert told.status in {400, 403}
+        assert told.message.isprintable(), told.message
     try:
         verifier.verify(request.method, request.target, request.headers, request.body, _NOW)
     except SqsError as told:
@@ -145,5 +151,6 @@ def _signed_by_botocore(verifier: Verifier, path: bytes, query: bytes, value: by
         SigV4Auth(Credentials(_KEY.id, _KEY.secret), "sqs", "us-east-1").add_auth(request)
     headers = {name.lower().encode(): str(held).encode() for name, held in request.headers.items()} | {b"host": b"a"}
     target = f"{quoted}?{parameters}".encode()
+    verifier.admit("POST", target, headers, _NOW)
     assert verifier.verify("POST", target, headers, body, _NOW).key is _KEY
     _unauthentic(verifier, Request("POST", target, headers, body + b"x", ""))

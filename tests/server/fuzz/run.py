@@ -1,4 +1,4 @@
-"""Fuzz one part of the endpoint with atheris (https://pypi.org/project/atheris), which is no dependency of ours.
+"""Fuzz one part of the endpoint with atheris (https://github.com/google/atheris), which is no dependency of ours.
 
     pip install atheris
     python tests/server/fuzz/run.py http|query|json|signature DIRECTORY [-max_total_time=900 …]
