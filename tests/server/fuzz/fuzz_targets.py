@@ -5,6 +5,7 @@ They need no atheris, so the tests call them too, with the seeds and with every 
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from unittest.mock import patch
 from urllib.parse import quote_from_bytes
@@ -122,11 +123,8 @@ def _told(request: Request) -> None:
 
 def _unauthentic(verifier: Verifier, request: Request) -> None:
     """Look at the head of what nobody has signed, then at all of it: it is refused by then."""
-    try:
+    with suppress(SqsError):
         verifier.admit(request.method, request.target, request.headers, _NOW)
-    except SqsError as told:
-        assert told.status in {400, 403}
-        assert told.message.isprintable(), told.message
     try:
         verifier.verify(request.method, request.target, request.headers, request.body, _NOW)
     except SqsError as told:
