@@ -90,7 +90,7 @@ def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
 def _faults(whole: "DataType", column: str) -> Iterator[str]:
     """Yield a text for each part of a column that messages cannot carry."""
     for path, kind, is_key, is_one_of_many in within(whole, column):
-        named, twice = name_of(kind), field_twice(kind)
+        named, twice = name_of(kind), twice_fault(path, kind)
         if named not in CARRIED:
             yield _fault(path, kind, MENDS.get(named, _OTHERWISE))
         elif named == "NullType" and is_one_of_many:  # Arrow breaks arrays of these when it casts them
@@ -98,7 +98,7 @@ def _faults(whole: "DataType", column: str) -> Iterator[str]:
         elif named in _NO_KEYS and is_key:
             yield _fault(path, kind, "no dict has such keys: give map_entries(…) of the map, an array")
         elif twice is not None:
-            yield f"the column {path!r} has two fields that are called {twice!r}; rename one of them"
+            yield twice
 
 
 class Part(NamedTuple):
@@ -132,10 +132,13 @@ def within(kind: "DataType", path: str, *, is_key: bool = False, is_one_of_many:
                 yield from within(field.dataType, inside(path, field.name), is_one_of_many=is_one_of_many)
 
 
-def field_twice(kind: "DataType") -> str | None:
-    """Return a name that two fields of a struct share; None if there is none."""
+def twice_fault(path: str, kind: "DataType") -> str | None:
+    """Return the error text for a struct with two fields of one name; None if it has none."""
     names: list[str] = getattr(kind, "names", [])
-    return next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    return (
+        None if twice is None else f"the column {path!r} has two fields that are called {twice!r}; rename one of them"
+    )
 
 
 def _fault(path: str, kind: "DataType", mend: str) -> str:

@@ -8,7 +8,7 @@ from inturn.spark.audit.report import Keys
 from inturn.spark.audit.values import leaves
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON
 from inturn.spark.dataframe import sql_of, type_at
-from inturn.spark.kinds import MENDS, field_twice, name_of, within
+from inturn.spark.kinds import MENDS, name_of, twice_fault, within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -36,10 +36,9 @@ def check_audited(df: "DataFrame") -> None:
             if name_of(kind) in _LACKING:
                 msg = f"the column {path!r} is {kind.simpleString()}, which an audit cannot compare"
                 raise InputError(f"{msg}: {MENDS[name_of(kind)]}, or drop the column")
-            twice = field_twice(kind)
+            twice = twice_fault(path, kind)
             if twice is not None:
-                msg = f"the column {path!r} has two fields that are called {twice!r}; rename one of them"
-                raise InputError(msg)
+                raise InputError(twice)
 
 
 def check_names(df: "DataFrame", keys: Keys) -> None:
