@@ -31,7 +31,7 @@ from rich.table import Table
 
 import inturn
 from inturn.core.limits import RECEIVE_MESSAGES
-from inturn.core.order import Order
+from inturn.core.pipeline.order import Order
 from inturn.queue import draft
 from inturn.worker import Worker
 
@@ -88,10 +88,10 @@ def kernel(grade: str, size: int, folder: Path) -> float:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from inturn.spark.chunk import GROUP, HASH, sort_keys
-    from inturn.spark.decisions import group_hash
-    from inturn.spark.placed import placed
-    from inturn.spark.task import Plan, run
+    from inturn.spark.executor.chunk import GROUP, HASH, sort_keys
+    from inturn.spark.executor.decisions import group_hash
+    from inturn.spark.executor.placed import placed
+    from inturn.spark.executor.task import Plan, run
 
     line, table = pipeline(grade), pa.Table.from_pylist(messages(grade, size))
     (folder / "store").mkdir()

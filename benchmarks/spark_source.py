@@ -27,7 +27,7 @@ from workload import LEDGER
 
 import inturn
 import inturn.spark
-from inturn.core.envelope import Draft
+from inturn.core.queue.messages import Draft
 from inturn.queue import draft
 from inturn.spark import batch, messages, stream
 

@@ -2,9 +2,9 @@
 
 ``python docs/timeline.py`` writes them into ``design.md``, between two comments; a test tells when it must be run.
 
-The table is :data:`inturn.core.timeline.TABLE` as it is. It says what becomes of a message, not where its group then
-stands: that depends on what is held, on the handler and on decisions. So for the diagram all small histories are run,
-and what was seen to happen is drawn.
+The table is :data:`inturn.core.pipeline.timeline.TABLE` as it is. It says what becomes of a message, not where its
+group then stands: that depends on what is held, on the handler and on decisions. So for the diagram all small histories
+are run, and what was seen to happen is drawn.
 """
 
 from collections import defaultdict
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from inturn import Gapless, Pipeline, Wait
-from inturn.core.decision import Action, Decision
-from inturn.core.fold import Fold, Group, Journal
-from inturn.core.grades import GaplessTimeline, timeline
-from inturn.core.message import Entry
-from inturn.core.timeline import TABLE, Place, Status, Verdict
+from inturn.core.identity import Entry
+from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.grades import GaplessTimeline, timeline
+from inturn.core.pipeline.timeline import TABLE, Place, Status, Verdict
 
 PAGE = Path(__file__).with_name("design.md")
 BEGIN, END = "<!-- timeline: begin -->", "<!-- timeline: end -->"

@@ -25,18 +25,18 @@ import pytest
 
 from inturn import Pipeline
 from inturn.core import limits
-from inturn.core.fold import Counts
-from inturn.core.message import canonical, field_names, group_text
-from inturn.core.replay import Replay
-from inturn.spark import decisions, task
-from inturn.spark import step as spark_step
-from inturn.spark.chunk import GROUP, HASH
+from inturn.core.identity import canonical, field_names, group_text
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.replay import Replay
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.columns.sort import sorted_chunks
-from inturn.spark.step import Stepper
+from inturn.spark.driver import step as spark_step
+from inturn.spark.driver.step import Stepper
+from inturn.spark.executor import decisions, task
+from inturn.spark.executor.chunk import GROUP, HASH
+from inturn.spark.executor.task import Plan, Result
 from inturn.spark.tables.manifest import File, Manifest, Store
 from inturn.spark.tables.merge import levels_to_merge
-from inturn.spark.task import Plan, Result
 
 DAWN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 # A small step is fsync more than anything else; in memory that costs nothing.

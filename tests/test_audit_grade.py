@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
 
 import inturn
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.audit.grade import Evidence, decide, line
 from inturn.spark.audit.report import Differ, Found, Gaps, Keys, Kind, Late, Spread
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import PipelineError, StateError
-from inturn.core.message import canonical, digest, digests
+from inturn.core.identity import canonical, digest, digests
 from inturn.spark.columns import contents
 from inturn.spark.columns.codec import MessageCodec, StateCodec
 

@@ -21,10 +21,10 @@ pytest.importorskip("matplotlib", reason="the demo's picture is drawn with matpl
 
 from inturn.cli import app
 from inturn.core.errors import InturnError, SetupError
-from inturn.core.fold import Counts
-from inturn.demo import crash, delivery, flights, naive, page, picture, producer, run, show
-from inturn.demo.course import course
+from inturn.core.pipeline.fold import Counts
+from inturn.demo import console, crash, delivery, flights, naive, page, picture, producer, run
 from inturn.demo.engines import Differences, Engine, differences
+from inturn.demo.event_log import course
 from inturn.demo.pipeline import aircraft
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, Example, Kill, Knot, Result, choose_knot
 
@@ -256,10 +256,10 @@ def test_what_is_wrong_is_said_and_ends_with_exit_code_1(tmp_path, monkeypatch):
 
 
 def test_the_tables_fit_into_a_narrow_terminal():
-    console = Console(width=80, record=True, file=io.StringIO())
+    terminal = Console(width=80, record=True, file=io.StringIO())
     big = Counts(received=25_533, released=1_066, applied=24_302, duplicate=1_206, held=1_066, rejected={"invalid": 25})
-    show.show(console, result(steps=[big] * 7, process=big), {}, [])
-    said = console.export_text()
+    console.show(terminal, result(steps=[big] * 7, process=big), {}, [])
+    said = terminal.export_text()
     assert "…" not in said
     assert {"rejected", "25", "dropDuplicates", "process"} <= set(said.split())
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from inturn import Gapless, Monotone, Pipeline, Wait
 from inturn.core.errors import PipelineError
-from inturn.core.order import Order
+from inturn.core.pipeline.order import Order
 from inturn.testing import same
 from kernel_harness import DAWN, Bench, Bounds, expected
 
 if TYPE_CHECKING:
-    from inturn.core.replay import Replay
+    from inturn.core.pipeline.replay import Replay
 
 LEAST, MOST = -(2**63), 2**63 - 1
 ENDS = [LEAST, LEAST + 1, LEAST + 2, -1, 0, 1, 2, MOST - 2, MOST - 1, MOST]

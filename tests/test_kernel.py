@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Retryable, Timestamp, Wait
 from inturn.core.errors import GapError, HandlerError, InvalidMessage
-from inturn.core.instant import instant_us
-from inturn.core.message import canonical
-from inturn.core.order import Order
-from inturn.spark import task
+from inturn.core.identity import canonical
+from inturn.core.pipeline.order import Order
+from inturn.core.values.instant import instant_us
+from inturn.spark.executor import task
 from kernel_harness import DAWN, Bench, Bounds, columns_of, expected, total
 
 if TYPE_CHECKING:
-    from inturn.core.replay import Replay
+    from inturn.core.pipeline.replay import Replay
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from inturn import Gapless, Monotone, Pipeline, Wait
 from inturn.cli import app
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import InputError, StoreError
-from inturn.core.order import Order
-from inturn.core.replay import Replay
+from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.replay import Replay
 from inturn.spark import settle
-from inturn.spark.decisions import group_hash
-from inturn.spark.inspect import Inspector
+from inturn.spark.driver.inspection import Inspector
+from inturn.spark.executor.decisions import group_hash
 from kernel_harness import DAWN, Bench, Bounds, expected
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})

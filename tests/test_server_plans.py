@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 import inturn
-from inturn.store.kept import HeldMessage, Kept, Line, MadeOutput, PipelineInfo
 from inturn.store.postgres import PostgresStore
 from inturn.store.postgres.connection import connect
 from inturn.store.postgres.statements import text_of
+from inturn.store.records import HeldMessage, Kept, Line, MadeOutput, PipelineInfo
 
 HERE = files("inturn.store.postgres")
 NAMES = [

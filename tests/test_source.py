@@ -22,8 +22,8 @@ import inturn
 from copied_databases import Files, Tables
 from inturn.core import limits
 from inturn.core.address import is_address
-from inturn.core.envelope import Draft
 from inturn.core.errors import InputError, InturnError, NoSuchQueue, StoreError, StoreMismatch
+from inturn.core.queue.messages import Draft
 from inturn.database import Database
 from inturn.queue import Queue, draft
 from inturn.spark.source import slices

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InturnError, Retryable
-from inturn.core.order import Arrival, Gapless, Monotone, Retry, Timestamp, Wait
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Retry, Timestamp, Wait
 
 if TYPE_CHECKING:
     from inturn.database import open as open  # noqa: A004 - inturn.open, as sqlite and shelve have it; re-exported

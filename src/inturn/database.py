@@ -19,16 +19,16 @@ from typing import Any, Self, TypeVar
 
 from inturn.core import limits
 from inturn.core.address import checked_target, is_address
-from inturn.core.envelope import QueueInfo, QueueSettings, checked_name
 from inturn.core.errors import InputError, QueueExists, SetupError, TransactionOver
+from inturn.core.queue.messages import QueueInfo, QueueSettings, checked_name
 from inturn.idempotency.keys import DatabaseKeys
 from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
-from inturn.store.base import SqlStore, Store
 from inturn.store.commands import Ask, Command
+from inturn.store.protocols import SqlStore, Store
 from inturn.store.sqlite import SqliteStore, check_there
 from inturn.store.sqlite.file import OWNER_ONLY, checked_mode
-from inturn.store.writer import Writer
+from inturn.store.writer.group_commit import Writer
 
 T = TypeVar("T")
 

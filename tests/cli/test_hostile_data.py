@@ -21,11 +21,11 @@ from hostile import HOSTILE, NO_NAMES
 from inturn.cli import app, main
 from inturn.cli.audit import show
 from inturn.cli.texts import plain_console, say_json
-from inturn.core.fold import Counts
+from inturn.core.pipeline.fold import Counts
 from inturn.queue import Queue, QueueSettings
 from inturn.spark.audit.report import Consumers, Gap, Gaps, Grade, Keys, Kind, Sizes
-from inturn.spark.decisions import group_hash
-from inturn.spark.step import Report
+from inturn.spark.driver.step import Report
+from inturn.spark.executor.decisions import group_hash
 from kernel_harness import Bench
 from test_audit_page import full
 

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
-from inturn.core.fold import Counts
-from inturn.core.order import Order
-from inturn.core.replay import Replay
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.replay import Replay
 
 Message = dict[str, Any]
 BAD = "bad"

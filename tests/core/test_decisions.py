@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from reference import BAD, Message, arrive, check_books, cut, pipeline, revisions, steps, story
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp, Wait
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import GapError, InputError
-from inturn.core.fold import Fold, Group, Journal
-from inturn.core.grades import GaplessTimeline
-from inturn.core.message import Entry
-from inturn.core.order import Order
-from inturn.core.replay import Replay
-from inturn.core.timeline import Status
+from inturn.core.identity import Entry
+from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.grades import GaplessTimeline
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.replay import Replay
+from inturn.core.pipeline.timeline import Status
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 FOREVER: Order = Gapless("r")

@@ -6,11 +6,11 @@ import pytest
 from reference import BAD, Message, arrive, cut, pipeline, steps
 
 from inturn import Gapless, Monotone, Wait
-from inturn.core.grades import timeline
-from inturn.core.instant import instant_us
-from inturn.core.message import Entry
-from inturn.core.order import Order
-from inturn.core.timeline import Place, Status
+from inturn.core.identity import Entry
+from inturn.core.pipeline.grades import timeline
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.timeline import Place, Status
+from inturn.core.values.instant import instant_us
 
 GAPLESS = Gapless("r", epoch="e")
 MONOTONE = Monotone("r", epoch="e")

@@ -25,9 +25,9 @@ from reference import (
 )
 
 from inturn import Gapless
-from inturn.core.fold import Fold, Group, Journal
-from inturn.core.grades import timeline
-from inturn.core.message import Entry, digest
+from inturn.core.identity import Entry, digest
+from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.grades import timeline
 
 ORDER = Gapless("r")
 

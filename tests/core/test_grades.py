@@ -26,9 +26,9 @@ from reference import (
 
 from inturn import Arrival, Gapless, Monotone, Timestamp, Wait
 from inturn.core.errors import InputError
-from inturn.core.message import effect_id
-from inturn.core.order import Order
-from inturn.core.replay import Replay
+from inturn.core.identity import effect_id
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.replay import Replay
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 

@@ -13,8 +13,8 @@ from reference import BAD, Message, arrive, check_books, cut, keep, pipeline, re
 from inturn import Arrival, Gapless, Monotone, Retry, Retryable, Timestamp
 from inturn.core import limits
 from inturn.core.errors import HandlerError, PipelineError
-from inturn.core.fold import Counts, Fold
-from inturn.core.order import Order
+from inturn.core.pipeline.fold import Counts, Fold
+from inturn.core.pipeline.order import Order
 
 
 def history(*values: Any, group: str = "a") -> list[Message]:

@@ -10,11 +10,11 @@ from reference import pipeline
 
 from inturn import Gapless, Monotone, Retry, Retryable, Timestamp
 from inturn.core import limits
-from inturn.core.fold import Fold
-from inturn.core.grades import GaplessTimeline, MonotoneTimeline, TimestampTimeline, timeline
-from inturn.core.message import Entry
-from inturn.core.order import Order
-from inturn.core.timeline import Status
+from inturn.core.identity import Entry
+from inturn.core.pipeline.fold import Fold
+from inturn.core.pipeline.grades import GaplessTimeline, MonotoneTimeline, TimestampTimeline, timeline
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.timeline import Status
 
 MANY = 2_000
 

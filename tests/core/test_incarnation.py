@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inturn.core.incarnation import ORIGIN, Began, Place, begin, incarnation_of, is_valid, trim
+from inturn.core.queue.incarnation import ORIGIN, Began, Place, begin, incarnation_of, is_valid, trim
 
 
 @dataclass

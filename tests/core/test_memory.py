@@ -11,9 +11,9 @@ from reference import Message, arrive, content, cut, pipeline, revisions, steps,
 
 from inturn import Arrival, Gapless, Monotone, Timestamp
 from inturn.core import limits
-from inturn.core.grades import RECORD
-from inturn.core.order import Order
-from inturn.core.timeline import MARK_BYTES
+from inturn.core.pipeline.grades import RECORD
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.timeline import MARK_BYTES
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 

@@ -17,7 +17,7 @@ from reference import pipeline
 
 from inturn import Gapless
 from inturn.core.errors import InputError
-from inturn.core.message import canonical, digest, digests, effect_id, group_text
+from inturn.core.identity import canonical, digest, digests, effect_id, group_text
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 TEXT = st.text(st.characters(), max_size=8)  # all code points, lone surrogates among them

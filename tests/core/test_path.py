@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
 from inturn.core.errors import InputError, PipelineError
-from inturn.core.instant import parsed, read_us
-from inturn.core.path import joined, parts, put, value_at, without
+from inturn.core.values.instant import parsed, read_us
+from inturn.core.values.path import joined, parts, put, value_at, without
 
 NAMES = st.lists(st.text(alphabet="ab.`é \n", min_size=1, max_size=4), min_size=1, max_size=4)
 Row = dict[str, Any]

@@ -9,9 +9,9 @@ from reference import pipeline
 
 from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
 from inturn.core import limits, texts
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import InputError, PipelineError
-from inturn.core.standing import Refused
+from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.inspection import Refused
 
 
 @given(text=TEXTS)

@@ -8,10 +8,10 @@ import pytest
 from reference import pipeline
 
 from inturn import Arrival, Gapless, Monotone, Timestamp
-from inturn.core.grades import timeline
-from inturn.core.message import Entry
-from inturn.core.order import Order
-from inturn.core.timeline import TABLE, Place, Status, Timeline, Verdict
+from inturn.core.identity import Entry
+from inturn.core.pipeline.grades import timeline
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.timeline import TABLE, Place, Status, Timeline, Verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 

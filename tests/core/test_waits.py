@@ -9,7 +9,7 @@ from reference import BAD, Message, arrive, check_books, pipeline, revisions
 from inturn import Gapless, Pipeline, Wait
 from inturn.core import limits
 from inturn.core.errors import GapError
-from inturn.core.replay import Replay
+from inturn.core.pipeline.replay import Replay
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inturn.core.errors import QueueFull
-from inturn.core.turns import Turns
+from inturn.core.scheduler import Turns
 
 GROUPS = [None, "a", "a", "b", "c"]
 

@@ -19,7 +19,7 @@ from key_desk import Desk, made
 import inturn
 from inturn.core import limits
 from inturn.core.errors import InputError, LockLost, SetupError, StoreError
-from inturn.core.idempotency import decide
+from inturn.core.idempotency_keys import decide
 from inturn.database import Database
 from inturn.idempotency import Completed, InProgress, MemoryKeys, RedisKeys, memory
 

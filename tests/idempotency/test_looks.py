@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import inturn
 from inturn.core.errors import LockLost
-from inturn.core.idempotency import Accept, Extend, Lock, Record, Release, Slot, Verdict, current, decide
+from inturn.core.idempotency_keys import Accept, Extend, Lock, Record, Release, Slot, Verdict, current, decide
 from inturn.idempotency import Completed, InProgress, Locked
 from inturn.idempotency.keys import DatabaseKeys
 

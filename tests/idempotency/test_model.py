@@ -13,8 +13,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import inturn
 from inturn.core.errors import KeyConflict, LockLost
-from inturn.core.idempotency import Accept, Answer, Extend, Lock, Release, Request, Slot, Verdict, decide
-from inturn.core.message import digest
+from inturn.core.idempotency_keys import Accept, Answer, Extend, Lock, Release, Request, Slot, Verdict, decide
+from inturn.core.identity import digest
 from inturn.idempotency import Completed, IdempotencyKeys, InProgress, Locked, MemoryKeys, RedisKeys
 
 START_MS = 1_000_000_000_000

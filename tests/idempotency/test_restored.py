@@ -13,7 +13,7 @@ import redis
 
 import inturn
 from inturn.core.errors import LockLost
-from inturn.core.idempotency import least_token
+from inturn.core.idempotency_keys import least_token
 from inturn.database import wall_clock_ms
 from inturn.idempotency import IdempotencyKeys, Locked, RedisKeys
 

@@ -1,8 +1,8 @@
-"""The rules by themselves, as the table at the top of core/idempotency.py has them."""
+"""The rules by themselves, as the table at the top of core/idempotency_keys.py has them."""
 
 import pytest
 
-from inturn.core.idempotency import Accept, Extend, Lock, Record, Release, Request, Slot, Verdict, current, decide
+from inturn.core.idempotency_keys import Accept, Extend, Lock, Record, Release, Request, Slot, Verdict, current, decide
 
 NOW = 1_000
 FREE = Slot(None, 7)

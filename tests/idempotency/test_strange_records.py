@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import inturn
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
-from inturn.core.idempotency import Record
-from inturn.core.message import canonical, digest
+from inturn.core.idempotency_keys import Record
+from inturn.core.identity import canonical, digest
 from inturn.idempotency import Completed, IdempotencyKeys, Locked, MemoryKeys, RedisKeys, idempotent
 from inturn.store.key_records import read_record, written_record
 

@@ -5,8 +5,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import (
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import (
     Content,
     Delivery,
     Depth,
@@ -19,10 +19,10 @@ from inturn.core.envelope import (
     Sent,
     Want,
 )
-from inturn.core.session import Answer, Request, Verb
-from inturn.store.base import SessionStore, Store
-from inturn.store.memory import MemoryStore
+from inturn.core.queue.sessions import Answer, Request, Verb
+from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
+from inturn.store.protocols import SessionStore, Store
 from inturn.store.sqlite import SqliteStore
 
 

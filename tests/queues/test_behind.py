@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import inturn
-from inturn.core.behind import Behind, Span
 from inturn.core.errors import LeaseExpired
+from inturn.core.queue.clock_skew import Behind, Span
 from inturn.database import Database
 from inturn.queue import Message, Queue
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 from desk import Desk
 
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Draft, Want, Why
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Draft, Want, Why
 
 DONE, EXPIRED, GONE = Verdict.DONE, Verdict.EXPIRED, Verdict.GONE
 

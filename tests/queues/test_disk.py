@@ -22,8 +22,8 @@ from inturn.core.errors import InputError, StoreError
 from inturn.queue import draft
 from inturn.server.config import Config, Server
 from inturn.server.run import Endpoint
-from inturn.store.in_loop import InLoop
 from inturn.store.sqlite.log import Log
+from inturn.store.writer.event_loop import InLoop
 
 # --- whose they are ---
 

@@ -13,11 +13,11 @@ import pytest
 
 import inturn
 from inturn.core import limits
-from inturn.core.envelope import QueueSettings
 from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueError
+from inturn.core.queue.messages import QueueSettings
 from inturn.database import Database
 from inturn.queue import Queue, Session
-from inturn.store.memory import MemoryStore
+from inturn.store.memory.store import MemoryStore
 from inturn.store.sqlite import SqliteStore
 
 

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 import inturn
 from hostile import HOSTILE, TEXTS, is_name, is_utf8
-from inturn.core.envelope import QueueInfo, QueueSettings
 from inturn.core.errors import InputError, NoSuchQueue
+from inturn.core.queue.messages import QueueInfo, QueueSettings
 from inturn.core.texts import storable
 from inturn.database import Database
 from inturn.idempotency import MemoryKeys
 from inturn.queue import Queue
 from inturn.store.commands import Ask
-from inturn.store.memory import MemoryStore
+from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
-from inturn.store.writer import Writer
+from inturn.store.writer.group_commit import Writer
 
 KINDS = ["memory", "sqlite", "postgres"]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from inturn.core.delivery import Act, Change
-from inturn.core.envelope import Content, Draft, QueueInfo, Want
 from inturn.core.errors import InputError, StoreError
+from inturn.core.queue.delivery import Act, Change
+from inturn.core.queue.messages import Content, Draft, QueueInfo, Want
 from inturn.database import Database
 from inturn.store.commands import Ask, Command, Receive, Send, Settle
-from inturn.store.in_loop import InLoop
 from inturn.store.sqlite import SqliteStore
+from inturn.store.writer.event_loop import InLoop
 
 
 class Threads(SqliteStore):

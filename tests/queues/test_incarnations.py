@@ -16,7 +16,7 @@ import inturn
 from copied_databases import Files, Tables
 from inturn.core import limits
 from inturn.core.errors import StoreMismatch
-from inturn.core.incarnation import Began, Place, incarnation_of, trim
+from inturn.core.queue.incarnation import Began, Place, incarnation_of, trim
 from inturn.database import Database
 
 
@@ -239,8 +239,8 @@ def test_any_history_of_copies(steps: list[tuple[str, int, int]]) -> None:
 
 
 def test_the_memory_store_says_the_same() -> None:
-    from inturn.core.envelope import Content, Draft, QueueInfo, QueueSettings
-    from inturn.store.memory import MemoryStore
+    from inturn.core.queue.messages import Content, Draft, QueueInfo, QueueSettings
+    from inturn.store.memory.store import MemoryStore
 
     store = MemoryStore()
     with store.transaction():

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import QueueSettings, Why
 from inturn.core.errors import InputError
-from inturn.core.redelivery import retry_ms
-from inturn.core.session import Verb
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import QueueSettings, Why
+from inturn.core.queue.redelivery import retry_ms
+from inturn.core.queue.sessions import Verb
 
 Fail = Callable[[Desk], str]
 TURNS = 200

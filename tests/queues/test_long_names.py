@@ -19,7 +19,7 @@ from inturn.core import limits
 from inturn.database import Database
 from inturn.idempotency import Completed, Locked
 from inturn.queue import QueueSettings, draft
-from inturn.store.memory import MemoryStore
+from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import names
 from inturn.store.postgres.log import Log
 

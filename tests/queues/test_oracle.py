@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Delivery, Want
-from inturn.core.session import Answer, Verb
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Delivery, Want
+from inturn.core.queue.sessions import Answer, Verb
 from inturn.store.sqlite import SqliteStore
 
 GROUPS = st.sampled_from(["a", "b", "c", None])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from desk import Desk
 
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Content, Draft, Want
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Content, Draft, Want
 from inturn.store.sqlite import SqliteStore
 
 KEPT = 10  # how many messages are new

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import inturn
-from inturn.core.envelope import QueueSettings, Why
 from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueExists, StoreError
+from inturn.core.queue.messages import QueueSettings, Why
 from inturn.database import Database
 from inturn.queue import draft
 from inturn.store.sqlite import SqliteStore

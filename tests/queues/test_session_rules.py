@@ -1,13 +1,13 @@
-"""Locked and parked groups, deferred and scheduled messages: the rules of core/session.py, over every store."""
+"""Locked and parked groups, deferred and scheduled messages: the rules of core/queue/sessions.py, over every store."""
 
 from pathlib import Path
 
 import pytest
 from desk import STORES, Desk
 
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Delivery, ParkedGroup, Want, Why
-from inturn.core.session import Answer, Gate, Request, Verb, decide
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Delivery, ParkedGroup, Want, Why
+from inturn.core.queue.sessions import Answer, Gate, Request, Verb, decide
 
 DONE, EXPIRED, HELD, GONE, LATE = Verdict.DONE, Verdict.EXPIRED, Verdict.HELD, Verdict.GONE, Verdict.LATE
 

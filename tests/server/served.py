@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import inturn
 from inturn.server.config import Config
 from inturn.server.run import Endpoint
-from inturn.store.in_loop import InLoop
+from inturn.store.writer.event_loop import InLoop
 
 WAIT_S = 60
 

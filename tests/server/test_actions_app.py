@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import inturn
 from inturn.core import limits
-from inturn.core.envelope import Content, Delivery, Entry, QueueInfo, QueueSettings, first_number
+from inturn.core.queue.messages import Content, Delivery, Entry, QueueInfo, QueueSettings, first_number
 from inturn.server import errors
 from inturn.server.actions import DONE_BY
 from inturn.server.actions.names import Names, Receipt, sequence_number

@@ -25,7 +25,7 @@ from served import Served, answers_in, code_of
 from signing import signed
 
 from inturn.core import limits
-from inturn.core.envelope import first_number
+from inturn.core.queue.messages import first_number
 from inturn.server.actions import settings as attributes
 from inturn.server.actions.names import Names
 from inturn.server.auth import Key

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import inturn
 from inturn.core import limits
-from inturn.core.delivery import Act, Change
 from inturn.core.errors import StoreError
+from inturn.core.queue.delivery import Act, Change
 from inturn.database import Database
 from inturn.queue import QueueSettings, draft
 from inturn.server.metrics import Figures, Metrics, _Kept, buckets, figures_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from faulty_proxy import Fault, Proxy, once, proxied
 
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import StoreConflict, StoreError
+from inturn.core.pipeline.decision import Action, Decision
 from inturn.spark.tables.manifest import Store
 from inturn.spark.tables.storage import Storage, storage
 

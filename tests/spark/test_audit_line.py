@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import inturn
 from inturn import Pipeline, Timestamp
-from inturn.core.instant import instant_us, parsed
+from inturn.core.values.instant import instant_us, parsed
 from inturn.spark import audit, batch
 from inturn.spark.audit.report import Kind, Report
 from inturn.spark.audit.values import numbers_and_times, text_micros

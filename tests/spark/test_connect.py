@@ -15,7 +15,7 @@ from programs.ledger import history, ledger
 from pyspark.sql import SparkSession
 
 from inturn.spark import read
-from inturn.spark.read import TABLES
+from inturn.spark.driver.read import TABLES
 
 pytestmark = pytest.mark.slow
 

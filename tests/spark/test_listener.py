@@ -19,9 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import inturn.spark
 from inturn.core.errors import StoreError
-from inturn.core.fold import Counts
-from inturn.spark import ship
-from inturn.spark.listener import StepListener, StepSummary
+from inturn.core.pipeline.fold import Counts
+from inturn.spark import pickling
+from inturn.spark.driver.listener import StepListener, StepSummary
 from inturn.spark.tables.manifest import Store
 
 LIMIT_S = 120
@@ -40,11 +40,11 @@ def write(folder: Path, messages: list[list[dict[str, object]]]) -> Path:
 
 def start(spark: SparkSession, messages: Path | str, store: Path | str, checkpoint: Path | str) -> StreamingQuery:
     """Stream the files, one a micro-batch, each a step."""
-    sent = ship.dumps(ledger)  # by value: behind Connect this module is not there
+    sent = pickling.dumps(ledger)  # by value: behind Connect this module is not there
     target = str(store)
 
     def step(df: DataFrame, _: int) -> None:
-        inturn.spark.batch(ship.loads(sent), df, store=target, buckets=2)
+        inturn.spark.batch(pickling.loads(sent), df, store=target, buckets=2)
 
     rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(messages))
     stream = rows.writeStream.foreachBatch(step).option("checkpointLocation", str(checkpoint))

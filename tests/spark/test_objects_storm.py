@@ -15,8 +15,8 @@ from faulty_proxy import Fault, proxied
 from programs import mortal_steps
 from programs.ledger import ledger
 
-from inturn.core.decision import Decision
-from inturn.core.replay import Replay
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.replay import Replay
 from inturn.spark.tables.manifest import Store
 from kernel_harness import Bench, expected
 

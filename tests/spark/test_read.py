@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertSchemaEqual
 
 from inturn import Gapless, Pipeline
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import InputError, StoreError
+from inturn.core.pipeline.decision import Action, Decision
 from inturn.spark import batch, read, settle
-from inturn.spark.inspect import Inspector
-from inturn.spark.read import TABLES
+from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.read import TABLES
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 DDL = "parcel string, revision bigint, place string, at timestamp"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import SetupError
-from inturn.spark import ship
+from inturn.spark import pickling
 
 
 def on_a_worker(pipeline: Pipeline, code: str) -> None:
@@ -30,7 +30,7 @@ def on_a_worker(pipeline: Pipeline, code: str) -> None:
     """
     program = textwrap.dedent(before) + textwrap.dedent(code)
     run = subprocess.run(
-        [sys.executable, "-c", program], input=ship.dumps(pipeline), capture_output=True, check=False, cwd="/"
+        [sys.executable, "-c", program], input=pickling.dumps(pipeline), capture_output=True, check=False, cwd="/"
     )
     assert run.returncode == 0, run.stderr.decode()
 
@@ -149,12 +149,12 @@ def test_type_hints_that_are_texts() -> None:
 
 
 def test_an_installed_module_goes_by_its_name_alone() -> None:
-    registered = ship.cloudpickle.list_registry_pickle_by_value()
-    by_name = ship.dumps(workshop.made(handler=shutil.copyfile))
-    assert len(by_name) < len(ship.dumps(workshop.made())) < 3_000
-    assert ship.loads(by_name).handler is shutil.copyfile
+    registered = pickling.cloudpickle.list_registry_pickle_by_value()
+    by_name = pickling.dumps(workshop.made(handler=shutil.copyfile))
+    assert len(by_name) < len(pickling.dumps(workshop.made())) < 3_000
+    assert pickling.loads(by_name).handler is shutil.copyfile
     on_a_worker(workshop.made(handler=shutil.copyfile), "import shutil; assert pipeline.handler is shutil.copyfile")
-    assert ship.cloudpickle.list_registry_pickle_by_value() == registered, "which is Spark's own, too"
+    assert pickling.cloudpickle.list_registry_pickle_by_value() == registered, "which is Spark's own, too"
 
 
 def test_a_handler_that_holds_a_lock_or_a_session_is_refused_in_words(spark: SparkSession) -> None:
@@ -166,10 +166,10 @@ def test_a_handler_that_holds_a_lock_or_a_session_is_refused_in_words(spark: Spa
             handler=lambda state, message, what=what: (state, [what]),
         )
         with pytest.raises(SetupError, match=r"'holding' cannot be sent .* must not refer to connections, locks"):
-            ship.dumps(holding)
+            pickling.dumps(holding)
 
 
 def test_a_module_that_a_worker_lacks_is_named() -> None:
-    sent = ship.dumps(workshop.parts).replace(b"inturn.core.order", b"inturn.core.other")
+    sent = pickling.dumps(workshop.parts).replace(b"inturn.core.pipeline.order", b"inturn.core.other")
     with pytest.raises(SetupError, match=r"cannot import 'inturn\.core\.other'.*--py-files"):
-        ship.loads(sent)
+        pickling.loads(sent)

@@ -26,12 +26,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from inturn import Gapless, Wait
-from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict, StoreError, StoreMismatch
-from inturn.core.fold import Counts
+from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.fold import Counts
 from inturn.spark import batch, read, settle, stream
-from inturn.spark.inspect import Inspector
-from inturn.spark.step import Stepper
+from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.step import Stepper
 from inturn.spark.tables.manifest import Store
 from kernel_harness import total
 
@@ -460,7 +460,7 @@ def test_the_outputs_are_a_delta_table(spark: SparkSession, source: Source, tmp_
 
 
 def test_the_hash_of_a_group_is_spark_s(spark: SparkSession) -> None:
-    from inturn.spark.decisions import group_hash
+    from inturn.spark.executor.decisions import group_hash
 
     groups = ["", "a", "acct-1", "é" * 40, "\U0001f600", "x" * 1000]
     rows = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import type_table
 from pyspark.sql import types
 
-from inturn.spark.kinds import CARRIED, MENDS
+from inturn.spark.columns.spark_types import CARRIED, MENDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-types.md"
 

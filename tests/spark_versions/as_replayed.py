@@ -8,7 +8,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from inturn import Pipeline
-from inturn.core.timeline import Status
+from inturn.core.pipeline.timeline import Status
 from inturn.spark import read
 
 PARKED = (Status.GAP.value, Status.FAILED.value)

@@ -17,12 +17,12 @@ from programs.ledger import Transfer, history, ledger, pipeline
 from pyspark.sql import SparkSession
 
 from inturn import Gapless, Pipeline, Wait
-from inturn.core.decision import Action
-from inturn.core.fold import Counts
+from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.fold import Counts
 from inturn.spark import audit, batch, read, settle
 from inturn.spark.audit.report import Kind
-from inturn.spark.inspect import Inspector
-from inturn.spark.intake import key_of_partition
+from inturn.spark.driver.input import key_of_partition
+from inturn.spark.driver.inspection import Inspector
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 

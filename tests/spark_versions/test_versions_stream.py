@@ -22,8 +22,8 @@ import inturn
 from inturn import Wait
 from inturn.core.errors import SetupError
 from inturn.spark import stream
-from inturn.spark.inspect import Inspector
-from inturn.spark.listener import StepListener, StepSummary
+from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.listener import StepListener, StepSummary
 from inturn.spark.tables.manifest import Store
 from inturn.spark.versions import WRAPS_SOURCES, has_python_sources, has_read_limits
 

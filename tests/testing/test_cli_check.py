@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from inturn.cli import app
-from inturn.worker import turn
+from inturn.worker import group_task
 
 PIPELINES = """
 import datetime as dt
@@ -112,7 +112,7 @@ def test_the_same_as_json(here: Path) -> None:
 
 
 def test_a_difference_is_named_in_words(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "effect_id", lambda *place: "e")
+    monkeypatch.setattr(group_task, "effect_id", lambda *place: "e")
     ran = check("ledger")
     assert ran.exit_code == 1
     assert [line.split()[-1] for line in ran.stdout.splitlines()[2:4]] == ["rule", "NO"]

@@ -14,10 +14,10 @@ import pytest
 from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, PipelineError, Retryable, StoreError
-from inturn.core.fold import Counts
+from inturn.core.pipeline.fold import Counts
 from inturn.testing import Different, NotDeterministic, Story, compare, disorder, same
-from inturn.testing.story import differences
-from inturn.worker import codec, turn
+from inturn.testing.outcome import differences
+from inturn.worker import codec, group_task
 
 Row = dict[str, Any]
 
@@ -124,7 +124,7 @@ def test_how_far_back_that_is_the_limit_says(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_engine_with_other_effect_ids_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "effect_id", lambda *place: f"{place}")
+    monkeypatch.setattr(group_task, "effect_id", lambda *place: f"{place}")
     with pytest.raises(
         Different, match=r"group 'a' has different outputs: replay has .* worker has .*'p', 'a', None, 1"
     ):

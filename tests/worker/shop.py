@@ -10,21 +10,21 @@ from typing import Any, Self
 import msgspec
 
 from inturn import Gapless, Pipeline
-from inturn.core.envelope import QueueInfo
-from inturn.core.fold import Counts
-from inturn.core.message import canonical
-from inturn.core.replay import Replay
+from inturn.core.identity import canonical
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.replay import Replay
+from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft
-from inturn.store.base import PipelineKeeper
 from inturn.store.commands import Ask
-from inturn.store.kept import Decided
-from inturn.store.memory import MemoryStore
+from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
+from inturn.store.protocols import PipelineKeeper
+from inturn.store.records import Decided
 from inturn.store.sqlite import SqliteStore
-from inturn.store.writer import Writer
+from inturn.store.writer.group_commit import Writer
 from inturn.worker import Worker
 from inturn.worker.codec import StateCodec, timeline_of
-from inturn.worker.desk import counts_of
+from inturn.worker.unit_of_work import counts_of
 
 SHOPS: dict[str, Callable[[Path, Callable[[], str]], PipelineKeeper]] = {
     "memory": lambda path, url: MemoryStore(),

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
-from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreError
+from inturn.core.pipeline.decision import Action
 from inturn.database import Database
 from inturn.queue import Queue
 from inturn.worker import Worker
-from inturn.worker.look import PipelineLook, look
+from inturn.worker.inspection import PipelineLook, look
 
 LEDGER = """
 from inturn import Gapless, Pipeline

@@ -10,10 +10,10 @@ from shop import Gate, Row, Shop, ledger, row
 
 from inturn import Retry
 from inturn.core import limits
-from inturn.store.kept import Claim, MadeOutput
+from inturn.store.records import Claim, MadeOutput
 from inturn.worker import Worker
-from inturn.worker.desk import Sending
-from inturn.worker.sender import Sender
+from inturn.worker.outbox import Sender
+from inturn.worker.unit_of_work import Sending
 
 Told = list[tuple[Any, str]]
 QUICK = Retry(1, "10 milliseconds")

@@ -16,13 +16,13 @@ from shop import Row, Shop, stepwise
 from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
 from inturn import Arrival, Gapless, Pipeline, Retry, Retryable
 from inturn.core import limits
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import InvalidMessage
-from inturn.core.replay import Replay
+from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.replay import Replay
 from inturn.core.texts import kept_name, storable
 from inturn.queue import draft
 from inturn.store.commands import Ask
-from inturn.store.kept import Kept, PipelineInfo
+from inturn.store.records import Kept, PipelineInfo
 from inturn.worker.codec import StateCodec, timeline_of
 from kernel_harness import Bench
 

@@ -13,8 +13,8 @@ from shop import Row, Shop, expected, ledger, row, stepwise
 
 from inturn import Arrival, Gapless, Monotone, Timestamp, Wait
 from inturn.core import limits
-from inturn.core.grades import RECORD
-from inturn.core.order import Order
+from inturn.core.pipeline.grades import RECORD
+from inturn.core.pipeline.order import Order
 from inturn.worker.codec import timeline_of
 
 MANY = 1_200

@@ -9,7 +9,7 @@ from shop import Row, Shop
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
 from inturn.core import limits
-from inturn.core.decision import Action, Decision
+from inturn.core.pipeline.decision import Action, Decision
 from inturn.worker.codec import StateCodec
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from shop import Shop, ledger, row
 
 from inturn.core import limits
-from inturn.worker.desk import Desk
+from inturn.worker.group_task import Turner
 from inturn.worker.pace import Pace, receives
-from inturn.worker.turn import Turner
+from inturn.worker.unit_of_work import Desk
 
 CONCURRENCY = st.integers(1, 64)
 AHEAD = st.integers(0, limits.RECEIVE_MESSAGES)

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from shop import SHOPS
 
-from inturn.store.kept import Claim, Decided, HeldMessage, Kept, Line, MadeOutput, Mark, PipelineInfo, RejectedMessage
+from inturn.store.records import (
+    Claim,
+    Decided,
+    HeldMessage,
+    Kept,
+    Line,
+    MadeOutput,
+    Mark,
+    PipelineInfo,
+    RejectedMessage,
+)
 
 GROUPS = st.sampled_from(["a", "b", "c"])
 TURNS = st.lists(st.integers(1, 4), max_size=3, unique=True)

@@ -8,9 +8,9 @@ from itertools import permutations
 
 import pytest
 
-from inturn.store.base import RunAgain
-from inturn.store.kept import Claim, HeldMessage, Kept, Line, MadeOutput, PipelineInfo, RejectedMessage
 from inturn.store.postgres import PostgresStore
+from inturn.store.protocols import RunAgain
+from inturn.store.records import Claim, HeldMessage, Kept, Line, MadeOutput, PipelineInfo, RejectedMessage
 
 NOW = 1_000_000
 

@@ -14,8 +14,8 @@ from shop import SHOPS, Shop
 
 from hostile import HOSTILE
 from inturn import Gapless, Pipeline
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import InvalidMessage, PipelineError
+from inturn.core.pipeline.decision import Action, Decision
 from inturn.core.texts import storable
 from inturn.worker import Worker
 from kernel_harness import Bench

@@ -13,9 +13,9 @@ from shop import Row, ledger, post, row
 import inturn
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
 from inturn.core.errors import InputError
-from inturn.core.order import Order
+from inturn.core.pipeline.order import Order
 from inturn.testing import Different, same
-from inturn.worker.look import PipelineLook
+from inturn.worker.inspection import PipelineLook
 
 ORDERS = [Gapless("revision"), Monotone("revision", epoch="epoch"), Arrival(), Timestamp("revision")]
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from shop import Gate, Row, Shop, expected, ledger, post, row
 
 from inturn import Gapless, Monotone, Retry, Retryable, Wait
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import GapError
-from inturn.core.order import Order
-from inturn.core.replay import Replay
+from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.replay import Replay
 from inturn.worker import Worker
 
 

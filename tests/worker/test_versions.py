@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from shop import Shop
 
 from inturn import Gapless, Pipeline
-from inturn.core.decision import Action, Decision
 from inturn.core.errors import PipelineError, StateError
-from inturn.core.states import kind_of
-from inturn.core.versions import OldState, as_json, change, shape_of
+from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.versions import OldState, as_json, change, shape_of
+from inturn.core.values.states import kind_of
 from inturn.worker import Worker
 from inturn.worker.codec import place
 from kernel_harness import Bench
 
 if TYPE_CHECKING:
-    from inturn.core.replay import Replay
+    from inturn.core.pipeline.replay import Replay
 
 Row = dict[str, Any]
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})

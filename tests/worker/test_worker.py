@@ -13,7 +13,7 @@ from shop import Row, Shop, expected, ledger, post, row, stepwise
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
 from inturn.core.errors import HandlerError, InputError, InvalidMessage, NoSuchQueue, StoreMismatch
-from inturn.core.order import Order
+from inturn.core.pipeline.order import Order
 from inturn.queue import Queue, draft
 from inturn.worker import Worker, work
 

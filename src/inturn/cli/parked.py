@@ -14,13 +14,13 @@ from inturn.cli.definition import load
 from inturn.cli.errors import told
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_json
-from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict
-from inturn.core.standing import as_json as plain
+from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.inspection import as_json as plain
 
 if TYPE_CHECKING:
-    from inturn.core.fold import Counts
-    from inturn.core.standing import Look
+    from inturn.core.pipeline.fold import Counts
+    from inturn.core.pipeline.inspection import Look
 
 parked = typer.Typer(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 
@@ -238,11 +238,11 @@ def _decide(store: str, group: str, action: Action, how: How, **meant: Any) -> N
 def _settle(look: "Look", pipeline: str, store: str) -> None:
     """Take the decisions that no process has taken."""
     if _is_in_process(look, pipeline):
-        from inturn.worker.look import settle
+        from inturn.worker.inspection import settle
 
         settle(load(pipeline), look)
         return
-    from inturn.spark.step import settle as step
+    from inturn.spark.driver.step import settle as step
 
     with contextlib.suppress(StoreConflict):  # a stream was first, and took it
         step(load(pipeline), store=store)

@@ -14,10 +14,10 @@ from inturn.core.errors import InputError, InturnError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inturn.core.standing import Look
+    from inturn.core.pipeline.inspection import Look
     from inturn.database import Database
     from inturn.queue import Queue
-    from inturn.store.base import PipelineKeeper
+    from inturn.store.protocols import PipelineKeeper
 
 
 def parts(at: str) -> tuple[str, str]:
@@ -92,7 +92,7 @@ def look_into(store: str) -> "Look":
     """
     path, name = parts(store)
     if name and not Path(store).is_dir():
-        from inturn.worker.look import look
+        from inturn.worker.inspection import look
 
         check_no_directory(path)
         if "://" not in path and not Path(path).exists():
@@ -100,7 +100,7 @@ def look_into(store: str) -> "Look":
             raise StoreError(msg)
         return look(path, name)
     check_store(path if store.endswith("#") else store)
-    from inturn.spark.inspect import Inspector
+    from inturn.spark.driver.inspection import Inspector
 
     return Inspector(store)
 

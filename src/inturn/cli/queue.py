@@ -16,8 +16,8 @@ from inturn.cli.places import opened, parts, queue_at, split
 from inturn.cli.texts import cell, line, lines, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
-from inturn.core.envelope import GroupView, QueueInfo, QueueSettings, Why, first_number
 from inturn.core.errors import InputError
+from inturn.core.queue.messages import GroupView, QueueInfo, QueueSettings, Why, first_number
 
 queue = typer.Typer(help="Queues in a database: create, list, show, purge, delete.", no_args_is_help=True)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from inturn.core.errors import InputError
-from inturn.core.path import parts, put, value_at
-from inturn.core.pipeline import Pipeline
-from inturn.worker.reading import Misfit, Reader
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.values.path import parts, put, value_at
+from inturn.worker.decoding import Misfit, Reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,12 +108,12 @@ def from_spark(
         InputError: if nothing is there, or it does not fit the pipeline.
     """
     from inturn.spark.columns.codec import MessageCodec, values
+    from inturn.spark.columns.dataframe import quoted
     from inturn.spark.columns.names import CORRUPT
     from inturn.spark.columns.readable import unreadable, without
-    from inturn.spark.dataframe import quoted
-    from inturn.spark.intake import columns_of
+    from inturn.spark.driver.input import columns_of
+    from inturn.spark.executor.placed import within
     from inturn.spark.local.files import read_messages
-    from inturn.spark.placed import within
     from inturn.spark.source.command import names_queue, queue_messages
 
     is_queue = names_queue(source)
@@ -145,8 +145,8 @@ def _in_order(df: "DataFrame", limit: int | None) -> "DataFrame":
     """Return the rows in the order of their files, and files by name."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    from inturn.spark.columns.dataframe import quoted
     from inturn.spark.columns.names import OWN
-    from inturn.spark.dataframe import quoted
 
     names = [quoted(name) for name in df.columns]
     keys = {f"{OWN}row": F.monotonically_increasing_id()}

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inturn.core.fold import Counts
+from inturn.core.pipeline.fold import Counts
 from inturn.demo.naive import Answer
 from inturn.demo.pipeline import Aircraft
-from inturn.worker.look import PipelineLook
+from inturn.worker.inspection import PipelineLook
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

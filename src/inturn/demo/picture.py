@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inturn.core.fold import Counts
+from inturn.core.pipeline.fold import Counts
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, Knot, Result
 
 if TYPE_CHECKING:

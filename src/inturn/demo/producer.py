@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import inturn
-from inturn.core.envelope import Draft
+from inturn.core.queue.messages import Draft
 from inturn.queue import draft
 
 PAUSE_S = 0.05

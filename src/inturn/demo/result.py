@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from inturn.core.fold import Counts
-from inturn.demo.course import Course
+from inturn.core.pipeline.fold import Counts
 from inturn.demo.engines import Differences
+from inturn.demo.event_log import Course
 from inturn.demo.flights import FlightEvent, Truth
 from inturn.demo.naive import Answer, Wrong, faults
 

@@ -19,15 +19,15 @@ from rich.console import Console
 
 from inturn.core import limits
 from inturn.core.errors import SetupError
-from inturn.core.fold import Counts
-from inturn.demo import crash, delivery, engines, flights, naive, page, picture, show
+from inturn.core.pipeline.fold import Counts
+from inturn.demo import console, crash, delivery, engines, flights, naive, page, picture
 from inturn.demo import result as results
-from inturn.demo.course import course
+from inturn.demo.event_log import course
 from inturn.demo.pipeline import aircraft
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, Kill, Result
 from inturn.queue import Peeked, Queue
 from inturn.worker import Worker
-from inturn.worker.look import PipelineLook
+from inturn.worker.inspection import PipelineLook
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -86,7 +86,7 @@ def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession |
         document = result.as_json() | files | {"seconds": seconds}
         sys.stdout.write(json_text.dumps(document, ensure_ascii=False, indent=2) + "\n")
     else:
-        show.show(Console(), result, files, hints(out, result.contradicted))
+        console.show(Console(), result, files, hints(out, result.contradicted))
     return result
 
 

@@ -19,12 +19,12 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from inturn.core import limits
-from inturn.core.envelope import checked_name
 from inturn.core.errors import InputError, KeyConflict, LockLost
-from inturn.core.idempotency import Accept, Answer, Extend, Lock, Release, Request, Verdict
-from inturn.core.message import digest
+from inturn.core.idempotency_keys import Accept, Answer, Extend, Lock, Release, Request, Verdict
+from inturn.core.identity import digest
+from inturn.core.queue.messages import checked_name
 from inturn.core.texts import checked
-from inturn.core.values import check_json
+from inturn.core.values.plain import check_json
 from inturn.queue.operation import Runner, operation
 from inturn.store.commands import Command, Decide, Transaction
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from inturn.core import limits
-from inturn.core.idempotency import Answer, Record, Request, Slot, decide
+from inturn.core.idempotency_keys import Answer, Record, Request, Slot, decide
 from inturn.idempotency.keys import IdempotencyKeys
 from inturn.store.commands import Command
 

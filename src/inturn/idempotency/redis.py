@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, SetupError, StoreError
-from inturn.core.idempotency import Answer, Request, Slot, decide
+from inturn.core.idempotency_keys import Answer, Request, Slot, decide
 from inturn.idempotency.keys import IdempotencyKeys
 from inturn.store.commands import Command
 from inturn.store.key_records import no_record, read_record, written_record

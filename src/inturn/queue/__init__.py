@@ -1,6 +1,6 @@
 """Queues, their messages, sessions, and readers over everything that was sent."""
 
-from inturn.core.envelope import QueueSettings
+from inturn.core.queue.messages import QueueSettings
 from inturn.queue.drafts import draft
 from inturn.queue.message import Message, Peeked, Receipt
 from inturn.queue.queue import Queue

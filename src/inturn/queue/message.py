@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Content, Delivery, Entry, Want
 from inturn.core.errors import InputError, LeaseExpired
-from inturn.core.message import group_text
+from inturn.core.identity import group_text
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Content, Delivery, Entry, Want
 from inturn.core.texts import checked
 from inturn.core.texts import note as kept_note
 from inturn.queue.operation import operation
-from inturn.store.base import Store
 from inturn.store.commands import Ask, Command, Receive, Settle, Transaction, queue_of
-from inturn.store.writer import Writer
+from inturn.store.protocols import Store
+from inturn.store.writer.group_commit import Writer
 
 
 class About:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import (
+from inturn.core.errors import InputError, NoSuchQueue
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import (
     Depth,
     Draft,
     GroupView,
@@ -22,7 +23,6 @@ from inturn.core.envelope import (
     Want,
     checked_name,
 )
-from inturn.core.errors import InputError, NoSuchQueue
 from inturn.queue.drafts import draft
 from inturn.queue.message import (
     Lease,
@@ -40,8 +40,8 @@ from inturn.queue.message import (
 from inturn.queue.operation import operation
 from inturn.queue.reader import Reader
 from inturn.queue.session import Sessions
-from inturn.store.base import Store
 from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transaction, queue_of
+from inturn.store.protocols import Store
 
 
 class Queue(Sessions):

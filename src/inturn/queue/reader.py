@@ -1,13 +1,13 @@
 """Named readers over the log of a queue."""
 
-from inturn.core.envelope import QueueInfo
 from inturn.core.errors import InputError, StoreMismatch
-from inturn.core.incarnation import Place, is_valid
+from inturn.core.queue.incarnation import Place, is_valid
+from inturn.core.queue.messages import QueueInfo
 from inturn.queue.message import Peeked, check_limit
 from inturn.queue.operation import operation
-from inturn.store.base import Store
 from inturn.store.commands import Ask, Command, Transaction, queue_of
-from inturn.store.writer import Writer
+from inturn.store.protocols import Store
+from inturn.store.writer.group_commit import Writer
 
 
 class Reader:

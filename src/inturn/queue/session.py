@@ -7,9 +7,9 @@
                     session.set_state(after(session.state(tx), message), tx=tx)
                     message.ack(tx=tx)
 
-core/session.py defines what a lock allows, and how parked groups behave. Sessions and ordinary receives can share a
-queue. A session takes a group only when none of its messages is leased. While it lasts, ordinary receives get no
-messages of the group; a receiver that was there first keeps its lease.
+core/queue/sessions.py defines what a lock allows, and how parked groups behave. Sessions and ordinary receives can
+share a queue. A session takes a group only when none of its messages is leased. While it lasts, ordinary receives get
+no messages of the group; a receiver that was there first keeps its lease.
 """
 
 import datetime as dt
@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from inturn.core import limits
-from inturn.core.delivery import Verdict
-from inturn.core.envelope import Delivery, ParkedGroup, Want
 from inturn.core.errors import InputError, LeaseExpired, QueueError
-from inturn.core.session import Answer, Request, Verb
+from inturn.core.queue.delivery import Verdict
+from inturn.core.queue.messages import Delivery, ParkedGroup, Want
+from inturn.core.queue.sessions import Answer, Request, Verb
 from inturn.core.texts import note
 from inturn.queue.message import (
     Message,
@@ -35,7 +35,7 @@ from inturn.queue.message import (
 )
 from inturn.queue.operation import operation
 from inturn.store.commands import Ask, AskSession, Command, ReceiveWithin, TakeSession, Transaction, queue_of
-from inturn.store.writer import Writer
+from inturn.store.writer.group_commit import Writer
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from inturn.core import limits
-from inturn.core.envelope import Delivery
+from inturn.core.queue.messages import Delivery
 
 
 class Lease(NamedTuple):

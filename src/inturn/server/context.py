@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo, QueueSettings
+from inturn.core.queue.messages import QueueInfo, QueueSettings
 from inturn.database import Database
 from inturn.server import errors, naming
 from inturn.server.attempts import Attempts
 from inturn.server.errors import SqsError
 from inturn.server.naming import Caller, Home, Scope
-from inturn.store.base import Store
 from inturn.store.commands import Ask, Command
+from inturn.store.protocols import Store
 
 T = TypeVar("T")
 

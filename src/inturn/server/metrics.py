@@ -18,8 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Verdict
 from inturn.core.errors import InturnError
+from inturn.core.queue.delivery import Act, Verdict
 from inturn.database import Database
 from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.messages import QueueInfo
 from inturn.server.auth import ADMIN_ACTIONS, Key, denied, permission
 from inturn.server.auth.conditions import facts_of
 from inturn.server.auth.policy import OWNERS_ONLY, Asked, Decision, stored
@@ -20,7 +20,7 @@ from inturn.server.errors import SqsError
 from inturn.server.naming import scope_of
 from inturn.server.request import Request
 from inturn.server.wire import Call
-from inturn.store.base import Store
+from inturn.store.protocols import Store
 
 POLICY: Final = "policy"
 """The name of a queue's policy among its ``extra`` settings."""

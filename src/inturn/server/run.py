@@ -41,8 +41,8 @@ from inturn.server.pages import Page, Pages
 from inturn.server.policies import policies_in
 from inturn.server.shared import Shared
 from inturn.store.commands import Ask
-from inturn.store.in_loop import InLoop
 from inturn.store.sqlite import SqliteStore
+from inturn.store.writer.event_loop import InLoop
 
 _LOG: Final = logging.getLogger(__name__)
 

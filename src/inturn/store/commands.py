@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
-from inturn.core import session
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Delivery, Draft, QueueInfo, Sent, Want
-from inturn.core.idempotency import Answer, Release, Request
-from inturn.core.idempotency import Verdict as KeyVerdict
-from inturn.store.base import KeyStore, SessionStore, Store, no_such_queue
+from inturn.core.idempotency_keys import Answer, Release, Request
+from inturn.core.idempotency_keys import Verdict as KeyVerdict
+from inturn.core.queue import sessions
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Delivery, Draft, QueueInfo, Sent, Want
+from inturn.store.protocols import KeyStore, SessionStore, Store, no_such_queue
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Joined(Protocol):
 
     @property
     def identity(self) -> str:
-        """Identity of the open database it belongs to; see :class:`inturn.store.base.SqlStore`."""
+        """Identity of the open database it belongs to; see :class:`inturn.store.protocols.SqlStore`."""
         ...
 
     def run(self, command: "Command[T]") -> T:
@@ -174,13 +174,13 @@ class AskSession(Command[T]):
     __slots__ = ("group", "request")
 
     def __init__(
-        self, queue: str, group: str | None, request: session.Request, answer: Callable[[session.Answer], T]
+        self, queue: str, group: str | None, request: sessions.Request, answer: Callable[[sessions.Answer], T]
     ) -> None:
         super().__init__(queue, answer)
         self.group: Final = group
         self.request: Final = request
 
-    def run(self, store: Any, now_ms: int) -> session.Answer:
+    def run(self, store: Any, now_ms: int) -> sessions.Answer:
         """Apply the request."""
         sessions: SessionStore = store
         return sessions.session(queue_of(store, self.queue), self.group, self.request, now_ms)
@@ -196,20 +196,20 @@ class TakeSession(Command[T]):
 
     __slots__ = ("ask", "wait_s")
 
-    def __init__(self, ask: AskSession[Any], answer: Callable[[list[session.Answer]], T], *, wait_s: float) -> None:
+    def __init__(self, ask: AskSession[Any], answer: Callable[[list[sessions.Answer]], T], *, wait_s: float) -> None:
         super().__init__(ask.queue, answer)
         self.ask: Final = ask
         self.wait_s = wait_s
 
-    def run(self, store: Store, now_ms: int) -> list[session.Answer]:
+    def run(self, store: Store, now_ms: int) -> list[sessions.Answer]:
         """Lock a group, without waiting."""
         answer = self.ask.run(store, now_ms)
         return [answer] if answer.verdict is Verdict.DONE else []
 
-    def undoing(self, found: list[session.Answer]) -> AskSession[Any] | None:
+    def undoing(self, found: list[sessions.Answer]) -> AskSession[Any] | None:
         """Return the command that unlocks the group."""
         for answer in found:
-            close = session.Request(session.Verb.CLOSE, answer.gate.token)
+            close = sessions.Request(sessions.Verb.CLOSE, answer.gate.token)
             return AskSession(self.queue, answer.group, close, _as_it_is)
         return None
 
@@ -221,7 +221,7 @@ class ReceiveWithin(Receive[T]):
 
     def run(self, store: Any, now_ms: int) -> Any:
         """Lease messages if the lock is still valid, without waiting."""
-        look = session.Request(session.Verb.LOOK, self.want.token)
+        look = sessions.Request(sessions.Verb.LOOK, self.want.token)
         answer = AskSession(self.queue, self.want.group, look, _as_it_is).run(store, now_ms)
         return None if answer.verdict is Verdict.EXPIRED else super().run(store, now_ms)
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from inturn.core.errors import StoreError
-from inturn.core.idempotency import Record
+from inturn.core.idempotency_keys import Record
 
 _SHOWN = 60
 """Maximum number of characters of an invalid record that an error shows."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.messages import QueueInfo
 
 
 class QueueFigures(NamedTuple):

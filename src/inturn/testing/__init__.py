@@ -6,6 +6,6 @@ same(ledger, disorder(messages, seed=1), engines=("replay", "worker", "batch", "
 
 from inturn.testing.compare import Comparison, compare, same
 from inturn.testing.disorder import disorder
-from inturn.testing.story import Difference, Different, NotDeterministic, Story
+from inturn.testing.outcome import Difference, Different, NotDeterministic, Story
 
 __all__ = ["Comparison", "Difference", "Different", "NotDeterministic", "Story", "compare", "disorder", "same"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import InputError, InturnError, SetupError
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.definition import Pipeline
 from inturn.testing.history import History
+from inturn.testing.outcome import Difference, Different, Story, differences
 from inturn.testing.replayed import replayed
-from inturn.testing.story import Difference, Different, Story, differences
 from inturn.testing.worked import worked
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from inturn.core.errors import InputError
-from inturn.core.path import parts, put
+from inturn.core.values.path import parts, put
 
 T = TypeVar("T")
 

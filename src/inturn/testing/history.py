@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from inturn.core.errors import InputError
-from inturn.core.message import group_text
-from inturn.core.order import Retry, Wait
-from inturn.core.path import parts, put, value_at
-from inturn.core.pipeline import Pipeline
-from inturn.core.reading import read
+from inturn.core.identity import group_text
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Retry, Wait
+from inturn.core.pipeline.reading import read
+from inturn.core.values.path import parts, put, value_at
 
 T = TypeVar("T")
 LONG: Final = dt.timedelta(days=1000)

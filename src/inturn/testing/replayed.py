@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, InturnError
-from inturn.core.fold import Counts
-from inturn.core.handler import wrong_result
-from inturn.core.order import Gapless
-from inturn.core.pipeline import Pipeline
-from inturn.core.replay import Replay
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.handler import wrong_result
+from inturn.core.pipeline.order import Gapless
+from inturn.core.pipeline.replay import Replay
 from inturn.testing.history import PASSES, History, group_of, value_of
-from inturn.testing.story import NotDeterministic, Story, kind_of_error, plain, plain_output, skipped_ranges
+from inturn.testing.outcome import NotDeterministic, Story, kind_of_error, plain, plain_output, skipped_ranges
 
 DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ARRIVAL: Final = "_inturn_arrival"  # not a name of Spark's tasks, which begin with two underscores

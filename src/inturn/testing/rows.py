@@ -11,10 +11,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from inturn.core.errors import InputError
-from inturn.core.message import field_names
-from inturn.core.order import Gapless, Monotone
-from inturn.core.path import parts
-from inturn.core.pipeline import Pipeline
+from inturn.core.identity import field_names
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Gapless, Monotone
+from inturn.core.values.path import parts
 from inturn.spark.columns.codec import record_fields
 from inturn.testing.history import value_of, values_of
 

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inturn.core import path
 from inturn.core.errors import InputError, InturnError
-from inturn.core.order import Gapless
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Gapless
+from inturn.core.values import path
+from inturn.spark.driver.step import batch, settle
+from inturn.spark.driver.stream import stream
 from inturn.spark.local.following import said
 from inturn.spark.local.session import local_session
-from inturn.spark.step import batch, settle
-from inturn.spark.stream import stream
 from inturn.spark.tables.manifest import Store
 from inturn.testing.history import PASSES, History, cuts
+from inturn.testing.outcome import Story, plain
 from inturn.testing.replayed import ARRIVAL, DAWN, in_list_order
 from inturn.testing.rows import table
 from inturn.testing.stored import story_of
-from inturn.testing.story import Story, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 
-from inturn.core.fold import Counts
-from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import Status
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.tables.manifest import File, Store
 from inturn.spark.tables.rows import batches_of
-from inturn.testing.story import Story, kind_of_error, plain, skipped_ranges
+from inturn.testing.outcome import Story, kind_of_error, plain, skipped_ranges
 
 _PARKED = (Status.GAP, Status.FAILED, Status.GIVEN_UP)
 

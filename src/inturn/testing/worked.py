@@ -6,17 +6,17 @@ import random
 from decimal import Decimal
 from typing import Any
 
-from inturn.core.envelope import Draft
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.queue.messages import Draft
 from inturn.core.texts import name_fault
 from inturn.database import open as open_database
 from inturn.database import wall_clock_ms
 from inturn.queue import draft
 from inturn.testing.history import PASSES, History, group_of, values_of
-from inturn.testing.story import Story, kind_of_error, plain, skipped_ranges
+from inturn.testing.outcome import Story, kind_of_error, plain, skipped_ranges
 from inturn.worker import Worker
 from inturn.worker.codec import StateCodec, place
-from inturn.worker.look import PipelineLook
+from inturn.worker.inspection import PipelineLook
 
 _FEW, _TIMES = 50, 10
 """Limits of a send: at most so many messages, or, if that is more, a tenth of the part."""

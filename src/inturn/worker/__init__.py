@@ -1,5 +1,5 @@
 """Pipelines in this process, over a durable queue."""
 
-from inturn.worker.runner import Worker, work
+from inturn.worker.worker import Worker, work
 
 __all__ = ["Worker", "work"]

@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from inturn.core import versions
 from inturn.core.errors import HandlerError, StateError
-from inturn.core.grades import timeline
-from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import Status, Timeline
-from inturn.store.kept import Line
+from inturn.core.pipeline import versions
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.grades import timeline
+from inturn.core.pipeline.timeline import Status, Timeline
+from inturn.store.records import Line
 
 
 class Place(msgspec.Struct, array_like=True):
-    """A group's place in its order; see :class:`inturn.core.timeline.Timeline`.
+    """A group's place in its order; see :class:`inturn.core.pipeline.timeline.Timeline`.
 
     ``memory`` is a pair if more is remembered beside the group: the memory and how much. An older worker that does not
     know of this fails on it, instead of applying a message again.

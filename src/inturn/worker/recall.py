@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from inturn.core import limits
-from inturn.core.grades import ArrivalTimeline, GaplessTimeline, MonotoneTimeline, TimestampTimeline
-from inturn.core.message import Entry
-from inturn.core.timeline import STOPPED, Timeline
-from inturn.store.kept import HeldMessage, Line, Mark, Spot
-from inturn.worker.reading import Reader
+from inturn.core.identity import Entry
+from inturn.core.pipeline.grades import ArrivalTimeline, GaplessTimeline, MonotoneTimeline, TimestampTimeline
+from inturn.core.pipeline.timeline import STOPPED, Timeline
+from inturn.store.records import HeldMessage, Line, Mark, Spot
+from inturn.worker.decoding import Reader
 
 
 class Source(Protocol):
-    """Reads what is stored beside a group's record; see :class:`inturn.store.base.GroupStore`."""
+    """Reads what is stored beside a group's record; see :class:`inturn.store.protocols.GroupStore`."""
 
     def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
         """Return messages that a group holds: all (None and None), or those with one of these turns or ids."""

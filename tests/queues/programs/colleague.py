@@ -12,7 +12,7 @@ import time
 
 import inturn
 from inturn.database import Database
-from inturn.store.sqlite.pending import Pending
+from inturn.store.sqlite.group_index import Pending
 
 Pending.newest_messages = 16  # so that messages go into the table of pending ones
 

@@ -20,7 +20,7 @@ from typing import Any
 import inturn
 from inturn import faults
 from inturn.queue import QueueSettings, draft
-from inturn.store.sqlite.pending import Pending
+from inturn.store.sqlite.group_index import Pending
 
 TARGET = sys.argv[4] if len(sys.argv) > 4 else str(Path(sys.argv[1]) / "shop.db")
 IS_FILE = "://" not in TARGET

@@ -19,7 +19,7 @@ from typing import Any
 import inturn
 from inturn import faults
 from inturn.core.errors import LeaseExpired
-from inturn.store.sqlite.pending import Pending
+from inturn.store.sqlite.group_index import Pending
 
 Pending.newest_messages = 4  # so that a short life puts messages into the table of pending ones
 GROUPS = [f"flight-{n}" for n in range(4)]

@@ -9,8 +9,8 @@ import msgspec
 from pyspark.sql import Row, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from inturn.core.replay import Replay
-from inturn.core.timeline import Status
+from inturn.core.pipeline.replay import Replay
+from inturn.core.pipeline.timeline import Status
 from inturn.spark import read
 
 PARKED = (Status.GAP.value, Status.FAILED.value)

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 from programs.ledger import cut, history, ledger
 
-from inturn.core.decision import Action
 from inturn.core.errors import InputError, StoreConflict, StoreError
-from inturn.core.timeline import Status
-from inturn.spark.decisions import group_hash
-from inturn.spark.inspect import Inspector
+from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.timeline import Status
+from inturn.spark.driver.inspection import Inspector
+from inturn.spark.executor.decisions import group_hash
 from inturn.spark.tables.manifest import Store
 from kernel_harness import DAWN, Bench
 

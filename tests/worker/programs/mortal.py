@@ -23,7 +23,7 @@ from inturn import faults
 from inturn.core import limits
 from inturn.queue import QueueSettings, draft
 from inturn.worker import Worker
-from inturn.worker.look import PipelineLook
+from inturn.worker.inspection import PipelineLook
 
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
 BAD = ("acct-0", 40)

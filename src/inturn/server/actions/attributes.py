@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from inturn.core.envelope import Depth, QueueInfo
+from inturn.core.queue.messages import Depth, QueueInfo
 from inturn.server import errors
 from inturn.server.actions import settings
 from inturn.server.context import Context, asking, is_fifo, kept, queue_in
 from inturn.server.model import Empty, GetQueueAttributes, GetQueueAttributesAnswer, SetQueueAttributes
-from inturn.store.base import Store
 from inturn.store.commands import Command
+from inturn.store.protocols import Store
 
 _DEPTHS: Final[dict[str, Callable[[Depth], int]]] = {
     "ApproximateNumberOfMessages": lambda depth: depth.messages - depth.in_flight - depth.delayed,

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Entry, QueueInfo
 from inturn.core.errors import StoreError
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Entry, QueueInfo
 from inturn.server import errors
 from inturn.server.context import Context, asking, is_arn, is_fifo, kept
 from inturn.server.failures import Failures
@@ -30,9 +30,9 @@ from inturn.server.model import (
     StartMessageMoveTask,
     StartMessageMoveTaskAnswer,
 )
-from inturn.store.base import Store
 from inturn.store.commands import Ask, Command
-from inturn.store.writer import Writer
+from inturn.store.protocols import Store
+from inturn.store.writer.group_commit import Writer
 
 RUNNING: Final = "RUNNING"
 _NO_TARGET: Final = "AWS.SimpleQueueService.NonExistentQueue"

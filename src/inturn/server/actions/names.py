@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.messages import QueueInfo
 from inturn.server import errors
 from inturn.server.context import Context
 

@@ -8,15 +8,15 @@ import re
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.messages import QueueInfo
 from inturn.server import errors
 from inturn.server.actions import settings
 from inturn.server.actions.attributes import save
 from inturn.server.auth.policy import OWNERS_ONLY
 from inturn.server.context import Context, asking, kept, queue_in
 from inturn.server.model import AddPermission, Empty, RemovePermission
-from inturn.store.base import Store
 from inturn.store.commands import Command
+from inturn.store.protocols import Store
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _ACCOUNT: Final = re.compile(r"\d{12}")

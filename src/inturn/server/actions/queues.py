@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.messages import QueueInfo
 from inturn.server import errors
 from inturn.server.actions import settings, tags
 from inturn.server.context import FIFO, Context, asking, kept, queue_in
@@ -28,8 +28,8 @@ from inturn.server.model import (
     PurgeQueue,
 )
 from inturn.server.naming import scope_of
-from inturn.store.base import Store
 from inturn.store.commands import Command
+from inturn.store.protocols import Store
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _PLAIN: Final = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import Delivery, QueueInfo, Want
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Delivery, QueueInfo, Want
 from inturn.server.actions import properties, validate
 from inturn.server.actions.names import names_of, sequence_number
 from inturn.server.actions.properties import Wanted
@@ -16,8 +16,8 @@ from inturn.server.attempts import Attempt, Lease
 from inturn.server.context import Context, asking, is_fifo, kept, queue_in
 from inturn.server.model import Message, ReceiveMessage, ReceiveMessageAnswer
 from inturn.server.wire import md5
-from inturn.store.base import Store
 from inturn.store.commands import Command, Receive
+from inturn.store.protocols import Store
 from inturn.store.servers import ReceivedLease
 
 _NOTHING: Final = ReceiveMessageAnswer()

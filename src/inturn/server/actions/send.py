@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from inturn.core import limits
-from inturn.core.envelope import Content, Draft, QueueInfo, Sent
+from inturn.core.queue.messages import Content, Draft, QueueInfo, Sent
 from inturn.server import errors
 from inturn.server.actions import properties, validate
 from inturn.server.actions.names import Names, names_of, sequence_number

@@ -15,12 +15,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo, QueueSettings
+from inturn.core.queue.messages import QueueInfo, QueueSettings
 from inturn.server import errors, naming
 from inturn.server.auth.policy import PolicyError, parse
 from inturn.server.context import Context, is_arn, is_fifo, kept
 from inturn.server.errors import MODEL, SqsError
-from inturn.store.base import Store
+from inturn.store.protocols import Store
 
 _LOG: Final = logging.getLogger(__name__)
 

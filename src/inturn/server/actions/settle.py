@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change, Verdict
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import QueueInfo
 from inturn.server import errors
 from inturn.server.actions import validate
 from inturn.server.actions.names import Names, names_of

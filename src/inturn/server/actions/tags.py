@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.messages import QueueInfo
 from inturn.server import errors
 from inturn.server.context import Context, asking, kept, queue_in
 from inturn.server.model import Empty, ListQueueTags, ListQueueTagsAnswer, TagQueue, UntagQueue
-from inturn.store.base import Store
 from inturn.store.commands import Command
+from inturn.store.protocols import Store
 
 _KEY_LENGTH = 128
 _VALUE_LENGTH = 256

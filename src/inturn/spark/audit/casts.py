@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from inturn.spark.audit.log import Log
 from inturn.spark.audit.values import TIMES, kind_of
+from inturn.spark.columns.dataframe import INTEGERS
 from inturn.spark.columns.names import CORRUPT
-from inturn.spark.dataframe import INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from inturn.core.errors import InputError, SetupError
-from inturn.spark.audit.told import told
 from inturn.spark.columns.names import CORRUPT
+from inturn.spark.errors import told
 from inturn.spark.local.csv import Dialect, read_csv
 from inturn.spark.local.files import form_of
 

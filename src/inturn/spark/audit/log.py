@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote, urlparse
 
 from inturn.core.errors import InputError
-from inturn.core.instant import MICROSECONDS
-from inturn.core.path import parts
+from inturn.core.values.instant import MICROSECONDS
+from inturn.core.values.path import parts
 from inturn.spark.audit.report import Keys
 from inturn.spark.audit.types import check_audited, check_names, unreadable
 from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, resolved, what, whole
+from inturn.spark.columns.dataframe import quoted
 from inturn.spark.columns.names import CORRUPT, OWN
-from inturn.spark.dataframe import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

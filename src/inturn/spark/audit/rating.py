@@ -13,7 +13,7 @@ from inturn.spark.audit.report import Column
 from inturn.spark.audit.values import column as column_at
 from inturn.spark.audit.values import leaves, micros, whole
 from inturn.spark.audit.words import percent
-from inturn.spark.dataframe import INTEGERS
+from inturn.spark.columns.dataframe import INTEGERS
 
 FULL: Final = (0.9, 1.5)
 """The range of messages per value between a group's least and greatest within which a column counts."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from inturn.spark.audit.log import Log
 from inturn.spark.audit.report import Differ, Kind
-from inturn.spark.dataframe import quoted
+from inturn.spark.columns.dataframe import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,18 +6,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from inturn.core.order import Duration, duration_us
+from inturn.core.pipeline.order import Duration, duration_us
 from inturn.spark.audit import grade, ids, rating, restarts, rivals, totals, worst
 from inturn.spark.audit.casts import casts
 from inturn.spark.audit.folder import Folder
 from inturn.spark.audit.log import EPOCH, Log
 from inturn.spark.audit.passes import telling
 from inturn.spark.audit.report import Column, Found, Grade, Keys, Kind, Report
-from inturn.spark.audit.told import told
 from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.audit.words import instant
-from inturn.spark.dataframe import check_own_names, is_case_sensitive
-from inturn.spark.kinds import check_described
+from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
+from inturn.spark.columns.spark_types import check_described
+from inturn.spark.errors import told
 from inturn.spark.local.csv import unique_names
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Final
 
 from inturn.core.errors import InputError
-from inturn.core.path import parts
+from inturn.core.values.path import parts
 from inturn.spark.audit.report import Keys
 from inturn.spark.audit.values import leaves
+from inturn.spark.columns.dataframe import sql_of, type_at
+from inturn.spark.columns.spark_types import MENDS, name_of, twice_fault, within
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON
-from inturn.spark.dataframe import sql_of, type_at
-from inturn.spark.kinds import MENDS, name_of, twice_fault, within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

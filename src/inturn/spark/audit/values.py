@@ -4,11 +4,11 @@ import re
 from typing import TYPE_CHECKING
 
 from inturn.core.errors import InputError
-from inturn.core.instant import MICROSECONDS, TEXT
-from inturn.core.path import joined, parts
+from inturn.core.values.instant import MICROSECONDS, TEXT
+from inturn.core.values.path import joined, parts
+from inturn.spark.columns.dataframe import INTEGERS, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.columns.years import MICROSECONDS_OF_PYTHON
-from inturn.spark.dataframe import INTEGERS, sql_of, try_cast, type_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,7 +132,7 @@ def what(df: "DataFrame", path: str, known: dict[str, str]) -> str | None:
 
 
 def text_micros(own: str) -> "Column":
-    """Convert text to microseconds since 1970, as :func:`inturn.core.instant.parsed` does; null if it is no time.
+    """Convert text to microseconds since 1970 as :func:`inturn.core.values.instant.parsed` does; null if it is none.
 
     Args:
         own: the text, as SQL.

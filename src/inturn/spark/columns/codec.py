@@ -19,15 +19,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core.absent import fill_of
-from inturn.core.construct import Unmade, attempted, error_text
 from inturn.core.errors import InputError, PipelineError, StateError
-from inturn.core.message import digests, field_names
-from inturn.core.order import Timestamp
-from inturn.core.path import parts
-from inturn.core.pipeline import Pipeline
-from inturn.core.reading import with_time
-from inturn.core.versions import OldState, upgraded
+from inturn.core.identity import digests, field_names
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Timestamp
+from inturn.core.pipeline.reading import with_time
+from inturn.core.pipeline.versions import OldState, upgraded
+from inturn.core.values.absent import fill_of
+from inturn.core.values.construct import Unmade, attempted, error_text
+from inturn.core.values.path import parts
 from inturn.spark.columns import contents
 from inturn.spark.columns.names import OLD, check_names
 from inturn.spark.columns.shape import Older, shape, still_loads

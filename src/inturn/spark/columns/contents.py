@@ -1,6 +1,6 @@
 """The canonical JSON of many rows at once, built by Arrow, for the digests of a whole chunk.
 
-``inturn.core.message`` defines canonical JSON, and a property test compares this module with it. Columns
+``inturn.core.identity`` defines canonical JSON, and a property test compares this module with it. Columns
 whose values need more than quotes around them are converted there.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core.message import canonical, column_texts, told
+from inturn.core.identity import canonical, column_texts, told
 
 _SHA256 = hashlib.sha256()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core.values import inside
+from inturn.core.values.plain import inside
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON, day_text, instant_text
 
 _NOT_UTF8: Final = "the text of {} is no UTF-8"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from inturn.core.errors import InputError
+from inturn.spark.columns.dataframe import quoted
 from inturn.spark.columns.names import CORRUPT
-from inturn.spark.dataframe import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

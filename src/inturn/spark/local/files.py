@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InputError
-from inturn.core.message import field_names
-from inturn.core.path import parts
-from inturn.core.pipeline import Pipeline
+from inturn.core.identity import field_names
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.values.path import parts
 from inturn.spark.columns.codec import record_fields
+from inturn.spark.columns.dataframe import own_name, quoted, try_cast
 from inturn.spark.columns.names import CORRUPT, is_own
-from inturn.spark.dataframe import own_name, quoted, try_cast
 from inturn.spark.local.csv import Dialect, Table, csv_table
 
 if TYPE_CHECKING:

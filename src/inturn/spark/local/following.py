@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InturnError
-from inturn.core.fold import Counts
-from inturn.core.pipeline import Pipeline
-from inturn.spark.step import Report
-from inturn.spark.stream import stream
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts
+from inturn.spark.driver.step import Report
+from inturn.spark.driver.stream import stream
 from inturn.spark.tables.manifest import Store
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from inturn.core.envelope import Content
+from inturn.core.queue.messages import Content
 from inturn.spark.source.log import FileLog, Log
 from inturn.store.sqlite.log import Packed, Texts
 

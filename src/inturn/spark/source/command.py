@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from inturn.core import errors
 from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, InturnError
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.source.fields import messages
 from inturn.spark.source.registration import register
 

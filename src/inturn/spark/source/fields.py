@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Final, cast
 
 from inturn.core.errors import InputError
-from inturn.core.order import Timestamp
-from inturn.core.path import parts
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Timestamp
+from inturn.core.values.path import parts
+from inturn.spark.columns.dataframe import INTEGERS, own_name, quoted, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT, is_own
-from inturn.spark.dataframe import INTEGERS, own_name, quoted, sql_of, try_cast, type_at
 from inturn.spark.local.files import column_kinds
 from inturn.spark.source.arrow import COLUMNS
 

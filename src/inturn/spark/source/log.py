@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from inturn.core.envelope import QueueInfo
 from inturn.core.errors import SetupError
+from inturn.core.queue.messages import QueueInfo
 from inturn.spark.source.options import Place
 from inturn.store.sqlite.log import Log as FileLog
 

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from inturn.core import limits
 from inturn.core.address import checked_target, is_address, shown
-from inturn.core.envelope import checked_name
 from inturn.core.errors import InputError
+from inturn.core.queue.messages import checked_name
 
 _BOTH: Final = ("path", "queue", "partitionBy", "partitions")
 _STREAM: Final = (*_BOTH, "reader", "maxRowsPerBatch", "acknowledge", "failOnDataLoss")

@@ -1,11 +1,11 @@
 """The writes of a stream to its queue: the position of its reader and, if configured, acknowledgements."""
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change
+from inturn.core.queue.delivery import Act, Change
 from inturn.database import open as open_database
 from inturn.spark.source.options import StreamOptions
-from inturn.store.base import Store
 from inturn.store.commands import Ask, queue_of
+from inturn.store.protocols import Store
 
 
 class Release:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from inturn.core.envelope import QueueInfo
 from inturn.core.errors import InputError, StoreMismatch
-from inturn.core.incarnation import Place, is_valid
+from inturn.core.queue.incarnation import Place, is_valid
+from inturn.core.queue.messages import QueueInfo
 from inturn.spark.source.arrow import COLUMNS
 from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, as_called
 from inturn.spark.source.log import Log, open_log

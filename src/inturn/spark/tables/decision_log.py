@@ -18,8 +18,8 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from inturn.core.decision import Decision
 from inturn.core.errors import InputError, StoreConflict
+from inturn.core.pipeline.decision import Decision
 from inturn.spark.tables.storage import Storage
 
 _NEW, _TAKEN, _ASIDE = "decisions/new", "decisions/taken", "decisions/aside"

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core.errors import InputError
-from inturn.core.grades import timeline
-from inturn.core.message import Entry
-from inturn.core.pipeline import Pipeline
-from inturn.core.timeline import Status, Timeline
+from inturn.core.identity import Entry
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.grades import timeline
+from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.spark.columns.codec import MessageCodec, StateCodec, values
 from inturn.spark.tables.index import Index
 from inturn.spark.tables.manifest import File, Level

@@ -23,9 +23,9 @@ from typing import Any, cast
 import msgspec
 
 from inturn.core import limits
-from inturn.core.decision import Decision
 from inturn.core.errors import PipelineError, StoreConflict, StoreError, StoreMismatch
-from inturn.core.pipeline import Pipeline
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.tables.decision_log import DecisionLog
 from inturn.spark.tables.steps import HEAD, all_steps, last_step, manifest_name, note
 from inturn.spark.tables.storage import storage
@@ -98,8 +98,8 @@ class Manifest(msgspec.Struct, frozen=True):
         wait_us: length of that wait in microseconds; None if for ever.
         vacuumed: whether ``levels`` was emptied because its files were deleted.
         version: version of the pipeline; all states in the levels have it.
-        shape: shape of the pipeline's state type; see :mod:`inturn.core.versions`. None in stores made before it was
-            recorded.
+        shape: shape of the pipeline's state type; see :mod:`inturn.core.pipeline.versions`. None in stores made before
+            it was             recorded.
     """
 
     step: int

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from inturn.core.message import canonical
+from inturn.core.identity import canonical
 from inturn.spark.tables.storage import storage
 
 STATE = "state_"

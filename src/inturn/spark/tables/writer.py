@@ -8,12 +8,12 @@ import msgspec
 import pyarrow as pa
 
 from inturn.core.errors import HandlerError
-from inturn.core.fold import Group
-from inturn.core.message import Entry, canonical, effect_id
-from inturn.core.order import Gapless, Timestamp
-from inturn.core.pipeline import Pipeline
-from inturn.core.replay import place_of
-from inturn.core.timeline import Key
+from inturn.core.identity import Entry, canonical, effect_id
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Group
+from inturn.core.pipeline.order import Gapless, Timestamp
+from inturn.core.pipeline.replay import place_of
+from inturn.core.pipeline.timeline import Key
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash

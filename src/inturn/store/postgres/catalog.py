@@ -6,10 +6,10 @@ import msgspec
 from psycopg.errors import UniqueViolation
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo, QueueSettings, first_number
-from inturn.store.base import RunAgain
+from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.store.postgres.migrate import check
 from inturn.store.postgres.statements import Statements, Wire
+from inturn.store.protocols import RunAgain
 
 
 class Known(QueueInfo):

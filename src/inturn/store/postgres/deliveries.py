@@ -1,14 +1,15 @@
-"""Receives in PostgreSQL: selects the messages to which core/delivery.py applies the rules."""
+"""Receives in PostgreSQL: selects the messages to which core/queue/delivery.py applies the rules."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from inturn.core import delivery, limits
-from inturn.core.delivery import Hold
-from inturn.core.envelope import Delivery, Entry, QueueInfo, Want, first_number
-from inturn.store.postgres.desk import Desk, Held, InLine, Move, Row, entry_of, hold_of
+from inturn.core import limits
+from inturn.core.queue import delivery
+from inturn.core.queue.delivery import Hold
+from inturn.core.queue.messages import Delivery, Entry, QueueInfo, Want, first_number
+from inturn.store.postgres.ready_list import Desk, Held, InLine, Move, Row, entry_of, hold_of
 from inturn.store.postgres.settling import Settling
 
 Taken = list[tuple[Entry, Hold | None]]

@@ -3,15 +3,15 @@
 import uuid
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo
-from inturn.core.incarnation import ORIGIN
+from inturn.core.queue.incarnation import ORIGIN
+from inturn.core.queue.messages import QueueInfo
 from inturn.store.postgres.statements import Statements, Wire
 
 _ALL_READ = 2**63 - 1
 
 
 class Incarnations(Statements):
-    """The recorded incarnations of the queues; see :mod:`inturn.core.incarnation`.
+    """The recorded incarnations of the queues; see :mod:`inturn.core.queue.incarnation`.
 
     Args:
         wire: wire to the database.

@@ -1,4 +1,4 @@
--- What is written of incarnations; see core/incarnation.py. Who begins one has locked the numbering.
+-- What is written of incarnations; see core/queue/incarnation.py. Who begins one has locked the numbering.
 
 -- name: incarnation
 select id from inturn_incarnation where queue = $1 and after < $2 order by after desc limit 1;

@@ -8,7 +8,7 @@ key after its lock has expired.
 import time
 
 from inturn.core import limits
-from inturn.core.idempotency import Answer, Lock, Record, Request, Slot, Verdict, current, decide, least_token
+from inturn.core.idempotency_keys import Answer, Lock, Record, Request, Slot, Verdict, current, decide, least_token
 from inturn.store.key_records import read_record, written_record
 from inturn.store.postgres.names import short
 from inturn.store.postgres.statements import Statements

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 import psycopg
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo, first_number
-from inturn.core.incarnation import ORIGIN
-from inturn.store.base import no_such_queue
+from inturn.core.queue.incarnation import ORIGIN
+from inturn.core.queue.messages import QueueInfo, first_number
 from inturn.store.postgres.catalog import Catalog
 from inturn.store.postgres.connection import connect_to_look, said
 from inturn.store.postgres.names import Names, as_it_is
 from inturn.store.postgres.statements import Statements, Wire, text_of
+from inturn.store.protocols import no_such_queue
 
 T = TypeVar("T")
 

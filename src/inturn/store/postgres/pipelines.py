@@ -19,8 +19,11 @@ from typing import Any
 import msgspec
 
 from inturn.core import limits
-from inturn.store.base import RunAgain
-from inturn.store.kept import (
+from inturn.store.postgres.names import Names, short
+from inturn.store.postgres.statements import Statements, Wire
+from inturn.store.postgres.texts import read, written
+from inturn.store.protocols import RunAgain
+from inturn.store.records import (
     Claim,
     Decided,
     HeldMessage,
@@ -33,9 +36,6 @@ from inturn.store.kept import (
     RejectedMessage,
     Spot,
 )
-from inturn.store.postgres.names import Names, short
-from inturn.store.postgres.statements import Statements, Wire
-from inturn.store.postgres.texts import read, written
 
 _OUTPUTS = "outputs"
 """The kind of count for outputs; messages are counted under other names."""
@@ -53,7 +53,7 @@ class Known(PipelineInfo):
 
 
 class Pipelines(Statements):
-    """The pipelines of one database; see :class:`inturn.store.base.PipelineStore`."""
+    """The pipelines of one database; see :class:`inturn.store.protocols.PipelineStore`."""
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)

@@ -267,7 +267,7 @@ update inturn_desk set ready_from = least(ready_from, (select min(sequence_numbe
 where queue = $1 and version = $3 and exists (select from added);
 
 -- name: refresh
--- The rules are those of `joined` in core/line.py: `behind` and `backs` say of each head what `back` is there.
+-- The rules are those of `joined` in core/queue/ready_groups.py: `behind` and `backs` say of each head what `back` is there.
 with found as materialized (
     select t.nth, t.grp, m.sequence_number, h.is_back,
            case when not h.is_back then null

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from inturn.core import dedup, limits, session
-from inturn.core.delivery import Hold
-from inturn.core.envelope import (
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.idempotency_keys import Answer as KeyAnswer
+from inturn.core.idempotency_keys import Request as KeyRequest
+from inturn.core.queue import deduplication, sessions
+from inturn.core.queue.delivery import Hold
+from inturn.core.queue.messages import (
     Delivery,
     Depth,
     Draft,
@@ -16,17 +20,14 @@ from inturn.core.envelope import (
     Want,
     first_number,
 )
-from inturn.core.errors import InputError
-from inturn.core.idempotency import Answer as KeyAnswer
-from inturn.core.idempotency import Request as KeyRequest
-from inturn.core.session import Answer, Request
-from inturn.store.base import PipelineStore, RunAgain
-from inturn.store.postgres.desk import entry_of, hold_of
+from inturn.core.queue.sessions import Answer, Request
 from inturn.store.postgres.keys import Keys
 from inturn.store.postgres.names import Names, as_it_is, short
 from inturn.store.postgres.pipelines import Pipelines
+from inturn.store.postgres.ready_list import entry_of, hold_of
 from inturn.store.postgres.sessions import Sessions
 from inturn.store.postgres.statements import Later, Wire
+from inturn.store.protocols import PipelineStore, RunAgain
 
 
 class Queues(Sessions):
@@ -88,7 +89,9 @@ class Queues(Sessions):
     def _send_known(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Append the messages that are not duplicates of earlier ones."""
         settings = queue.settings
-        keys = [key and (key[0], short(key[1])) for key in (dedup.known_by(draft, settings) for draft in drafts)]
+        keys = [
+            key and (key[0], short(key[1])) for key in (deduplication.known_by(draft, settings) for draft in drafts)
+        ]
         wanted = [key for key in keys if key is not None]
         for scope, dedup_id in wanted:
             _check_text("the group", scope)
@@ -99,19 +102,19 @@ class Queues(Sessions):
             raise self._removed(queue)
         last = int(rows[0][0])
         known = {
-            wanted[place - 1]: dedup.Remembered(number, until_ms)
+            wanted[place - 1]: deduplication.Remembered(number, until_ms)
             for _, place, number, until_ms in rows
             if place is not None
         }
-        new: dict[tuple[str, str], dedup.Remembered] = {}
+        new: dict[tuple[str, str], deduplication.Remembered] = {}
         sent, added = [], []
         for draft, key in zip(drafts, keys, strict=True):
             if key is not None:
                 first = known.get(key)
-                if first is not None and dedup.is_same(first, now_ms):
+                if first is not None and deduplication.is_same(first, now_ms):
                     sent.append(Sent(first.sequence_number, duplicate=True))
                     continue
-                known[key] = new[key] = dedup.remembered(last + 1, settings, now_ms)
+                known[key] = new[key] = deduplication.remembered(last + 1, settings, now_ms)
             last += 1
             sent.append(Sent(last, duplicate=False))
             added.append(draft)
@@ -224,11 +227,11 @@ class Queues(Sessions):
         row = self._one("one_message", head)
         own = hold_of(row)
         holds: list[Hold] = []
-        gate = session.OPEN
+        gate = sessions.OPEN
         if group is not None:
             holds = [Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
             gate = self.gates.of(queue.number, group)
-        why, until_ms, token = session.why(gate, own, holds, now_ms)
+        why, until_ms, token = sessions.why(gate, own, holds, now_ms)
         return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0, gate.note)
 
     # --- pipelines and keys ---

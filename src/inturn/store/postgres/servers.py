@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.messages import QueueInfo
 from inturn.store.postgres.statements import Statements
 from inturn.store.servers import QueueFigures, ReceivedLease
 

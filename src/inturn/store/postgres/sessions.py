@@ -1,4 +1,4 @@
-"""Sessions in PostgreSQL: selects the groups to which core/session.py applies the rules, and receives in sessions.
+"""Sessions in PostgreSQL: selects groups to which core/queue/sessions.py applies the rules, and receives in sessions.
 
 To begin or end a session, and to park or resume a group, a transaction holds the desk. The other requests of a session
 do not take the desk, so they may be in a long transaction. A write of the state locks the gate's row shared, so that no
@@ -7,12 +7,13 @@ other transaction opens the gate. A renewal of the lock changes the gate's row a
 
 from collections.abc import Sequence
 
-from inturn.core import delivery, limits, redelivery, session
-from inturn.core.delivery import Hold, Verdict
-from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want, first_number
-from inturn.core.session import Answer, Gate, Request, Verb
+from inturn.core import limits
+from inturn.core.queue import delivery, redelivery, sessions
+from inturn.core.queue.delivery import Hold, Verdict
+from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, Want, first_number
+from inturn.core.queue.sessions import Answer, Gate, Request, Verb
 from inturn.store.postgres.deliveries import Deliveries, Taken, _hides, _seen
-from inturn.store.postgres.desk import Desk, Move, entry_of, hold_of
+from inturn.store.postgres.ready_list import Desk, Move, entry_of, hold_of
 
 _WITHOUT_DESK = {
     Verb.LOOK: "gate",
@@ -49,7 +50,7 @@ class Sessions(Deliveries):
         """Apply a request that does not need the desk."""
         verb, number = request.verb, queue.number
         before = self.gates.of(number, group, _WITHOUT_DESK[verb])
-        verdict, gate = session.decide(before, request, now_ms, is_held=False, token=0)
+        verdict, gate = sessions.decide(before, request, now_ms, is_held=False, token=0)
         if verdict is not Verdict.DONE:
             return Answer(verdict, group)
         if verb is Verb.SET_STATE:
@@ -66,7 +67,7 @@ class Sessions(Deliveries):
         if before is None:
             return Answer(Verdict.HELD, group)
         is_held = verb in {Verb.LOCK, Verb.PARK} and self._is_held(queue, group)
-        verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=desk.tokens + 1)
+        verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=desk.tokens + 1)
         if verdict is not Verdict.DONE:
             return Answer(verdict, group)
         if verb is Verb.LOCK:
@@ -77,7 +78,7 @@ class Sessions(Deliveries):
             self.gates.save(number, group, gate)
         if verb in {Verb.CLOSE, Verb.PARK} and request.token is not None:
             self._end(queue, desk, group, request.token, now_ms)
-        if session.is_closed(gate) != session.is_closed(before):
+        if sessions.is_closed(gate) != sessions.is_closed(before):
             head = self._one("first_of_group", number, group, desk.floor)
             if head:
                 self._do("not_ready", [head[0]])
@@ -173,7 +174,7 @@ class Sessions(Deliveries):
         else:
             gate = self.gates.of(queue.number, want.group or "")
             taken: Taken = []
-            if session.is_of(gate, want.token, now_ms):
+            if sessions.is_of(gate, want.token, now_ms):
                 taken = self._take_within(queue, desk, want, gate, now_ms)
             given = self._give(queue, desk, taken, want, gate, now_ms)
         if not given:
@@ -204,8 +205,8 @@ class Sessions(Deliveries):
         if row is None or not delivery.is_deferred(hold) or _hides(hold):
             return []
         entry = entry_of(row)
-        gate = session.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
-        if not session.may_fetch(gate, want.token, now_ms):
+        gate = sessions.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
+        if not sessions.may_fetch(gate, want.token, now_ms):
             return []
         to = self.queues.get(queue.settings.dead_letter or "")
         most = queue.settings.max_receives
@@ -230,7 +231,7 @@ class Sessions(Deliveries):
         for entry, before in taken:
             hold = delivery.leased(before, token, ms, now_ms)
             if want.token is not None:
-                hold = session.within(gate, hold)
+                hold = sessions.within(gate, hold)
             until_ms = hold.until_ms or 0
             desk.is_due(until_ms)
             holds.append((entry.sequence_number, entry.group, hold))

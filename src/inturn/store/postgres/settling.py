@@ -7,10 +7,10 @@ messages that are not leased takes the desk.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inturn.core import delivery, redelivery, session
-from inturn.core.delivery import Act, Change, Hold, Verdict
-from inturn.core.envelope import QueueInfo
-from inturn.store.postgres.desk import Desks, Move
+from inturn.core.queue import delivery, redelivery, sessions
+from inturn.core.queue.delivery import Act, Change, Hold, Verdict
+from inturn.core.queue.messages import QueueInfo
+from inturn.store.postgres.ready_list import Desks, Move
 
 
 @dataclass
@@ -156,13 +156,13 @@ class Settling(Desks):
         if group is None or change.token is None:
             return False
         gate = self.gates.of(queue.number, group, "gate_to_renew")
-        if not session.is_of(gate, change.token, now_ms):
+        if not sessions.is_of(gate, change.token, now_ms):
             return False
-        gate = session.renewed(gate, change.ms or 0, now_ms)
+        gate = sessions.renewed(gate, change.ms or 0, now_ms)
         self.gates.renew(queue.number, group, gate)
         for each in work.messages.values():
             if each.hold is not None and each.hold.token == gate.token and each.group == group:
-                each.hold = session.within(gate, each.hold)
+                each.hold = sessions.within(gate, each.hold)
         return True
 
     def _write(self, queue: QueueInfo, work: _Work, now_ms: int) -> None:

@@ -14,13 +14,13 @@ from psycopg import errors
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.faults import reach
-from inturn.store.base import Busy, RunAgain
-from inturn.store.postgres.adopted import Adopted, AdoptedQueues
+from inturn.store.postgres.caller_transaction import Adopted, AdoptedQueues
 from inturn.store.postgres.connection import PLANNING, connect, plainly, said
 from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.queues import Queues
 from inturn.store.postgres.servers import Servers
 from inturn.store.postgres.statements import Wire, text_of
+from inturn.store.protocols import Busy, RunAgain
 
 BACKUP = (
     "a database of PostgreSQL is copied by pg_dump, or by the server's own backups, and put back by pg_restore; who "

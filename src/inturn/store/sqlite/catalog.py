@@ -9,7 +9,7 @@ import sqlite3
 import msgspec
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo, QueueSettings, first_number
+from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.store.sqlite.connection import check_not_newer
 from inturn.store.sqlite.statements import Statements
 

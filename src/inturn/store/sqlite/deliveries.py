@@ -1,4 +1,4 @@
-"""Receiving and settling messages in SQLite: it selects the rows that core/delivery.py decides about.
+"""Receiving and settling messages in SQLite: it selects the rows that core/queue/delivery.py decides about.
 
 The line (line.py) holds the head of every group that can be received. So the next message is the first row of an index,
 however long the backlog and however many groups are locked or parked. The later messages of a group come from
@@ -13,16 +13,17 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
-from inturn.core import delivery, limits, line, redelivery, session
-from inturn.core.delivery import Act, Change, Hold, Verdict
-from inturn.core.envelope import Delivery, Entry, QueueInfo, Want, first_number
-from inturn.store.sqlite.behind import Later
+from inturn.core import limits
+from inturn.core.queue import delivery, ready_groups, redelivery, sessions
+from inturn.core.queue.delivery import Act, Change, Hold, Verdict
+from inturn.core.queue.messages import Delivery, Entry, QueueInfo, Want, first_number
 from inturn.store.sqlite.catalog import Catalog
-from inturn.store.sqlite.gates import Gates
+from inturn.store.sqlite.clock_skew import Later
+from inturn.store.sqlite.group_index import Pending
+from inturn.store.sqlite.group_locks import Gates
 from inturn.store.sqlite.incarnations import Incarnations
 from inturn.store.sqlite.leases import Leases
-from inturn.store.sqlite.line import Line
-from inturn.store.sqlite.pending import Pending
+from inturn.store.sqlite.ready_groups import Line
 from inturn.store.sqlite.statements import Statements, as_list
 
 entry_of: Final[Callable[[Any], Entry]] = partial(tuple.__new__, Entry)  # half the cost of the constructors
@@ -345,7 +346,7 @@ class Deliveries(Statements):
                 hold = self._hold(number)
                 is_there = self._one("one_message", number) is not None
                 if is_there and not delivery.is_hidden(hold, now_ms) and not delivery.is_deferred(hold):
-                    ready.append((number, None, line.was_tried(hold)))
+                    ready.append((number, None, ready_groups.was_tried(hold)))
                 continue
             row = self._group_head(queue, group)
             if row is None:
@@ -359,7 +360,7 @@ class Deliveries(Statements):
                 blocked = any(delivery.blocks_all(hold, now_ms) for hold in holds.values())
                 if blocked or delivery.is_hidden(holds.get(head), now_ms):
                     continue
-                is_back = line.was_tried(holds.get(head))
+                is_back = ready_groups.was_tried(holds.get(head))
             ready.append((head, group, is_back))
         if not in_order:
             ready.sort(key=lambda each: each[0])
@@ -496,9 +497,9 @@ class Deliveries(Statements):
         if group is None:
             return False
         gate = self.gates.of(queue.number, group)
-        if not session.is_of(gate, change.token, now_ms):
+        if not sessions.is_of(gate, change.token, now_ms):
             return False
-        self.gates.renew(queue.number, group, session.renewed(gate, change.ms or 0, now_ms))
+        self.gates.renew(queue.number, group, sessions.renewed(gate, change.ms or 0, now_ms))
         return True
 
     def _leave(self, queue: QueueInfo, messages: list[tuple[int, str | None]]) -> None:

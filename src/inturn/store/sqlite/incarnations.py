@@ -4,13 +4,13 @@ import sqlite3
 import uuid
 
 from inturn.core import limits
-from inturn.core.envelope import QueueInfo
-from inturn.core.incarnation import ORIGIN
+from inturn.core.queue.incarnation import ORIGIN
+from inturn.core.queue.messages import QueueInfo
 from inturn.store.sqlite.statements import Statements
 
 
 class Incarnations(Statements):
-    """Recorded incarnations; see :mod:`inturn.core.incarnation`.
+    """Recorded incarnations; see :mod:`inturn.core.queue.incarnation`.
 
     Args:
         connection: to the file.

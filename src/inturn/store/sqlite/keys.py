@@ -4,7 +4,7 @@ A separate module, since keys share only the transaction with queues.
 """
 
 from inturn.core import limits
-from inturn.core.idempotency import Answer, Request, Slot, decide
+from inturn.core.idempotency_keys import Answer, Request, Slot, decide
 from inturn.store.key_records import read_record, written_record
 from inturn.store.sqlite.statements import Statements
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from inturn.core import limits
-from inturn.core.delivery import Act, Change, Hold
+from inturn.core.queue.delivery import Act, Change, Hold
 from inturn.store.sqlite.statements import Statements, as_list
 
 _ACK: Final = Act.ACK  # before Python 3.12 each access to an enum member takes 0.15 µs

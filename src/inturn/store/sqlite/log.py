@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from inturn.core import limits
-from inturn.core.envelope import Content, QueueInfo, first_number
-from inturn.core.incarnation import ORIGIN
-from inturn.store.base import no_such_queue
+from inturn.core.queue.incarnation import ORIGIN
+from inturn.core.queue.messages import Content, QueueInfo, first_number
+from inturn.store.protocols import no_such_queue
 from inturn.store.sqlite.catalog import Catalog
 from inturn.store.sqlite.connection import connect_to_look
 from inturn.store.sqlite.file import Files

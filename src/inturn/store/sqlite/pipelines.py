@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from inturn.store.kept import (
+from inturn.store.records import (
     Claim,
     Decided,
     HeldMessage,
@@ -25,7 +25,7 @@ from inturn.store.sqlite.statements import Statements, as_list
 
 
 class Pipelines(Statements):
-    """The pipelines of one file; see :class:`inturn.store.base.PipelineStore`.
+    """The pipelines of one file; see :class:`inturn.store.protocols.PipelineStore`.
 
     Args:
         connection: to the file.

@@ -635,7 +635,7 @@ insert into inturn_incarnation (queue, after, id, made_ms, note) values (?, ?, ?
 on conflict (queue, after) do update
 set id = excluded.id, made_ms = excluded.made_ms, note = coalesce(excluded.note, note);
 
--- As trim() in core/incarnation.py.
+-- As trim() in core/queue/incarnation.py.
 -- name: trim_incarnations
 delete from inturn_incarnation where queue = ?1
 and after < (select after from inturn_incarnation where queue = ?1 order by after desc limit 1 offset ?3)

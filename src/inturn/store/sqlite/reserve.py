@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from inturn.core import limits
-from inturn.core.envelope import Draft
-from inturn.store.base import NoRoom
+from inturn.core.queue.messages import Draft
+from inturn.store.protocols import NoRoom
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _OVERHEAD: Final = 4_096

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from inturn.core.envelope import QueueInfo
+from inturn.core.queue.messages import QueueInfo
 from inturn.store.servers import QueueFigures
 from inturn.store.sqlite.statements import Statements
 

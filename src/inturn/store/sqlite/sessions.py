@@ -1,11 +1,12 @@
-"""Sessions in SQLite: it selects the rows that core/session.py decides about, and leases messages within sessions."""
+"""Sessions in SQLite: it selects rows that core/queue/sessions.py decides about, and leases messages in sessions."""
 
 from collections.abc import Sequence
 
-from inturn.core import delivery, limits, session
-from inturn.core.delivery import Hold, Verdict
-from inturn.core.envelope import Delivery, ParkedGroup, QueueInfo, Want
-from inturn.core.session import Answer, Gate, Request, Verb
+from inturn.core import limits
+from inturn.core.queue import delivery, sessions
+from inturn.core.queue.delivery import Hold, Verdict
+from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, Want
+from inturn.core.queue.sessions import Answer, Gate, Request, Verb
 from inturn.store.sqlite.deliveries import Deliveries, Found, entry_of
 
 
@@ -31,7 +32,7 @@ class Sessions(Deliveries):
         if verb in {Verb.LOCK, Verb.PARK}:
             self.leases.break_up(number, group)
             is_held = self._is_held(queue, group, now_ms)
-        verdict, gate = session.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
+        verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
         if verdict is not Verdict.DONE:
             return Answer(verdict, group)
         if verb is Verb.LOCK:
@@ -45,7 +46,7 @@ class Sessions(Deliveries):
             self.gates.save(number, group, gate)
         if verb in {Verb.CLOSE, Verb.PARK}:
             self._end(queue, group, request.token, now_ms)
-        if session.is_closed(gate) != session.is_closed(before):
+        if sessions.is_closed(gate) != sessions.is_closed(before):
             self.line.leave(queue, [self.pending.head(queue, group) or 0])
             self._refresh(queue, [(0, group)], now_ms)
         return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
@@ -95,7 +96,7 @@ class Sessions(Deliveries):
             return self._fetch(queue, want, want.number, now_ms)
         gate = self.gates.of(queue.number, want.group or "")
         taken: Sequence[Found] = []
-        if session.is_of(gate, want.token, now_ms):
+        if sessions.is_of(gate, want.token, now_ms):
             taken = self._take_within(queue, want, gate, now_ms)
         if not taken:
             self.look_ahead(queue, now_ms)
@@ -128,8 +129,8 @@ class Sessions(Deliveries):
         if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):
             return []
         entry = entry_of(row)
-        gate = session.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
-        if not session.may_fetch(gate, want.token, now_ms):
+        gate = sessions.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
+        if not sessions.may_fetch(gate, want.token, now_ms):
             return []
         to = self.queues.get(queue.settings.dead_letter or "")
         if to is not None and delivery.is_exhausted(hold, queue.settings.max_receives):
@@ -153,7 +154,7 @@ class Sessions(Deliveries):
             return answer
         given = []
         for entry, hold in taken:
-            held = session.within(gate, delivery.leased(hold, want.token, 0, now_ms))
+            held = sessions.within(gate, delivery.leased(hold, want.token, 0, now_ms))
             self._do("set_hold", entry.sequence_number, queue.number, entry.group, *held)
             given.append(Delivery(entry, want.token, held.until_ms or 0, held.attempts, held.first_ms))
         return given

@@ -8,9 +8,12 @@ from itertools import repeat
 from types import TracebackType
 from typing import Any, Final
 
-from inturn.core import dedup, limits, session
-from inturn.core.delivery import Hold
-from inturn.core.envelope import (
+from inturn.core import limits
+from inturn.core.errors import InputError, StoreError
+from inturn.core.idempotency_keys import Answer, Request
+from inturn.core.queue import deduplication, sessions
+from inturn.core.queue.delivery import Hold
+from inturn.core.queue.messages import (
     Depth,
     Draft,
     Entry,
@@ -19,10 +22,8 @@ from inturn.core.envelope import (
     Sent,
     first_number,
 )
-from inturn.core.errors import InputError, StoreError
-from inturn.core.idempotency import Answer, Request
 from inturn.faults import reach
-from inturn.store.base import RunAgain
+from inturn.store.protocols import RunAgain
 from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.connection import connect, said
 from inturn.store.sqlite.deliveries import entry_of
@@ -231,21 +232,21 @@ class SqliteStore(Sessions):
         """Return a sequence number for each draft: the next one, or that of the message it duplicates."""
         settings, last = queue.settings, queue.last
         keys = [
-            dedup.known_by(draft, settings) if draft.dedup_id is not None or settings.content_dedup else None
+            deduplication.known_by(draft, settings) if draft.dedup_id is not None or settings.content_dedup else None
             for draft in drafts
         ]
         wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
         if self._are_new(queue, wanted, now_ms):
             return list(map(Sent._make, zip(range(last + 1, last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE))))
         sent: list[Sent] = []
-        known: dict[tuple[str, str], dedup.Remembered] = {}
+        known: dict[tuple[str, str], deduplication.Remembered] = {}
         for key in keys:
             if key is not None:
                 first = known.get(key) or self._known(queue.number, key)
-                if first is not None and dedup.is_same(first, now_ms):
+                if first is not None and deduplication.is_same(first, now_ms):
                     sent.append(Sent(first.sequence_number, duplicate=True))
                     continue
-                known[key] = dedup.remembered(last + 1, settings, now_ms)
+                known[key] = deduplication.remembered(last + 1, settings, now_ms)
             last += 1
             sent.append(Sent(last, duplicate=False))
         self._do_each("remember", [(queue.number, *key, *value) for key, value in known.items()])
@@ -256,7 +257,7 @@ class SqliteStore(Sessions):
         """Remember keys if none of them is known, as is usual; return whether that was so."""
         if not wanted:
             return True
-        _, until_ms = dedup.remembered(0, queue.settings, now_ms)
+        _, until_ms = deduplication.remembered(0, queue.settings, now_ms)
         before = self.connection.total_changes
         self._do_each("remember_if_new", [(queue.number, *key, number, until_ms) for key, number in wanted])
         if self.connection.total_changes - before == len(wanted):
@@ -265,9 +266,9 @@ class SqliteStore(Sessions):
         self._do_each("forget_new", [(queue.number, *key, queue.last) for key, _ in wanted])
         return False
 
-    def _known(self, queue: int, key: tuple[str, str]) -> dedup.Remembered | None:
+    def _known(self, queue: int, key: tuple[str, str]) -> deduplication.Remembered | None:
         row = self._one("known", queue, *key)
-        return row and dedup.Remembered(*row)
+        return row and deduplication.Remembered(*row)
 
     def _forget(self, new: int, now_ms: int) -> None:
         """Sweep twice as many deduplication rows as were added and delete old ones, so that the table shrinks again."""
@@ -330,13 +331,13 @@ class SqliteStore(Sessions):
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
         sent_ms = entry_of(self._one("one_message", head)).sent_ms
-        own, holds, gate = self._hold(head), [], session.OPEN
+        own, holds, gate = self._hold(head), [], sessions.OPEN
         if group is not None:
             leased = self.leases.of(queue.number, group)
             own = leased.get(head, own)
             holds = [*leased.values(), *(Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group))]
             gate = self.gates.of(queue.number, group)
-        why, until_ms, token = session.why(gate, own, holds, now_ms)
+        why, until_ms, token = sessions.why(gate, own, holds, now_ms)
         return GroupView(group, depth, head, sent_ms, why, until_ms, token, own.attempts if own else 0, gate.note)
 
     def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:

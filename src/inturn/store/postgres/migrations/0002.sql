@@ -1,4 +1,4 @@
--- Pipelines that run in processes, see store/kept.py. Texts of the user's are written as texts.py says.
+-- Pipelines that run in processes, see store/records.py. Texts of the user's are written as texts.py says.
 
 create table inturn_pipeline (
     number bigint generated always as identity primary key,

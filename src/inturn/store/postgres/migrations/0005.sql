@@ -1,4 +1,4 @@
--- The line of ready groups, see core/line.py.
+-- The line of ready groups, see core/queue/ready_groups.py.
 
 -- The place of a group that was given back, or became ready behind one; null: its sequence number.
 alter table inturn_ready add column place bigint, add column turn bigint not null default 0;

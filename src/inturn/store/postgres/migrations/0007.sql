@@ -1,4 +1,4 @@
--- Which database this is, and in which incarnation each number of a queue was given; see core/incarnation.py.
+-- Which database this is, and in which incarnation each number of a queue was given; see core/queue/incarnation.py.
 
 create table inturn_identity (
     name  text collate "C" primary key,

@@ -38,7 +38,7 @@ create table inturn_ready (
     grp             text
 );
 
--- What is known of messages that were received or delayed; see Hold in core/delivery.py.
+-- What is known of messages that were received or delayed; see Hold in core/queue/delivery.py.
 create table inturn_hold (
     sequence_number integer primary key,
     queue           integer not null,
@@ -52,7 +52,7 @@ create table inturn_hold (
 create index inturn_hold_group on inturn_hold (queue, grp);
 create index inturn_hold_due on inturn_hold (queue, until_ms) where until_ms is not null;
 
--- What was sent, see core/dedup.py.
+-- What was sent, see core/queue/deduplication.py.
 create table inturn_dedup (
     queue           integer not null,
     scope           text    not null,
@@ -63,7 +63,7 @@ create table inturn_dedup (
 ) without rowid;
 create index inturn_dedup_due on inturn_dedup (until_ms) where until_ms is not null;
 
--- Idempotency keys, see core/idempotency.py.
+-- Idempotency keys, see core/idempotency_keys.py.
 create table inturn_key (
     space    text not null,
     key      text not null,

@@ -1,4 +1,4 @@
--- Pipelines that run in a process, see store/kept.py.
+-- Pipelines that run in a process, see store/records.py.
 
 create table inturn_pipeline (
     number  integer primary key,

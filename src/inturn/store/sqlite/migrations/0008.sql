@@ -1,4 +1,4 @@
--- The line of ready groups, see core/line.py: those that have been given back, and those that became ready behind them.
+-- The line of ready groups, see core/queue/ready_groups.py: those that have been given back, and those that became ready behind them.
 -- All others are in inturn_ready, where their sequence numbers are their places.
 
 create table inturn_line (

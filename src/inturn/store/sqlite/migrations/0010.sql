@@ -1,4 +1,4 @@
--- Which database this is, and in which incarnation each number of a queue was given; see core/incarnation.py.
+-- Which database this is, and in which incarnation each number of a queue was given; see core/queue/incarnation.py.
 
 insert into inturn_meta (name, value) values ('identity', lower(hex(randomblob(16))));
 

@@ -1,0 +1,225 @@
+"""Decisions of people about a waiting or parked group, and their effect on the group.
+
+A person decides from an earlier view of the group; the decision is applied later, at the beginning of a step. So it
+names its subject, and is void if events have overtaken it. The module is separate from the timeline because messages
+never need it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from inturn.core.errors import InputError
+from inturn.core.identity import Entry
+from inturn.core.pipeline.grades import GaplessTimeline
+from inturn.core.pipeline.timeline import Status, Timeline
+from inturn.core.texts import checked_text, note, storable, unholdable
+from inturn.core.values.path import parts, value_at
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.definition import Pipeline
+    from inturn.core.pipeline.fold import Group
+
+Remake: TypeAlias = Callable[[Entry, dict[str, Any]], Entry]
+"""A function that gives an entry new content (``message`` and ``ref``); raises InputError if the content does not
+fit."""
+
+
+class Action(StrEnum):
+    """The kinds of decision."""
+
+    REPLACE = "replace"  # give a held message new content
+    DROP = "drop"  # reject a held message
+    SKIP = "skip"  # go past a gap
+    RESUME = "resume"  # let a parked group go on
+    GIVE_UP = "give-up"  # reject the group's held messages, and all that come later
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One decision, in plain JSON values: it is stored as JSON and kept for ever.
+
+    Attributes:
+        id: unique id; decisions are applied in the order of (at_us, id).
+        group: text form of the group.
+        by: name of the person who decided.
+        at_us: time of the decision, in microseconds since 1970.
+        why: reason, in words.
+        epoch: epoch of the message or gap in question, as the person saw it.
+        turn: replace, drop: the held message's turn; skip: the first missing revision.
+        last: skip: the last missing revision.
+        message_id: replace, drop: the held message's deduplication id.
+        digest: replace, drop: the hexadecimal digest of the message; resume: that of the head of a failed group.
+        old: replace, drop: the old content.
+        new: replace: the new content; fields that it leaves out stay as they are.
+
+    Raises:
+        InputError: if there is no such action, or if UTF-8 cannot hold a text of the new content.
+    """
+
+    id: str
+    action: Action
+    group: str
+    by: str
+    at_us: int
+    why: str = ""
+    epoch: int = 0
+    turn: int | None = None
+    last: int | None = None
+    message_id: str | None = None
+    digest: str | None = None
+    old: dict[str, Any] | None = None
+    new: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.action not in tuple(Action):
+            msg = f"Decision(action={self.action!r}); expected {', '.join(Action)}"
+            raise InputError(msg)
+        object.__setattr__(self, "action", Action(self.action))  # a text if read from JSON
+        checked_text("group", self.group)
+        for name in ("by", "why"):
+            object.__setattr__(self, name, note(name, getattr(self, name)))
+        if (path := unholdable(self.new)) is not None:
+            msg = f"the new content has half a surrogate pair in {path}, which no UTF-8 can hold; mend the text"
+            raise InputError(msg)
+
+
+def decide(group: "Group", decision: Decision, remake: Remake) -> str | None:
+    """Apply a decision to a group; see :meth:`inturn.core.pipeline.fold.Group.decide`."""
+    void = _decided(group, decision, remake)
+    return None if void is None else storable(void)  # may quote an error of the message type
+
+
+def _decided(group: "Group", decision: Decision, remake: Remake) -> str | None:
+    if group.timeline.parked is Status.GIVEN_UP:
+        return _overtaken("the group was given up")
+    match decision.action:
+        case Action.REPLACE:
+            return _replace(group, decision, remake)
+        case Action.DROP:
+            return _drop(group, decision)
+        case Action.SKIP:
+            return _skip(group, decision)
+        case Action.RESUME:
+            return _resume(group, decision)
+        case Action.GIVE_UP:
+            _give_up(group, decision)
+            return None
+
+
+def placing(pipeline: "Pipeline") -> tuple[str, ...]:
+    """Return the fields that a replaced message keeps: group, epoch, turn and id, where they apply."""
+    return tuple(dict.fromkeys(name for name in (*pipeline.key_fields, pipeline.id) if name is not None))
+
+
+def _overtaken(by: str) -> str:
+    return f"events have overtaken it: {by}"
+
+
+def _resume(group: "Group", decision: Decision) -> str | None:
+    line = group.timeline
+    if line.parked is None:
+        return _overtaken("the group is not parked")
+    if line.parked is Status.FAILED and decision.digest not in (None, line.head().digest.hex()):
+        return _overtaken("another message is at the group's head")
+    if line.parked is Status.GAP:
+        for entry in line.held.values():
+            entry.since_us = group.now_us
+    group.go_on()
+    return None
+
+
+def _replace(group: "Group", decision: Decision, remake: Remake) -> str | None:
+    line, old, new = group.timeline, decision.old or {}, decision.new
+    entry = _named(line, decision)
+    if isinstance(entry, str):
+        return entry
+    if new is None:
+        return "it does not say the new content"
+    for name in placing(group.pipeline):
+        was, would_be = value_at(old, name), value_at(new, name)
+        if parts(name)[0] in new and would_be != was:
+            changed = f"{name} was {was!r} and would be {would_be!r}"
+            return f"{changed}: what places a message cannot be replaced"
+    try:
+        made = remake(entry, new)
+    except InputError as error:
+        return str(error)
+    resumes = _fails(line, entry)
+    line.take(entry)
+    # Place, identity and digest stay: a copy of the old content is still a duplicate of this message.
+    line.restore(replace(entry, message=made.message, ref=made.ref))
+    if resumes:
+        group.go_on()
+    return None
+
+
+def _drop(group: "Group", decision: Decision) -> str | None:
+    line = group.timeline
+    entry = _named(line, decision)
+    if isinstance(entry, str):
+        return entry
+    resumes = _fails(line, entry)
+    if isinstance(line, GaplessTimeline) and not resumes:
+        return "where revisions have no holes, only the message at which a failed group stands can be dropped"
+    if entry.epoch != (line.epoch or 0):
+        return f"the message is of epoch {entry.epoch}, which has not begun"
+    line.take(entry)
+    if isinstance(line, GaplessTimeline):
+        line.skip(entry.turn, entry.turn)
+    else:
+        line.applied(entry)  # remembered as applied, so that a copy stays a duplicate
+    group.journal.reject(group.name, entry, "dropped", _words("dropped", decision))
+    if resumes:
+        group.go_on()
+    return None
+
+
+def _skip(group: "Group", decision: Decision) -> str | None:
+    line = group.timeline
+    if not isinstance(line, GaplessTimeline):
+        return f"{type(line.order).__name__} cannot tell a gap, so there is none to skip"
+    if line.parked is Status.FAILED:
+        return "the group does not wait for a missing revision: its handler raised"
+    gaps = line.gaps()
+    if not gaps:
+        return _overtaken("no revision is missing")
+    first, last, _ = gaps[0]
+    if (decision.epoch, decision.turn, decision.last) != (line.epoch or 0, first, last):
+        return _overtaken(f"the missing revisions are {first} to {last} of epoch {line.epoch or 0}")
+    line.skip(first, last)
+    group.go_on()
+    return None
+
+
+def _give_up(group: "Group", decision: Decision) -> None:
+    why = _words("given up", decision)
+    for entry in group.timeline.give_up(why):
+        group.journal.reject(group.name, entry, "given up", why)
+
+
+def _named(line: Timeline, decision: Decision) -> Entry | str:
+    """Return the held message that a decision names, or why there is none."""
+    there = [
+        entry
+        for entry in line.held.values()
+        if entry.epoch == decision.epoch
+        and decision.turn in (None, entry.turn)
+        and decision.message_id in (None, entry.id)
+    ]
+    if not there:
+        return _overtaken("the message is not held")
+    found = [entry for entry in there if decision.digest in (None, entry.digest.hex())]
+    if not found:
+        return _overtaken("another message is held in its place")
+    return found[0] if len(found) == 1 else f"it does not say which of {len(found)} held messages it is about"
+
+
+def _fails(line: Timeline, entry: Entry) -> bool:
+    """Return whether the group is parked because its handler raised on this message."""
+    return line.parked is Status.FAILED and entry is line.head()
+
+
+def _words(what: str, decision: Decision) -> str:
+    return f"{what} by {decision.by}" + (f": {decision.why}" if decision.why else "")

@@ -1,0 +1,282 @@
+"""The definition of a pipeline: its groups, their order, and the effect of a message on a group's state."""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from inturn.core import limits
+from inturn.core.errors import PipelineError, StateError, ValueRefused
+from inturn.core.identity import field_names
+from inturn.core.pipeline.handler import check_handler, check_state, check_upgrade
+from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Order, Retry, Timestamp, Wait
+from inturn.core.texts import name_fault, storable
+from inturn.core.values import path
+from inturn.core.values.construct import error_text
+from inturn.core.values.states import Normal
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.decision import Decision
+    from inturn.core.pipeline.replay import Replay
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """The definition of groups, their order, and the effect of a message on a group's state.
+
+    A field is named by its path, see :mod:`inturn.core.values.path`: ``after.version`` is a field within another.
+
+    Attributes:
+        name: name of the pipeline in stores and effect ids; keep it when the code moves.
+        group: field with the group: text, an integer or a date.
+        order: grade of order of the data.
+        handler: ``handler(state, message)`` returns ``(state, outputs)``. Pure: no clock, no I/O, no randomness.
+        message: a dataclass or ``msgspec.Struct`` type, or None for plain dicts.
+        state: type or function whose call without arguments makes a group's first state.
+        id: field with the deduplication id; needed by ``Timestamp`` and ``Arrival``.
+        arrival: field with the order of arrival; not part of the content.
+        ignore: further fields that are not part of the content, such as a time of receipt.
+        on_gap: policy for a gap; for ``Gapless`` only, where None means wait for ever.
+        retry: policy for a handler that raises ``Retryable``.
+        on_invalid: ``reject`` counts and keeps a message without a group or a place; ``fail`` stops the run.
+        version: version of the state type; raise it with every change beyond new fields that have defaults.
+        upgrade: ``upgrade(state, version)`` makes a state from one that an older version kept; it gets that state as
+            JSON values (a record as a dict), and that version.
+
+    Raises:
+        PipelineError: if the definition contradicts itself, or asks for something that its grade of order cannot carry.
+    """
+
+    name: str
+    group: str
+    order: Order
+    handler: Callable[[Any, Any], tuple[Any, Any]]
+    message: type | None = None
+    state: Callable[[], Any] = dict
+    id: str | None = None
+    arrival: str | None = None
+    ignore: tuple[str, ...] | list[str] = ()
+    on_gap: Wait | None = None
+    retry: Retry = Retry()  # noqa: RUF009 - a frozen value
+    on_invalid: Literal["reject", "fail"] = "reject"
+    version: int = 1
+    upgrade: Callable[[Any, int], Any] | None = None
+
+    def __post_init__(self) -> None:
+        ignore = (self.ignore,) if isinstance(self.ignore, str) else self.ignore
+        if not isinstance(ignore, list | tuple) or not all(isinstance(name, str) for name in ignore):
+            msg = f"Pipeline(ignore={self.ignore!r}); expected the names of fields"
+            raise PipelineError(msg)
+        object.__setattr__(self, "ignore", tuple(ignore))
+        self._check_kinds()
+        self._check_names()
+        self._check_order()
+        self._check_fields()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the data to pickle: the definition, without the values computed from it."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+
+    def replay(
+        self,
+        messages: Iterable[Any],
+        *,
+        now: dt.datetime | None = None,
+        final: bool = False,
+        after: "Replay | None" = None,
+        decisions: "Sequence[Decision]" = (),
+    ) -> "Replay":
+        """Apply messages to the pure timeline, without Spark: for unit tests, and as the oracle of every runner.
+
+        Args:
+            messages: instances of ``message``, or dicts of its fields. They are taken in the order of the ``arrival``
+                field, or, where the messages have none, of the list; a pipeline without ``arrival`` takes each step in
+                its own order, as the batch does.
+            now: time of the step, by which waits are measured; default 1970.
+            final: for ``Timestamp``: the input is complete, so nothing waits.
+            after: result of the previous step, from which this one goes on.
+            decisions: decisions about groups that wait or are parked; applied before the messages, in the order of
+                (at_us, id).
+
+        Returns:
+            The states, outputs, rejected and held messages after the step, its counts, and the decisions that are void.
+
+        Raises:
+            InputError: if a message lacks a field.
+            HandlerError: if the handler returned something that is not (state, outputs).
+            GapError: if a gap outlived its wait under ``then="fail"``.
+        """
+        from inturn.core.pipeline.replay import replay
+
+        return replay(self, messages, now=now, final=final, after=after, decisions=decisions)
+
+    @cached_property
+    def normal(self) -> Normal:
+        """The normal form of the states; each state is converted to it after every message.
+
+        Raises:
+            StateError: if the state type can hold no values that come back unchanged.
+        """
+        return Normal(self.state)
+
+    @cached_property
+    def shape(self) -> Any:
+        """The shape of the state type, as a store keeps it."""
+        from inturn.core.pipeline.versions import shape_of
+
+        return shape_of(self.normal.kind)
+
+    @cached_property
+    def make_first(self) -> Callable[[], Any]:
+        """The function that makes a first state; the state type itself, if its instances are in their normal form."""
+        self.first_state()  # for its checks
+        return self.state if isinstance(self.state, type) and self.normal.is_normal(self.state()) else self.first_state
+
+    def first_state(self) -> Any:
+        """Return the state of a group before its first message.
+
+        Raises:
+            PipelineError: if the call that makes it raises.
+            StateError: if it has no normal form.
+        """
+        try:
+            made = self.state()
+        except Exception as error:
+            name = getattr(self.state, "__qualname__", type(self.state).__qualname__)
+            msg = f"Pipeline(state={name}) of pipeline {self.name!r}: its call without arguments raised "
+            raise PipelineError(storable(f"{msg}{error_text(error)}; expected a group's first state")) from error
+        try:
+            return self.normal(made)
+        except ValueRefused as error:
+            msg = f"the first state of pipeline {self.name!r} cannot be kept: {error}"
+            raise StateError(msg) from error
+
+    @property
+    def gap_policy(self) -> Wait:
+        """The policy for a gap; wait for ever if the pipeline names none."""
+        return self.on_gap or Wait()
+
+    @cached_property
+    def gap_timeout_us(self) -> int | None:
+        """The longest wait for a gap, in microseconds; None for ever."""
+        return self.gap_policy.timeout_us
+
+    @cached_property
+    def epoch(self) -> str | None:
+        """The field with the epoch, if the order has one."""
+        return self.order.epoch if isinstance(self.order, Gapless | Monotone) else None
+
+    @cached_property
+    def turn(self) -> str | None:
+        """The field with a message's place in its group's order; None for ``Arrival``."""
+        return None if isinstance(self.order, Arrival) else self.order.column
+
+    @cached_property
+    def key_fields(self) -> tuple[str, ...]:
+        """The fields without which a message cannot be placed: group, epoch, place and id, where they apply."""
+        ids = self.id if isinstance(self.order, Timestamp | Arrival) else None
+        return tuple(name for name in (self.group, self.epoch, self.turn, ids) if name is not None)
+
+    @cached_property
+    def read_places(self) -> Callable[[Any], list[Any]]:
+        """The function that reads group, epoch, turn, id and arrival of a message; 0 where no field is named."""
+        return path.reader([self.group, self.epoch, self.turn, self.id, self.arrival], 0)
+
+    @cached_property
+    def fields(self) -> tuple[str, ...] | None:
+        """The fields of the message type, in order; None for plain dicts."""
+        return None if self.message is None else field_names(self.message)
+
+    @cached_property
+    def left_out(self) -> dict[str, list[tuple[str, ...]]]:
+        """The fields that are not part of the content: for each outermost one, the paths to those within it."""
+        found: dict[str, list[tuple[str, ...]]] = {}
+        for first, *rest in map(path.parts, (*([self.arrival] if self.arrival else []), *self.ignore)):
+            found.setdefault(first, []).append(tuple(rest))
+        return found
+
+    def in_content(self, name: str) -> bool:
+        """Return whether an outermost field is part of a message's content and digest, at least in part."""
+        return () not in self.left_out.get(name, ())
+
+    def content_of(self, name: str, value: Any) -> Any:
+        """Return the part of an outermost field's value that belongs to the content."""
+        for names in self.left_out.get(name, ()):
+            value = path.without(value, names)
+        return value
+
+    def _check_kinds(self) -> None:
+        if not isinstance(self.order, Gapless | Monotone | Timestamp | Arrival):
+            msg = f"Pipeline(order={self.order!r}); expected Gapless, Monotone, Timestamp or Arrival"
+            raise PipelineError(msg)
+        if not isinstance(self.on_gap, Wait | None):
+            msg = f"Pipeline(on_gap={self.on_gap!r}); expected Wait(…), such as Wait('10 minutes', then='park')"
+            raise PipelineError(msg)
+        if not isinstance(self.retry, Retry):
+            msg = f"Pipeline(retry={self.retry!r}); expected Retry(…), such as Retry(3, backoff='1 second')"
+            raise PipelineError(msg)
+
+    def _check_names(self) -> None:
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= limits.NAME_LENGTH:
+            msg = f"Pipeline(name={self.name!r}); expected a text of 1 to {limits.NAME_LENGTH} characters"
+            raise PipelineError(msg)
+        fields = (self.group, self.id, self.arrival, self.epoch, self.turn, *self.ignore)
+        for text in (self.name, *(each for each in fields if isinstance(each, str))):
+            if text and (fault := name_fault("name", text)):
+                msg = f"Pipeline {self.name!r}: {fault}"
+                raise PipelineError(msg)
+        if not callable(self.handler):
+            msg = f"Pipeline(handler={self.handler!r}); expected a function handler(state, message)"
+            raise PipelineError(msg)
+        check_handler(self.handler)
+        check_state(self.state)
+        check_upgrade(self.version, self.upgrade)
+        if self.on_invalid not in ("reject", "fail"):
+            msg = f"Pipeline(on_invalid={self.on_invalid!r}); expected 'reject' or 'fail'"
+            raise PipelineError(msg)
+        for what in ("group", "id", "arrival", "epoch", "turn"):
+            value = getattr(self, what)
+            optional = what != "group" and (what != "turn" or isinstance(self.order, Arrival))
+            if not (isinstance(value, str) and value) and not (optional and value is None):
+                msg = f"Pipeline: the {what} field is {value!r}; expected the name of a field"
+                raise PipelineError(msg)
+
+    def _check_order(self) -> None:
+        order = self.order
+        if isinstance(order, Gapless) and (type(order.start) is not int or not _fits(order.start)):
+            msg = (
+                f"Gapless(start={order.start!r}); expected a whole number from {limits.START} to {limits.REVISION - 1}"
+            )
+            raise PipelineError(msg)
+        if isinstance(order, Timestamp):
+            order.lateness_us  # noqa: B018 - read for its check
+        if self.on_gap is not None and not isinstance(order, Gapless):
+            kind = type(order).__name__
+            msg = f"on_gap={self.on_gap} needs an order in which gaps can be seen; {kind} cannot tell a gap: "
+            raise PipelineError(msg + "leave on_gap out, or use Gapless if revisions have no holes")
+        if self.id is None and isinstance(order, Timestamp | Arrival):
+            kind = type(order).__name__
+            msg = f"{kind} has no identity of its own: name the field that tells duplicates, Pipeline(id=…)"
+            raise PipelineError(msg)
+        outside = [path.parts(name) for name in (*([self.arrival] if self.arrival else []), *self.ignore)]
+        content = [name for name in self.key_fields if any(path.parts(name)[: len(each)] == each for each in outside)]
+        if content:
+            msg = f"{content[0]!r} says where a message belongs, so it cannot be named in arrival= or ignore="
+            raise PipelineError(msg)
+
+    def _check_fields(self) -> None:
+        if self.message is None:
+            return
+        if self.fields is None:
+            msg = f"Pipeline(message={self.message!r}); expected a dataclass, a msgspec.Struct type or None for dicts"
+            raise PipelineError(msg)
+        named = [*self.key_fields, *([self.id] if self.id else [])]
+        for name in named:
+            path.check(self.message, name)
+
+
+def _fits(start: int) -> bool:
+    """Return whether the revisions before and after a start also fit into 64 bits."""
+    return limits.START <= start < limits.REVISION

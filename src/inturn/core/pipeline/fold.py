@@ -1,0 +1,413 @@
+"""Application of messages to one group's state through the user's handler, with the records of a step.
+
+``Fold`` runs the handler and undoes changes of a failed call to the state. ``Group`` lets the timeline decide and the
+fold apply. The pure replay and the Spark kernel are both built on these, so they cannot disagree.
+"""
+
+import contextlib
+import copy
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from inturn.core import limits
+from inturn.core.errors import GapError, HandlerError, Retryable
+from inturn.core.identity import Entry
+from inturn.core.pipeline.decision import Decision, Remake, decide
+from inturn.core.pipeline.grades import GaplessTimeline, TimestampTimeline
+from inturn.core.pipeline.handler import described, wrong_result
+from inturn.core.pipeline.timeline import Status, Timeline, Verdict
+from inturn.core.pipeline.versions import OldState
+from inturn.core.texts import kept_name, storable
+from inturn.core.values.plain import check_outputs
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.definition import Pipeline
+
+Emitted = tuple[int, Sequence[Any]]
+
+_DETAILS = {
+    Verdict.CONFLICT: "another message with this place or id, and other content, came first",
+    Verdict.SKIPPED: "it came after its revision had been skipped",
+    Verdict.LATE: "its time is below the group's watermark",
+    Verdict.GIVEN_UP: "its group had been given up",
+}
+
+
+@dataclass(slots=True)
+class Counts:
+    """The message counts of a step: ``received + released`` equals the sum of all the others.
+
+    Attributes:
+        received: incoming messages.
+        released: messages held before this step that left, applied or rejected.
+        applied: messages that changed a state.
+        duplicate: copies, with the same content, of a message that was applied or is held.
+        stale: copies too old to tell a duplicate from a conflict.
+        held: messages newly waiting or parked at the end of the step.
+        rejected: messages that will not be applied, by reason.
+    """
+
+    received: int = 0
+    released: int = 0
+    applied: int = 0
+    duplicate: int = 0
+    stale: int = 0
+    held: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every message is counted exactly once."""
+        went = self.applied + self.duplicate + self.stale + self.held + sum(self.rejected.values())
+        return self.received + self.released == went
+
+    def reject(self, reason: str) -> None:
+        """Count one rejected message."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+    def add(self, other: "Counts") -> None:
+        """Add another's counts to these."""
+        self.received += other.received
+        self.released += other.released
+        self.applied += other.applied
+        self.duplicate += other.duplicate
+        self.stale += other.stale
+        self.held += other.held
+        for reason, count in other.rejected.items():
+            self.rejected[reason] = self.rejected.get(reason, 0) + count
+
+
+@dataclass(slots=True)
+class Journal:
+    """The results of a step, in the order in which they were decided.
+
+    Attributes:
+        counts: message counts.
+        outputs: group, message and its outputs, for each message that had some.
+        rejected: group, message, reason and detail.
+    """
+
+    counts: Counts = field(default_factory=Counts)
+    outputs: list[tuple[str, Entry, Sequence[Any]]] = field(default_factory=list)
+    rejected: list[tuple[str, Entry, str, str]] = field(default_factory=list)
+
+    def reject(self, group: str, entry: Entry, reason: str, detail: str) -> None:
+        """Record and count a rejected message; the detail and the group's name are made storable."""
+        self.counts.reject(reason)
+        self.rejected.append((group and kept_name(group), entry, reason, storable(detail)))
+
+    def turn_away(self, group: str, entry: Entry, verdict: Verdict) -> None:
+        """Count a duplicate or stale message, or record it as rejected, according to the verdict."""
+        match verdict:
+            case Verdict.DUPLICATE:
+                self.counts.duplicate += 1
+            case Verdict.STALE:
+                self.counts.stale += 1
+            case _:
+                self.reject(group, entry, verdict.value, _DETAILS[verdict])
+
+
+class Fold:
+    """The state of one group, advanced message by message.
+
+    Args:
+        pipeline: pipeline with the handler and the retry policy.
+        restore: returns the state before the first message; called repeatedly. A handler may have changed the state in
+            place before it raised; the state is then rebuilt from there. With an
+            :class:`~inturn.core.pipeline.versions.OldState` every message fails.
+        sleep: waits for a number of seconds before another attempt; None (in a replay) does not wait.
+        keep: makes the kept form of a message's outputs: a copy or an encoding, since outputs may share parts with a
+            state that changes later.
+    """
+
+    __slots__ = (
+        "_done",
+        "_handler",
+        "_keep",
+        "_normal",
+        "_restore",
+        "_sleep",
+        "_state_type",
+        "_wrong",
+        "error",
+        "pipeline",
+        "state",
+    )
+
+    def __init__(
+        self,
+        pipeline: "Pipeline",
+        restore: Callable[[], Any],
+        sleep: Callable[[float], None] | None = None,
+        keep: Callable[[Sequence[Any]], Sequence[Any]] = copy.deepcopy,
+    ) -> None:
+        self.pipeline = pipeline
+        self.state = restore()
+        self.error = ""
+        self._restore = restore
+        self._done: list[Any] = []
+        self._wrong: HandlerError | None = None
+        self._handler = pipeline.handler
+        self._sleep = sleep
+        self._keep = keep
+        self._normal = pipeline.normal
+        self._state_type = pipeline.state if isinstance(pipeline.state, type) else object
+
+    def run(self, messages: Sequence[Any]) -> tuple[list[Emitted], int]:
+        """Apply messages in order until the end or the first that fails.
+
+        Returns:
+            (index, outputs) for each message that had outputs, and the number of applied messages. If that is fewer
+                than were given, the next one failed, ``error`` says why, and the state is as it was before it.
+
+        Raises:
+            HandlerError: if the handler returned something that is not (state, outputs).
+        """
+        emitted: list[Emitted] = []
+        start = 0
+        if isinstance(self.state, OldState):
+            self.error = self.state.why
+            return emitted, 0
+        while start < len(messages):
+            failed, error = self._burst(messages, start, emitted)
+            if error is None:
+                start = failed
+                continue
+            if not self._again(messages[failed], error, failed, emitted):
+                return emitted, failed
+            start = failed + 1
+        return emitted, len(messages)
+
+    def _burst(self, messages: Sequence[Any], start: int, emitted: list[Emitted]) -> tuple[int, Exception | None]:
+        """Apply messages from ``start`` until the first error, the end, or the snapshot limit; the hottest loop of all.
+
+        Returns:
+            The index at which it stopped, and the error raised there, if any.
+        """
+        handler, state, is_normal = self._handler, self.state, self._normal.is_normal
+        # After a failure only some at a time: copying all the others at each failure would cost quadratic time.
+        rest = messages[start : start + limits.SNAPSHOT_EVERY] if start else messages
+        for index, message in enumerate(rest, start):
+            try:
+                state, outputs = handler(state, message)
+                if not is_normal(state):
+                    state = self._settled(state, outputs, message)
+                if outputs or outputs.__class__ is not list:
+                    emitted.append((index, self._kept(outputs, message)))
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
+                self._own(error, message)
+                self._done.extend(rest[: index - start])  # no snapshot: the failed call may have changed this state
+                self._rewind()
+                return index, error
+        self.state = state
+        self._remember(rest, state)
+        return start + len(rest), None
+
+    def _again(self, message: Any, error: Exception, index: int, emitted: list[Emitted]) -> bool:
+        """Retry a message under the retry policy; return whether it was applied in the end."""
+        for pause_s in self.pipeline.retry.pauses_s() if isinstance(error, Retryable) else ():
+            if self._sleep is not None:
+                self._sleep(pause_s)
+            try:
+                state, outputs = self._handler(self.state, message)
+                state = self._settled(state, outputs, message)
+                kept = [(index, self._kept(outputs, message))] if outputs or outputs.__class__ is not list else []
+            except Exception as again:  # noqa: BLE001 - as above
+                error = self._own(again, message)
+                self._rewind()
+                if not isinstance(again, Retryable):
+                    break
+                continue
+            self.state = state
+            self._remember([message], state)
+            emitted += kept
+            return True
+        self.error = "".join(traceback.format_exception(error))
+        return False
+
+    def _kept(self, outputs: Any, message: Any) -> Sequence[Any]:
+        if not isinstance(outputs, list | tuple):
+            self._refuse(message, TypeError(f"the outputs are {described(outputs)}"))
+        check_outputs(outputs)
+        return self._keep(cast("Sequence[Any]", outputs))
+
+    def _settled(self, state: Any, outputs: Any, message: Any) -> Any:
+        """Return the normal form of a state that the handler returned with these outputs."""
+        if not isinstance(outputs, list | tuple):
+            self._refuse(message, TypeError(f"the outputs are {described(outputs)}"))
+        if not isinstance(state, self._state_type):
+            msg = f"the handler of pipeline {self.pipeline.name!r} returned the state {described(state)}; "
+            self._wrong = HandlerError(msg + f"expected a {self._state_type.__name__}, like the first state")
+            raise self._wrong
+        return self._normal(state)
+
+    def _own(self, error: Exception, message: Any) -> Exception:
+        """Return an error raised within the handler; raise if the call itself or the unpacking of its result failed."""
+        if error is self._wrong:  # a mistake in the program, not in the message
+            raise error
+        if error.__traceback__ is None or error.__traceback__.tb_next is None:
+            self._refuse(message, error)
+        return error
+
+    def _refuse(self, message: Any, error: Exception) -> NoReturn:
+        """Raise what the handler did wrong; call it once more to see its result, which the hot loop does not keep."""
+        why = str(error)
+        with contextlib.suppress(Exception):  # if this call raises too, the first error is reported
+            why = wrong_result(self._handler(self._restore(), message), self.pipeline.state) or why
+        msg = f"the handler of pipeline {self.pipeline.name!r} must take (state, message) and return "
+        self._wrong = HandlerError(f"{msg}(state, [output, …]): {why}")
+        raise self._wrong from error
+
+    def _remember(self, messages: Sequence[Any], state: Any) -> None:
+        self._done.extend(messages)
+        if len(self._done) >= limits.SNAPSHOT_EVERY:
+            snapshot = copy.deepcopy(state)
+            self._restore = lambda: copy.deepcopy(snapshot)
+            self._done = []
+
+    def _rewind(self) -> None:
+        """Rebuild the state before the message that failed."""
+        pauses_s = iter(self.pipeline.retry.pauses_s())
+        while True:
+            state = self._restore()
+            try:
+                for message in self._done:
+                    state, _ = self._handler(state, message)
+                    state = self._normal(state)
+            except Exception as error:
+                pause_s = next(pauses_s, None) if isinstance(error, Retryable) else None
+                if pause_s is None:
+                    msg = f"the handler of pipeline {self.pipeline.name!r} raised on a message that it had applied, "
+                    why = "when its state was made again: it is not pure, or it changed the message"
+                    raise HandlerError(f"{msg}{why}: {error!r}") from error
+                if self._sleep is not None:
+                    self._sleep(pause_s)
+            else:
+                self.state = state
+                return
+
+
+class Group:
+    """One group in one step: the timeline decides, the fold applies, the journal records.
+
+    Args:
+        name: text form of the group.
+        timeline: position of the group in its order.
+        fold: state of the group.
+        journal: record of the verdicts.
+        now_us: the step's time, in microseconds since 1970.
+
+    Attributes:
+        held_before: keys of the messages held when the step began.
+    """
+
+    __slots__ = ("fold", "held_before", "journal", "name", "now_us", "pipeline", "timeline")
+
+    def __init__(self, name: str, timeline: Timeline, fold: Fold, journal: Journal, now_us: int) -> None:
+        self.name, self.timeline, self.fold, self.journal, self.now_us = name, timeline, fold, journal, now_us
+        self.pipeline = fold.pipeline
+        self.held_before = frozenset(timeline.held) if timeline.held else frozenset()
+
+    def offer(self, entry: Entry) -> Verdict:
+        """Process one received message, and then all messages that are ready because of it."""
+        timeline = self.timeline
+        if timeline.epoch is None:
+            timeline.epoch = entry.epoch
+        elif timeline.renews(entry):
+            self._renew(entry.epoch)
+        verdict = timeline.judge(entry)
+        match verdict:
+            case Verdict.APPLY:
+                timeline.see(entry)
+                self._apply(entry)
+                self._drain()
+            case Verdict.EARLY | Verdict.BEHIND:
+                timeline.see(entry)
+                timeline.hold(entry, self.now_us)
+                self._drain()
+            case _:
+                self.journal.turn_away(self.name, entry, verdict)
+        return verdict
+
+    def decide(self, decision: Decision, remake: Remake) -> str | None:
+        """Apply a decision about this group, and the messages that it releases; call it before the step's messages.
+
+        Args:
+            decision: decision of a person.
+            remake: returns a held message with new content; only the ``message`` and ``ref`` of its result count. Turn,
+                id and digest stay, so that a copy of the old content is a duplicate and no conflict.
+
+        Returns:
+            None if the decision was carried out, else the reason why it is void; nothing has changed then. If the head
+                fails again it is parked again, and the decision still counts as carried out.
+        """
+        return decide(self, decision, remake)
+
+    def go_on(self) -> None:
+        """Un-park the group and apply all messages that are ready, through the epochs that it held back."""
+        self.timeline.parked = self.timeline.error = None
+        self._drain()
+        for epoch in self.timeline.later():
+            if self.timeline.parked:
+                return
+            self._renew(epoch)
+            self._drain()
+
+    def finish(self, *, final: bool = False) -> None:
+        """End the step for this group: let waits expire, count held and released messages, forget the oldest.
+
+        Raises:
+            GapError: if a gap outlived its wait under ``then="fail"``.
+        """
+        timeline = self.timeline
+        if final and isinstance(timeline, TimestampTimeline):
+            timeline.close()
+            self._drain()
+        if self.pipeline.gap_timeout_us is not None and isinstance(timeline, GaplessTimeline) and timeline.held:
+            self._expire(timeline, self.pipeline.gap_timeout_us)
+        if timeline.held or self.held_before:
+            still = self.held_before & timeline.held.keys()
+            self.journal.counts.released += len(self.held_before) - len(still)
+            self.journal.counts.held += len(timeline.held) - len(still)
+        timeline.settle()
+
+    def applied(self, entries: Sequence[Entry], emitted: Sequence[Emitted], count: int) -> None:
+        """Record that the first ``count`` of ``entries`` were applied, with their outputs."""
+        self.journal.counts.applied += count
+        self.journal.outputs.extend((self.name, entries[index], outputs) for index, outputs in emitted)
+
+    def _apply(self, entry: Entry) -> None:
+        emitted, count = self.fold.run([entry.message])
+        if count:
+            self.timeline.applied(entry)
+            self.applied([entry], emitted, count)
+        else:
+            self.timeline.park(entry, self.fold.error, self.now_us)
+
+    def _drain(self) -> None:
+        while (entry := self.timeline.ready()) is not None:
+            self._apply(entry)
+
+    def _renew(self, epoch: int) -> None:
+        for lost in self.timeline.renew(epoch):
+            detail = f"epoch {epoch} began before its turn came"
+            self.journal.reject(self.name, lost, "late", detail)
+
+    def _expire(self, timeline: GaplessTimeline, timeout_us: int) -> None:
+        for first, last, since_us in timeline.gaps():
+            if timeline.parked or self.now_us - since_us < timeout_us:
+                return
+            missing = f"revision {first} is" if first == last else f"revisions {first} to {last} are"
+            text = f"{missing} missing"
+            match self.pipeline.gap_policy.then:
+                case "fail":
+                    msg = f"group {self.name!r}: {text} and the wait is over; then='fail' ends the run"
+                    raise GapError(msg)
+                case "park":
+                    timeline.parked, timeline.error = Status.GAP, f"{text} and the wait is over"
+                    return
+                case "skip":
+                    timeline.skip(first, last)
+                    self._drain()

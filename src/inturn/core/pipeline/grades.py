@@ -1,0 +1,338 @@
+"""The timeline of each grade of order: the place of a message, and the memory of applied messages."""
+
+import hashlib
+import heapq
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Any, ClassVar
+
+from inturn.core import limits
+from inturn.core.identity import Entry
+from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Order, Timestamp
+from inturn.core.pipeline.timeline import MARK_BYTES, STOPPED, Key, Place, Status, Timeline
+
+ID_BYTES = 16
+"""Length of a remembered id: the first 16 bytes of its SHA-256."""
+RECORD = struct.Struct(f">{ID_BYTES}s{MARK_BYTES}sq")
+"""One remembered message: id or number, digest, turn."""
+Remembered = tuple[bytes, bytes, int]
+"""The same, unpacked."""
+
+
+class GaplessTimeline(Timeline):
+    """A timeline of ``Gapless``.
+
+    ``memory`` has 8 bytes for each of the last revisions up to ``reached``, zeros where one was skipped.
+    """
+
+    __slots__ = ()
+    order: Gapless
+    _BLANK: ClassVar = bytes(MARK_BYTES)
+
+    def next(self) -> int:
+        """Return the next revision to apply."""
+        return self.order.start if self.reached is None else self.reached + 1
+
+    def key(self, entry: Entry) -> Key:
+        return (entry.epoch, entry.turn)
+
+    def place(self, entry: Entry) -> Place:
+        held = self.held.get((entry.epoch, entry.turn))
+        if held is not None:
+            return Place.COPY if held.digest == entry.digest else Place.OTHER
+        if entry.epoch != (self.epoch or 0):
+            return Place.FORGOTTEN if entry.epoch < (self.epoch or 0) else Place.AHEAD
+        distance = entry.turn - self.next()
+        if distance >= 0:
+            return Place.NEXT if distance == 0 else Place.AHEAD
+        if self.skipped and self.is_skipped(entry.turn):
+            return Place.SKIPPED
+        at = len(self.memory) + distance * MARK_BYTES
+        if at < 0:
+            return Place.FORGOTTEN
+        return Place.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Place.OTHER
+
+    def ready(self) -> Entry | None:
+        if self.parked in STOPPED or not self.held:
+            return None
+        return self.held.pop((self.epoch or 0, self.next()), None)
+
+    def applied(self, entry: Entry) -> None:
+        self.advance(1, entry.digest[:MARK_BYTES])
+        if self.parked is Status.GAP:
+            self.parked = self.error = None
+
+    def advance(self, count: int, marks: bytes) -> None:
+        """Record ``count`` applied revisions in a row; ``marks`` are the first bytes of the last ones' digests."""
+        self.reached = self.next() - 1 + count
+        if len(marks) != count * MARK_BYTES:
+            self.memory = b""
+        self._append(marks)
+
+    def _append(self, marks: bytes) -> None:
+        """Extend the memory in place: copying all of it for each message would cost quadratic time."""
+        if not isinstance(self.memory, bytearray):
+            self.memory = bytearray(self.memory)
+        self.memory += marks
+
+    def settle(self) -> None:
+        self.memory = bytes(self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :])
+
+    def gaps(self) -> list[tuple[int, int, int]]:
+        """Return the gaps before and between held messages: first and last missing revision, start of the wait (µs)."""
+        keys = sorted(self.held)
+        since = [self.held[key].since_us or 0 for key in keys]
+        oldest = list(accumulate(reversed(since), min))[::-1]
+        found, missing = [], self.next()
+        for key, waited in zip(keys, oldest, strict=True):
+            turn = self.held[key].turn
+            if turn > missing:
+                found.append((missing, turn - 1, waited))
+            missing = turn + 1
+        return found
+
+    def skip(self, first: int, last: int) -> None:
+        """Skip the missing revisions ``first`` to ``last``; if they come after all they are rejected as skipped."""
+        self.skipped.append((first, last))
+        self.reached = last
+        # Beyond the limit the blanks would push out all remembered revisions anyway.
+        blanks = min(last - first + 1, limits.REMEMBERED_REVISIONS)
+        if blanks < last - first + 1:
+            self.memory = b""
+        self._append(self._BLANK * blanks)
+
+
+class KeyedTimeline(Timeline):
+    """A timeline that remembers applied messages by key; ``memory`` is one :data:`RECORD` for each, oldest first."""
+
+    __slots__ = ("_known", "_waiting")
+
+    def __post_init__(self) -> None:
+        # An OrderedDict finds its oldest entry at once; a dict has to pass over all entries removed before it.
+        self._known = OrderedDict((mark, (known, turn)) for mark, known, turn in RECORD.iter_unpack(self.memory))
+        self._waiting: dict[bytes, Entry] = {}
+
+    def mark(self, entry: Entry) -> bytes:
+        """Return the 16 bytes that identify the message."""
+        return hashlib.sha256((entry.id or "").encode("utf-8", "surrogatepass")).digest()[:ID_BYTES]
+
+    def recall(self, entry: Entry) -> Place | None:
+        """Return whether an applied or held message of this identity has the same content, or None if there is none."""
+        mark = self.mark(entry)
+        if mark in self._known:
+            same = self._known[mark][0] == entry.digest[:MARK_BYTES]
+        elif mark in self._waiting:
+            same = self._waiting[mark].digest == entry.digest
+        else:
+            return None
+        return Place.COPY if same else Place.OTHER
+
+    def restore(self, entry: Entry) -> None:
+        super().restore(entry)
+        self._waiting[self.mark(entry)] = entry
+
+    def take(self, entry: Entry) -> None:
+        super().take(entry)
+        del self._waiting[self.mark(entry)]
+
+    def give_up(self, error: str) -> list[Entry]:
+        self._waiting = {}
+        return super().give_up(error)
+
+    def applied(self, entry: Entry) -> None:
+        self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.turn)
+
+    def renew(self, epoch: int) -> list[Entry]:
+        lost = super().renew(epoch)
+        self._known.clear()
+        for entry in lost:
+            del self._waiting[self.mark(entry)]
+        return lost
+
+    def settle(self) -> None:
+        self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
+
+    def pop(self) -> Entry:
+        """Remove and return the held message whose key ``first`` returned last."""
+        entry = self.held.pop(heapq.heappop(self._heap))
+        del self._waiting[self.mark(entry)]
+        return entry
+
+
+class MonotoneTimeline(KeyedTimeline):
+    """A timeline of ``Monotone``; ``reached`` is the greatest number seen, applied or held: smaller numbers are old."""
+
+    __slots__ = ("_greatest",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._greatest: dict[int, int] = {}  # of the held messages, by epoch
+
+    def mark(self, entry: Entry) -> bytes:
+        return self._mark(entry.epoch, entry.turn)
+
+    @staticmethod
+    def _mark(epoch: int, turn: int) -> bytes:
+        return struct.pack(">qq", epoch, turn)
+
+    def key(self, entry: Entry) -> Key:
+        return (entry.epoch, entry.turn)
+
+    def place(self, entry: Entry) -> Place:
+        if entry.epoch < (self.epoch or 0):
+            return Place.FORGOTTEN
+        if entry.epoch > (self.epoch or 0):
+            held = self.held.get(self.key(entry))
+            return Place.AHEAD if held is None else Place.COPY if held.digest == entry.digest else Place.OTHER
+        if self.reached is None or entry.turn > self.reached:
+            return Place.NEXT
+        return self.recall(entry) or Place.FORGOTTEN
+
+    def see(self, entry: Entry) -> None:
+        if entry.epoch == (self.epoch or 0):
+            self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
+
+    def renew(self, epoch: int) -> list[Entry]:
+        lost = super().renew(epoch)
+        self.reached = self._greatest.pop(epoch, None)
+        return lost
+
+    def restore(self, entry: Entry) -> None:
+        super().restore(entry)
+        self._greatest[entry.epoch] = max(entry.turn, self._greatest.get(entry.epoch, entry.turn))
+
+    def applied(self, entry: Entry) -> None:
+        super().applied(entry)
+        self._forget()
+
+    def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
+        """Record that numbers with their digests, rising from ``reached``, were applied."""
+        for turn, digest in entries:
+            self._known[self._mark(self.epoch or 0, turn)] = (digest[:MARK_BYTES], turn)
+            self._forget()
+            self.reached = turn
+
+    def _forget(self) -> None:
+        """Forget the oldest at once: the cut between steps must not decide what is a conflict."""
+        if len(self._known) > limits.REMEMBERED_REVISIONS:
+            self._known.popitem(last=False)
+
+    def ready(self) -> Entry | None:
+        # Messages of a later epoch, held by a failed group, wait until that epoch begins.
+        key = None if self.parked else self.first()
+        return None if key is None or key[0] != (self.epoch or 0) else self.pop()
+
+
+class TimestampTimeline(KeyedTimeline):
+    """A timeline of ``Timestamp``.
+
+    ``reached`` is the greatest time seen, in microseconds; the watermark is that less the lateness. Closing the input
+    advances both by the lateness.
+    """
+
+    __slots__ = ()
+    order: Timestamp
+
+    def close(self) -> None:
+        """Close the input: raise the watermark to the greatest held time, so that nothing waits any longer."""
+        if self.reached is not None and self.held and not self.parked:
+            greatest = max(entry.turn for entry in self.held.values())
+            self.reached = max(self.reached, min(greatest + self.order.lateness_us, limits.REVISION))
+
+    def watermark(self) -> int | None:
+        """Return the time, in microseconds, below which a message is late; None before the first message."""
+        return None if self.reached is None else self.reached - self.order.lateness_us
+
+    def key(self, entry: Entry) -> Key:
+        return (entry.turn, entry.id or "")
+
+    def place(self, entry: Entry) -> Place:
+        known = self.recall(entry)
+        if known is not None:
+            return known
+        watermark = self.watermark()
+        return Place.LATE if watermark is not None and entry.turn < watermark else Place.AHEAD
+
+    def see(self, entry: Entry) -> None:
+        self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
+
+    def ready(self) -> Entry | None:
+        key, watermark = None if self.parked else self.first(), self.watermark()
+        if key is None or watermark is None:
+            return None
+        return self.pop() if isinstance(key[0], int) and key[0] <= watermark else None
+
+    def applied(self, entry: Entry) -> None:
+        super().applied(entry)
+        # At the watermark itself a copy would still be accepted, so only what lies below it may be forgotten.
+        watermark = self.watermark()
+        while len(self._known) > limits.REMEMBERED_IDS:
+            oldest = next(iter(self._known))
+            if watermark is None or self._known[oldest][1] >= watermark:
+                break
+            self._known.popitem(last=False)
+
+
+class ArrivalTimeline(KeyedTimeline):
+    """A timeline of ``Arrival``; ``reached`` counts the arrivals.
+
+    Every id is remembered, since no position could refuse an old copy. A store may keep ids beside the timeline:
+    ``part`` hands them over, ``remind`` puts some back for one step.
+    """
+
+    __slots__ = ("_reminded",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._reminded: set[bytes] = set()
+
+    def unknown(self, entries: Iterable[Entry]) -> list[bytes]:
+        """Return the distinct marks of these messages that may be among the ids kept beside the timeline."""
+        return list({mark: None for mark in map(self.mark, entries) if mark not in self._known}) if self.beside else []
+
+    def remind(self, remembered: Iterable[Remembered]) -> None:
+        """Add ids that are kept beside the timeline, until the step ends."""
+        for mark, known, turn in remembered:
+            self._known[mark] = (known, turn)
+            self._reminded.add(mark)
+
+    def part(self) -> list[Remembered]:
+        """Remove and return the remembered ids if there are many, for the store to keep; call it after the step."""
+        if len(self.memory) <= limits.REMEMBERED_TOGETHER * RECORD.size:
+            return []
+        parted = list(RECORD.iter_unpack(self.memory))
+        self.memory, self.beside = b"", self.beside + len(parted)
+        return parted
+
+    def settle(self) -> None:
+        for mark in self._reminded:
+            del self._known[mark]
+        self._reminded = set()
+        super().settle()
+
+    def key(self, entry: Entry) -> Key:
+        return (entry.turn,)
+
+    def place(self, entry: Entry) -> Place:
+        return self.recall(entry) or Place.NEXT
+
+    def see(self, entry: Entry) -> None:
+        self.reached = entry.turn = (self.reached or 0) + 1
+
+    def ready(self) -> Entry | None:
+        return None if self.parked or self.first() is None else self.pop()
+
+
+_KINDS: dict[type, type[Timeline]] = {
+    Gapless: GaplessTimeline,
+    Monotone: MonotoneTimeline,
+    Timestamp: TimestampTimeline,
+    Arrival: ArrivalTimeline,
+}
+
+
+def timeline(order: Order, **place: Any) -> Timeline:
+    """Return a new timeline for this grade of order; ``place`` holds its stored fields."""
+    return _KINDS[type(order)](order=order, **place)

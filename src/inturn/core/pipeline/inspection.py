@@ -1,0 +1,369 @@
+"""Inspection of groups: their status in plain words, and decisions about them, the same over every store.
+
+It needs neither Spark nor the user's code. A store supplies its data through :class:`Look`; the words are here.
+"""
+
+import datetime as dt
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from inturn.core.errors import InputError
+from inturn.core.identity import canonical
+from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import kept_name, shown, visible
+from inturn.core.values.instant import instant_us
+
+_THEN = {
+    "park": "then the group is parked",
+    "skip": "then the gap is skipped",
+    "fail": "then the run ends with an error",
+}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A message that a group holds.
+
+    Attributes:
+        epoch: 0 where the order has none.
+        turn: its place: a revision, a time in microseconds, or a count of arrivals.
+        id: its deduplication id, where the pipeline names one.
+        since: when the wait began.
+        digest: digest of its original content, in hexadecimal digits.
+        content: the message.
+    """
+
+    epoch: int
+    turn: int
+    id: str | None
+    since: dt.datetime
+    digest: str
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The status of a group.
+
+    Attributes:
+        group: its text form.
+        status: ``open``, ``waiting``, ``gap``, ``failed`` or ``given up``.
+        epoch: the current epoch.
+        reached: its position in the order; see ``core/pipeline/grades.py``.
+        error: why it is parked, in words, with the handler's traceback.
+        skipped: the skipped ranges of revisions.
+        held: number of messages that it holds.
+        oldest: when its longest wait began.
+        deadline: when its wait ends by itself; None if it does not.
+        step: the last step, or the last turn of its own, that changed it.
+        state: its state, as JSON values.
+    """
+
+    group: str
+    status: str
+    epoch: int | None
+    reached: int | None
+    error: str | None
+    skipped: list[tuple[int, int]]
+    held: int
+    oldest: dt.datetime | None
+    deadline: dt.datetime | None
+    step: int
+    state: Any
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The rejected messages of a group.
+
+    Attributes:
+        group: its text form.
+        reasons: number of messages, by reason.
+        reason: reason of the last one.
+        detail: detail of the last one.
+        at: when the last one was rejected.
+    """
+
+    group: str
+    reasons: dict[str, int]
+    reason: str
+    detail: str
+    at: dt.datetime | None
+
+    @classmethod
+    def of(cls, group: str, rejected: Iterable[tuple[str | None, str, str, dt.datetime | None]]) -> "Refused | None":
+        """Count the rejected messages of a group, out of (group, reason, detail, time) of all of them, in order."""
+        wanted, found = kept_name(group), [each for each in rejected if each[0] == kept_name(group)]
+        if not found:
+            return None
+        reasons = dict(sorted(Counter(reason for _, reason, _, _ in found).items()))
+        return cls(wanted, reasons, *found[-1][1:])
+
+    def __str__(self) -> str:
+        """Return the summary in plain words."""
+        parts = ", ".join(f"{count:,} as {reason}" for reason, count in self.reasons.items())
+        count = sum(self.reasons.values())
+        what = "its only message was rejected" if count == 1 else f"all of its {count:,} messages were rejected"
+        at = f" at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+        name = shown(self.group)
+        return f"Group {name} has no state: {what}, {parts}. The last{at}: {visible(self.detail)}."
+
+
+class Look(ABC):
+    """A view of a pipeline's stored data; a context manager.
+
+    Attributes:
+        order: the grade of order and its fields, as text.
+        policy: policy for a gap that outlives its wait.
+        unit: what a group's state is counted by, such as a step.
+        takes: when a decision is applied, in words.
+    """
+
+    order: str
+    policy: str
+    unit = "step"
+    takes = "the next step takes it"
+
+    def __enter__(self) -> Self:
+        """Return the view itself; it is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the view."""
+
+    @abstractmethod
+    def parked(self) -> Iterator[Standing]:
+        """Return the groups that are parked, given up or waiting."""
+
+    @abstractmethod
+    def group(self, name: str) -> Standing:
+        """Return the status of one group.
+
+        Raises:
+            InputError: if the store does not know it.
+        """
+
+    def refused(self, name: str) -> Refused | None:  # noqa: ARG002 - a hook
+        """Return the rejected messages of a group, or None if it has none; reads the rejected ones of all groups."""
+        return None
+
+    @abstractmethod
+    def held(self, name: str) -> list[Waiting]:
+        """Return the messages that a group holds, in the order in which they would be applied."""
+
+    @abstractmethod
+    def undecided(self, name: str) -> list[Decision]:
+        """Return the decisions about a group that are not applied yet."""
+
+    @abstractmethod
+    def decide(self, decision: Decision) -> str:
+        """Append a decision and return its name."""
+
+    @abstractmethod
+    def verdict(self, name: str) -> str | None:
+        """Return None if the decision is not applied yet, an empty text if it was carried out, else why it is void."""
+
+    @abstractmethod
+    def is_followed(self) -> bool:
+        """Return whether a process that applies decisions by itself may be running."""
+
+    def strays(self) -> list[tuple[str, str]]:
+        """Return the files among the decisions that are not decisions, and why each is not."""
+        return []
+
+    def move_strays(self) -> list[tuple[str, str]]:
+        """Move such files aside, and return them."""
+        return []
+
+    def counts(self) -> Counts | None:
+        """Return the message counts of all steps together; None where every step has counts of its own."""
+        return None
+
+    def more(self, name: str) -> list[str]:  # noqa: ARG002 - a hook
+        """Return further sentences about a group."""
+        return []
+
+    def explain(self, name: str) -> str:
+        """Return a group's status in plain words, with the reason and the start of its wait, or why it has no state.
+
+        Raises:
+            InputError: if no message of the group was ever taken in or rejected.
+        """
+        try:
+            group = self.group(name)
+        except InputError:
+            refused = self.refused(name)
+            if refused is None:
+                raise
+            return str(refused)
+        held = self.held(name)
+        now = dt.datetime.now(dt.UTC)
+        said = [_stands(self, group, held, now)]
+        if group.error and group.status == Status.FAILED:
+            said.append("Its error:\n" + _indented(group.error))
+        if group.skipped:
+            said.append("Skipped: " + ", ".join(_range(first, last) for first, last in group.skipped) + ".")
+        if held:
+            places = ", ".join(self.place(each) for each in held[:5]) + (" …" if len(held) > 5 else "")
+            said.append(f"It holds {counted(len(held), 'message')}: {places}.")
+        said += [f"Decided by {shown(each.by)}, and not taken yet: {each.action}." for each in self.undecided(name)]
+        said += self.more(name)
+        said.append(
+            f"Its state after {self.unit} {group.step}: {json.dumps(group.state, default=str, ensure_ascii=False)}"
+        )
+        return "\n".join(said)
+
+    def place(self, message: Waiting) -> str:
+        """Return a message's place in words."""
+        epoch = f" of epoch {message.epoch}" if message.epoch else ""
+        if self.order.startswith(("Gapless", "Monotone")):
+            return f"revision {message.turn}{epoch}"
+        return f"id {shown(message.id or '')}"
+
+    def decision(
+        self,
+        action: Action,
+        name: str,
+        *,
+        by: str,
+        why: str = "",
+        revision: int | None = None,
+        message_id: str | None = None,
+        new: dict[str, Any] | None = None,
+    ) -> Decision:
+        """Return a decision about a group in its present state; it is void if events overtake it.
+
+        Args:
+            action: kind of decision.
+            name: text form of the group.
+            by: name of the person who decides.
+            why: reason, in words.
+            revision: revision of the message; default is the first that the group holds.
+            message_id: id of the message, where the order has no revisions.
+            new: for ``replace``, the new content; omitted fields stay as they are.
+
+        Raises:
+            InputError: if the group is not known, holds no such message, or has no gap to skip.
+        """
+        group, held = self.group(name), self.held(name)
+        seen: dict[str, Any] = {}
+        if action in (Action.REPLACE, Action.DROP, Action.RESUME):
+            meant = [
+                each
+                for each in held
+                if (revision is None or each.turn == revision) and (message_id is None or each.id == message_id)
+            ]
+            if not meant:
+                msg = f"group {name!r} holds no such message; it holds "
+                raise InputError(msg + (", ".join(self.place(each) for each in held) or "none"))
+            each = meant[0]
+            seen = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
+            if action is not Action.RESUME:
+                seen["old"] = json.loads(canonical(each.content))
+            if new is not None:
+                new = {**seen["old"], **new}
+        elif action is Action.SKIP:
+            gap = self.gap(group, held)
+            if gap is None:
+                msg = f"group {name!r} has no gap; it is {group.status}"
+                raise InputError(msg)
+            seen = {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1]}
+        at_us = instant_us(dt.datetime.now(dt.UTC))
+        return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=at_us, why=why, new=new, **seen)
+
+    def gap(self, group: Standing, held: list[Waiting]) -> tuple[int, int] | None:
+        """Return the first and the last missing revision before the held messages of a group."""
+        if not self.order.startswith("Gapless"):
+            return None
+        mine = [each.turn for each in held if each.epoch == (group.epoch or 0)]
+        due = self.due(group)
+        return (due, min(mine) - 1) if mine and min(mine) > due else None
+
+    def due(self, group: Standing) -> int:
+        """Return the next revision to apply."""
+        start = int(self.order.partition("start=")[2].rstrip(")").partition(",")[0] or 1)
+        return start if group.reached is None else group.reached + 1
+
+
+def _stands(store: Look, group: Standing, held: list[Waiting], now: dt.datetime) -> str:
+    """Return the first sentence of an explanation."""
+    name, since = (
+        f"Group {shown(group.group)}",
+        f" since {when(group.oldest, now)}" if group.oldest else "",
+    )
+    reached = f"; it has come to revision {group.reached}" if group.reached is not None else ""
+    gap = store.gap(group, held)
+    missing = f"revision{'s' if gap and gap[0] != gap[1] else ''} {_range(*gap)}" if gap else "its predecessor"
+    match group.status:
+        case Status.OPEN:
+            return f"{name} is open: nothing is held{reached if store.order.startswith('Gapless') else ''}."
+        case Status.WAITING if gap:
+            then = _THEN.get(store.policy, "")
+            ends = "for ever, or until it is skipped"
+            if group.deadline:
+                ends = f"until {when(group.deadline, now)}; {then}"
+            return f"{name} waits for {missing}{since}{reached}. It waits {ends}."
+        case Status.WAITING:
+            return f"{name} waits for a later message{since}: what it holds lies within the lateness."
+        case Status.GAP:
+            return (
+                f"{name} is parked: {missing} did not come{since}, and the wait is over{reached}. "
+                "It goes on by itself if the message comes after all; or skip the gap, or resume to wait again."
+            )
+        case Status.FAILED:
+            head = f" {store.place(held[0])}" if held else ""
+            return (
+                f"{name} is parked: the handler raised on{head}{since}. It goes on only by a decision: resume it when "
+                "the handler is mended, replace or drop the message, or give the group up."
+            )
+    return f"{name} is given up: what comes for it is rejected. {group.error or ''}".rstrip()
+
+
+def as_json(value: Standing | Waiting | Refused) -> dict[str, Any]:
+    """Return a status, a held message or a summary of rejected ones as JSON values."""
+    return {name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in asdict(value).items()}
+
+
+def time_of(microseconds: int) -> dt.datetime:
+    """Return the time of a number of microseconds since 1970."""
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
+
+
+def when(moment: dt.datetime | None, now: dt.datetime) -> str:
+    """Return a time in words, with its distance from now."""
+    if moment is None:
+        return "an unknown time"
+    gone = now - moment
+    ago = f"{_span(gone)} ago" if gone >= dt.timedelta(0) else f"in {_span(-gone)}"
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({ago})"
+
+
+def _span(length: dt.timedelta) -> str:
+    seconds = int(length.total_seconds())
+    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= unit:
+            return counted(seconds // unit, name)
+    return counted(seconds, "second")
+
+
+def counted(number: int, name: str) -> str:
+    """Return a number of things, in words."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {visible(line)}" for line in text.rstrip().split("\n"))

@@ -1,0 +1,225 @@
+"""Reading of messages: from the user's values to entries with their places, checked once and never guessed."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from inturn.core import limits
+from inturn.core.errors import InputError, InvalidMessage
+from inturn.core.identity import Entry, digest, group_text
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Arrival, Gapless, Timestamp
+from inturn.core.texts import kept_name, name_fault, storable, unholdable
+from inturn.core.values.absent import filled, is_unfilled, lacking
+from inturn.core.values.construct import Unmade, attempted
+from inturn.core.values.instant import is_date, parsed, read_us
+from inturn.core.values.path import joined, parts, put, value_at
+
+_LEAST: Final = -(2**63)
+_BEYOND: Final = 2**63
+
+
+class Placed(NamedTuple):
+    """The fields that place a message, as they came: None if null or absent, 0 if the pipeline names no such field."""
+
+    group: Any
+    epoch: Any
+    turn: Any
+    id: Any
+    arrival: Any
+
+
+def read(
+    pipeline: Pipeline, messages: Iterable[Any]
+) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, str | None, Any]]]:
+    """Return messages as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
+
+    Raises:
+        InputError: if a message lacks a field, or one that places it is of the wrong type.
+        InvalidMessage: if one cannot be placed, and the pipeline says ``on_invalid="fail"``.
+    """
+    offers, invalid = [], []
+    for number, given in enumerate(messages):
+        message, content = message_of(pipeline, given)
+        at = Placed._make(pipeline.read_places(content))
+        why = _invalid(pipeline, content, at)
+        if why is None and isinstance(message, Unmade):
+            why = message.why
+        why = why or _text_invalid(pipeline, content, at)
+        if why is None:
+            offers.append(_offer(pipeline, message, content, at, number))
+        elif pipeline.on_invalid == "fail":
+            raise InvalidMessage(why + f": {given!r}")
+        else:
+            group = None if at.group is None else kept_name(group_text(at.group))
+            invalid.append((storable(why), group, given))
+    return offers, invalid
+
+
+def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return a message as the handler gets it, and its fields.
+
+    Raises:
+        InputError: if it is not a message of this pipeline.
+    """
+    names = pipeline.fields
+    if isinstance(given, Mapping):
+        if names is None or pipeline.message is None:
+            message = with_time(pipeline, dict(given))
+            return message, message
+        return _made(pipeline, given, names)
+    if names is None or not isinstance(given, pipeline.message or ()):
+        kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
+        msg = f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}"
+        raise InputError(msg)
+    if is_unfilled(given):
+        return _made(pipeline, values_of(given, names), names)
+    return given, values_of(given, names)
+
+
+def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
+    """Make a message from its fields, or an ``Unmade`` if a required field is null or the type refuses the fields."""
+    record = pipeline.message
+    assert record is not None  # noqa: S101 - plain dicts are not made
+
+    def make() -> Any:
+        wanted = filled(record, given, make=True)
+        why = lacking(record, wanted)
+        return record(**wanted) if why is None else Unmade(why)
+
+    try:
+        message = attempted(record, make)
+    except TypeError as error:
+        msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
+        raise InputError(msg) from error
+    return message, (given if isinstance(message, Unmade) else {**given, **values_of(message, names)})
+
+
+def values_of(message: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of a record."""
+    return {name: getattr(message, name) for name in names}
+
+
+def _invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
+    """Return why the message cannot be placed; None if it can."""
+    return (_null(pipeline, content) if None in at else None) or _misplaced(pipeline, at)
+
+
+def _null(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
+    """Return which field that places a message is null: group, order and arrival must not be."""
+    for name in pipeline.key_fields:
+        if value_at(content, name) is None:
+            if len(parts(name)) > 1 and name in content:
+                msg = f"a message has a field {name!r}, with a dot in its name; write {joined([name])!r} to name it"
+                raise InputError(msg)
+            return f"{name} is null"
+    came = pipeline.arrival
+    if came is not None and _says_arrival(came, content) and value_at(content, came) is None:
+        return f"{came} is null"
+    return None
+
+
+def _misplaced(pipeline: Pipeline, at: Placed) -> str | None:
+    """Return which field that places a message is out of range, or no time."""
+    for value in at[1:]:
+        if type(value) is int and not _LEAST <= value < _BEYOND and (name := _name_of(pipeline, at, value)):
+            return f"{name} is {value}, which does not fit into 64 bits"
+    order = pipeline.order
+    if isinstance(order, Timestamp):
+        given = at.turn
+        if isinstance(given, str) and read_us(given, order.unit) is None and not is_date(given):
+            return f"{order.column} is {given!r:.100}, which is no time"
+    if isinstance(order, Gapless):
+        if (turn := _typed(at.turn, order.column)) < order.start:
+            return f"{order.column} {turn} is below start {order.start}"
+        if turn == limits.REVISION:
+            return no_next(order.column)
+    return None
+
+
+def _name_of(pipeline: Pipeline, at: Placed, value: int) -> str | None:
+    """Return the 64-bit field that has a value; None if it is another field."""
+    named = ((pipeline.epoch, at.epoch), (pipeline.turn, at.turn), (pipeline.arrival, at.arrival))
+    return next((name for name, own in named if own is value), None)
+
+
+def no_next(column: str) -> str:
+    """Return why ``Gapless`` does not take the greatest revision."""
+    return f"{column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
+
+
+def _text_invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
+    """Return why a text keeps a message from being placed: the group's name, the id, or any other."""
+    for name, value in ((pipeline.group, at.group), (pipeline.id, at.id)):
+        if value.__class__ is int or value is None or name is None:
+            continue
+        if fault := name_fault(name, str(value)):
+            return fault
+    if (path := unholdable(content)) is not None:
+        return f"{path} has half a surrogate pair, which no UTF-8 can hold"
+    return None
+
+
+def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a plain dict whose time is a datetime if it came as text, as it does from JSON."""
+    if isinstance(pipeline.order, Timestamp):
+        given = value_at(message, pipeline.order.column)
+        made = parsed(given) if isinstance(given, str) else None
+        if made is not None:
+            return put(message, pipeline.order.column, made)  # type: ignore[no-any-return]
+    return message
+
+
+def _offer(
+    pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed, number: int
+) -> tuple[Any, str, Entry]:
+    order, is_identified = pipeline.order, pipeline.id is not None
+    turn = _time(at.turn, order) if isinstance(order, Timestamp) else _typed(at.turn, pipeline.turn)
+    entry = Entry(
+        turn=turn,
+        digest=digest(_own(pipeline, content)),
+        message=message,
+        epoch=_typed(at.epoch, pipeline.epoch),
+        id=str(at.id) if is_identified and at.id is not None else None,
+    )
+    # An id also orders messages, by its own type; a revision needs no id beside it.
+    ident = at.id if is_identified and isinstance(order, Timestamp | Arrival) else ""
+    key = (entry.epoch, entry.turn, ident, entry.digest)
+    group = group_text(at.group)
+    if pipeline.arrival is None:
+        return key, group, entry
+    return (at.arrival if _says_arrival(pipeline.arrival, content) else number, *key), group, entry
+
+
+def _own(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the content for the digest: without arrival and ignored fields."""
+    if pipeline.fields is None and not pipeline.left_out:
+        return content
+    own = {name: content[name] for name in pipeline.fields or content}
+    for name in pipeline.left_out.keys() & own.keys():
+        value = own.pop(name)
+        if pipeline.in_content(name):
+            own[name] = pipeline.content_of(name, value)
+    return own
+
+
+def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:
+    """Return whether a message has the arrival field; messages without it are taken in the order of the list."""
+    return len(parts(name)) > 1 or parts(name)[0] in content
+
+
+def _typed(value: Any, name: str | None) -> Any:
+    """Return the value of a field that places messages, which must be an integer."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        msg = f"{name} is {value!r} of type {type(value).__name__}; expected an integer of 64 bits: convert it first"
+        raise InputError(msg)
+    return value
+
+
+def _time(value: Any, order: Timestamp) -> int:
+    found = read_us(value, order.unit)
+    if found is None:
+        kind = type(value).__name__
+        msg = f"{order.column} is {value!r} of type {kind}; expected a datetime: convert it first"
+        msg += ", or to a number since 1970 (unit=…)"
+        raise InputError(msg)
+    return found

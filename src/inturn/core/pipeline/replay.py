@@ -1,0 +1,206 @@
+"""The pure timeline over a list of messages: every runner must agree with it."""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from inturn.core.errors import InputError
+from inturn.core.identity import Entry, effect_id
+from inturn.core.pipeline import versions
+from inturn.core.pipeline.decision import Decision, placing
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts, Fold, Group, Journal
+from inturn.core.pipeline.grades import timeline
+from inturn.core.pipeline.order import Arrival, Timestamp
+from inturn.core.pipeline.reading import message_of, read, values_of
+from inturn.core.pipeline.timeline import Timeline
+from inturn.core.values.construct import Unmade
+from inturn.core.values.instant import instant_us
+from inturn.core.values.path import put, value_at
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output with its message and its effect id.
+
+    Attributes:
+        group: text form of the group.
+        epoch: epoch of the message; None where the order has none.
+        revision: revision of the message; None where the order has none.
+        id: id of the message, where the pipeline names one.
+        index: index among the message's outputs, from 0.
+        effect_id: the same in every run; the idempotency key of an external effect.
+        output: value from the handler.
+    """
+
+    group: str
+    epoch: int | None
+    revision: int | None
+    id: str | None
+    index: int
+    effect_id: str
+    output: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """One message that will not be applied, with the reason."""
+
+    group: str | None
+    reason: str
+    detail: str
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One message that waits: its group is ``waiting``, or parked by a ``gap`` or because it ``failed``."""
+
+    group: str
+    status: str
+    message: Any
+
+
+@dataclass
+class Replay:
+    """The result of a step of the pure timeline.
+
+    Attributes:
+        states: state of every known group, by its text form; an :class:`inturn.core.pipeline.versions.OldState` where
+            ``upgrade`` failed.
+        outputs: all outputs so far, sorted by group and place.
+        rejected: all rejected messages so far, in the order of the verdicts.
+        counts: message counts of this step.
+        timelines: timeline of each group.
+        verdicts: for each decision of this step, by its id: None if it was carried out, else why it is void.
+        version: version of the pipeline.
+        shape: shape of its state type; see :mod:`inturn.core.pipeline.versions`.
+    """
+
+    states: dict[str, Any] = field(default_factory=dict)
+    outputs: list[Output] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+    verdicts: dict[str, str | None] = field(default_factory=dict)
+    version: int = 1
+    shape: Any = None
+
+    @property
+    def held(self) -> list[Held]:
+        """The messages that wait, in the order in which they would be applied."""
+        return [
+            Held(group, line.status.value, line.held[key].message)
+            for group, line in sorted(self.timelines.items())
+            for key in sorted(line.held)
+        ]
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """The error of each parked group."""
+        return {group: line.error for group, line in self.timelines.items() if line.parked and line.error}
+
+
+def place_of(pipeline: Pipeline, entry: Entry) -> int | str:
+    """Return a message's name within its group: the revision, or the id where the order has none."""
+    return (entry.id or "") if isinstance(pipeline.order, Timestamp | Arrival) else entry.turn
+
+
+def outputs_of(pipeline: Pipeline, group: str, entry: Entry, outputs: Iterable[Any]) -> list[Output]:
+    """Return the outputs of one message with their effect ids."""
+    epoch = entry.epoch if pipeline.epoch else None
+    place = place_of(pipeline, entry)
+    revision = place if isinstance(place, int) else None
+    return [
+        Output(group, epoch, revision, entry.id, at, effect_id(pipeline.name, group, epoch, place, at), output)
+        for at, output in enumerate(outputs)
+    ]
+
+
+def replay(
+    pipeline: Pipeline,
+    messages: Iterable[Any],
+    *,
+    now: dt.datetime | None = None,
+    final: bool = False,
+    after: Replay | None = None,
+    decisions: Sequence[Decision] = (),
+) -> Replay:
+    """Apply messages to the pure timeline; see :meth:`inturn.core.pipeline.definition.Pipeline.replay`."""
+    if final and not isinstance(pipeline.order, Timestamp):
+        msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
+        raise InputError(msg)
+    before = after or Replay(version=pipeline.version)
+    pipeline.first_state()  # for its checks
+    versions.check(pipeline, before.version, before.shape)
+    journal = Journal()
+    offers, invalid = read(pipeline, messages)
+    journal.counts.received = len(offers) + len(invalid)
+    rejected = list(before.rejected)
+    for why, name, message in invalid:
+        journal.counts.reject("invalid")
+        rejected.append(Rejected(name, "invalid", why, message))
+    now_us = instant_us(now) if now else 0
+    groups = {name: _reopen(pipeline, name, before, journal, now_us) for name in before.states}
+    in_order = sorted(decisions, key=attrgetter("at_us", "id"))
+    verdicts = {each.id: _decide(groups.get(each.group), each) for each in in_order}
+    for _, name, entry in sorted(offers, key=itemgetter(0)):
+        if name not in groups:
+            fold = Fold(pipeline, pipeline.first_state)
+            groups[name] = Group(name, timeline(pipeline.order), fold, journal, now_us)
+        groups[name].offer(entry)
+    for group in groups.values():
+        group.finish(final=final)
+    outputs = [each for name, entry, outs in journal.outputs for each in outputs_of(pipeline, name, entry, outs)]
+    rejected += [Rejected(name, why, detail, entry.message) for name, entry, why, detail in journal.rejected]
+    return Replay(
+        states={name: groups[name].fold.state for name in sorted(groups)},
+        outputs=sorted(before.outputs + outputs, key=_output_order),
+        rejected=rejected,
+        counts=journal.counts,
+        timelines={name: group.timeline for name, group in groups.items()},
+        verdicts=verdicts,
+        version=pipeline.version,
+        shape=pipeline.shape,
+    )
+
+
+def _decide(group: Group | None, decision: Decision) -> str | None:
+    if group is None:
+        return f"group {decision.group!r} is not known"
+    return group.decide(decision, partial(remake, group.pipeline))
+
+
+def remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
+    """Return the entry with new content; omitted fields, and those that place the message, keep their values.
+
+    Raises:
+        InputError: if the message has no such field, or if its type refuses the new content.
+    """
+    own = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
+    for name in new.keys() - own.keys():
+        msg = f"the message has no field {name!r}; it has {', '.join(own)}"
+        raise InputError(msg)
+    content: Any = {**own, **new}
+    for name in placing(pipeline):
+        content = put(content, name, value_at(own, name))
+    message, _ = message_of(pipeline, content)
+    if isinstance(message, Unmade):
+        raise InputError(message.why)
+    return changed(entry, message=message)
+
+
+def _output_order(output: Output) -> tuple[str, int, int, str, int]:
+    return (output.group, output.epoch or 0, output.revision or 0, output.id or "", output.index)
+
+
+def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now_us: int) -> Group:
+    import copy
+
+    state = versions.carried(pipeline, before.states[name], before.version, before.shape)
+    line = copy.deepcopy(before.timelines[name])
+    return Group(name, line, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)

@@ -1,0 +1,224 @@
+"""The rules of one timeline: the verdict on a message, given the status of its group.
+
+The rule is a table, :data:`TABLE`: (status of the group, place of the message) to verdict. A grade of order decides
+only the place, in :mod:`inturn.core.pipeline.grades`. Property tests check the rest of inturn, the Spark kernel
+included, against these files. There is no clock and no I/O: a runner supplies the time and keeps the messages.
+"""
+
+import heapq
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from enum import StrEnum
+from operator import itemgetter
+
+from inturn.core.identity import Entry
+from inturn.core.pipeline.order import Order
+from inturn.core.texts import kept_error, storable
+
+Key = tuple[int | str, ...]
+MARK_BYTES = 8
+"""Length of a remembered digest: its first 8 bytes."""
+
+
+_SPARE = 64
+"""Number of outdated keys that is never worth a clean-up."""
+
+
+class Status(StrEnum):
+    """The statuses of a group."""
+
+    OPEN = "open"
+    WAITING = "waiting"  # something is held until its predecessor, or a later message, comes
+    GAP = "gap"  # parked: a gap outlived its wait
+    FAILED = "failed"  # parked: the handler raised
+    GIVEN_UP = "given up"  # parked for good: a person decided so
+
+
+class Place(StrEnum):
+    """The places of a message relative to its group."""
+
+    NEXT = "next"
+    AHEAD = "ahead"
+    COPY = "copy"  # known, same content
+    OTHER = "other"  # known, other content
+    FORGOTTEN = "forgotten"  # behind, and no longer remembered
+    SKIPPED = "skipped"  # in a gap that was skipped
+    LATE = "late"  # below the watermark
+
+
+class Verdict(StrEnum):
+    """The verdicts on a message."""
+
+    APPLY = "apply"
+    EARLY = "early"  # held until its turn comes
+    BEHIND = "behind"  # held behind a parked message
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    STALE = "stale"
+    SKIPPED = "skipped"
+    LATE = "late"
+    GIVEN_UP = "given up"
+
+
+_KNOWN = {
+    Place.COPY: Verdict.DUPLICATE,
+    Place.OTHER: Verdict.CONFLICT,
+    Place.FORGOTTEN: Verdict.STALE,
+    Place.SKIPPED: Verdict.SKIPPED,
+    Place.LATE: Verdict.LATE,
+}
+_RUNNING = {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.EARLY, **_KNOWN}
+
+TABLE: dict[Status, dict[Place, Verdict]] = {
+    Status.OPEN: _RUNNING,
+    Status.WAITING: _RUNNING,
+    # A group parked by a gap goes on by itself if the predecessor comes after all.
+    Status.GAP: {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
+    # A group parked by an error goes on only by a decision.
+    Status.FAILED: {Place.NEXT: Verdict.BEHIND, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
+    # A group that was given up never goes on.
+    Status.GIVEN_UP: {Place.NEXT: Verdict.GIVEN_UP, Place.AHEAD: Verdict.GIVEN_UP, **_KNOWN},
+}
+
+STOPPED = (Status.FAILED, Status.GIVEN_UP)
+"""The statuses in which no message moves a group."""
+
+
+@dataclass(slots=True)
+class Timeline(ABC):
+    """The position of one group in its order: applied, remembered and held messages.
+
+    Attributes:
+        order: grade of order.
+        epoch: current epoch; 0 where the order has none.
+        reached: the last revision applied or skipped, the greatest number or time seen, or the count of arrivals. None
+            before the first message.
+        memory: digests of applied messages, packed; see the subclasses. Within a step it may be a buffer that grows in
+            place, so that the cost of a message does not depend on the number of earlier ones.
+        skipped: skipped ranges of revisions, first and last.
+        parked: None, ``gap``, ``failed`` or ``given up``.
+        error: why it is parked, in words, with the traceback.
+        held: messages that wait, by their key.
+        beside: number of messages that a store remembers beside ``memory``; it puts back those that are asked for.
+    """
+
+    order: Order
+    epoch: int | None = None
+    reached: int | None = None
+    memory: bytes | bytearray = b""
+    skipped: list[tuple[int, int]] = field(default_factory=list)
+    parked: Status | None = None
+    error: str | None = None
+    held: dict[Key, Entry] = field(default_factory=dict)
+    beside: int = 0
+    _heap: list[Key] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The keys of held messages, and of some that are no longer held."""
+
+    def __post_init__(self) -> None:
+        """Set up further fields; a hook for orders that have some."""
+
+    @property
+    def status(self) -> Status:
+        """The status of the group."""
+        return self.parked or (Status.WAITING if self.held else Status.OPEN)
+
+    def judge(self, entry: Entry) -> Verdict:
+        """Return the verdict on a message; nothing changes."""
+        return TABLE[self.status][self.place(entry)]
+
+    def renews(self, entry: Entry) -> bool:
+        """Return whether the message's higher epoch starts the timeline again.
+
+        A failed group waits for a decision first; a group that was given up never starts again.
+        """
+        return self.parked not in STOPPED and self.epoch is not None and entry.epoch > self.epoch
+
+    def renew(self, epoch: int) -> list[Entry]:
+        """Start again in ``epoch``; return the held messages of earlier epochs, which are too late to be applied."""
+        lost = []
+        while (key := self.first()) is not None and self.held[key].epoch < epoch:
+            lost.append(self.held.pop(key))
+        self.epoch, self.reached, self.memory, self.skipped = epoch, None, b"", []
+        self.parked = self.error = None
+        return lost
+
+    def hold(self, entry: Entry, now_us: int) -> None:
+        """Keep a message until its turn; ``now_us`` is the step's time."""
+        if entry.since_us is None:
+            entry.since_us = now_us
+        self.restore(entry)
+
+    def park(self, entry: Entry, error: str, now_us: int) -> None:
+        """Park the group: the handler raised on this message, which stays at the head with later ones behind it."""
+        self.parked, self.error = Status.FAILED, kept_error(error)
+        self.hold(entry, now_us)
+
+    def give_up(self, error: str) -> list[Entry]:
+        """Park the group for good; return the messages that it held."""
+        lost = [self.held.pop(key) for key in sorted(self.held)]
+        self._heap = []
+        self.parked, self.error = Status.GIVEN_UP, storable(error)
+        return lost
+
+    def head(self) -> Entry:
+        """Return the first held message; in a failed group the one that is tried next."""
+        return self.held[min(self.held)]
+
+    def first(self) -> Key | None:
+        """Return the key of the first held message; None if none is held."""
+        if not self.held:
+            self._heap.clear()
+            return None
+        while self._heap[0] not in self.held:  # it was taken out of turn
+            heapq.heappop(self._heap)
+        return self._heap[0]
+
+    def since_us(self) -> int | None:
+        """Return when the group's wait began; None if it does not wait or is parked."""
+        times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
+        return min(times) if times and self.parked is None else None
+
+    def later(self) -> list[int]:
+        """Return the epochs of held messages after the current one, in order; a failed group has held them back."""
+        return sorted({entry.epoch for entry in self.held.values() if entry.epoch > (self.epoch or 0)})
+
+    @abstractmethod
+    def place(self, entry: Entry) -> Place:
+        """Return the place of a message."""
+
+    @abstractmethod
+    def key(self, entry: Entry) -> Key:
+        """Return the key under which a held message is kept; keys sort in the order of application."""
+
+    @abstractmethod
+    def ready(self) -> Entry | None:
+        """Remove and return the next held message to apply, if there is one and the group is not parked."""
+
+    @abstractmethod
+    def applied(self, entry: Entry) -> None:
+        """Record an applied message: advance and remember it."""
+
+    def see(self, entry: Entry) -> None:
+        """Record how far the group has been seen, for an accepted message, applied or held; most orders need not."""
+
+    def restore(self, entry: Entry) -> None:
+        """Put a held message back as it was stored."""
+        key = self.key(entry)
+        self.held[key] = entry
+        heapq.heappush(self._heap, key)
+        if len(self._heap) > 2 * len(self.held) + _SPARE:
+            self._heap = sorted(self.held)
+
+    def is_skipped(self, revision: int) -> bool:
+        """Return whether a revision lies in a skipped gap; gaps are skipped in their order."""
+        at = bisect_right(self.skipped, revision, key=itemgetter(0))
+        return at > 0 and revision <= self.skipped[at - 1][1]
+
+    def take(self, entry: Entry) -> None:
+        """Remove a held message, whether or not its turn has come."""
+        del self.held[self.key(entry)]
+
+    @abstractmethod
+    def settle(self) -> None:
+        """End the step: forget messages beyond the limits."""

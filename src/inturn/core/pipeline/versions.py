@@ -1,0 +1,239 @@
+"""Versions of a pipeline's state type: which stored states still load, and the upgrade of the others.
+
+A store keeps the pipeline's version and the shape of its state type. Within one version a record may gain fields with
+defaults, and an enumeration members; any other change would lose or alter stored states, and is refused before anything
+is written. With a higher version each older state is passed through ``upgrade=``, when its group is next touched or
+before. A state that cannot be upgraded stays as it is, and fails the messages of its own group; no other group is
+affected.
+"""
+
+import base64
+import copy
+import datetime as dt
+import enum
+import traceback
+import uuid
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from inturn.core.errors import StateError
+from inturn.core.identity import field_names
+from inturn.core.values.construct import error_text
+from inturn.core.values.kinds import Anything, Choice, Constant, Kind, Named, OneOf, Record, Several, Some
+from inturn.core.values.states import required
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.definition import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class OldState:
+    """A state of an older version that could not be upgraded.
+
+    Attributes:
+        value: the state as JSON values, as the older version kept it.
+        version: the older version.
+        why: why it could not be upgraded, with the traceback.
+    """
+
+    value: Any
+    version: int
+    why: str
+
+
+def shape_of(kind: Kind) -> Any:
+    """Return the stored form of a kind's values, as JSON values."""
+    return _shape(kind, [])
+
+
+def _shape(kind: Kind, above: list[Record]) -> Any:  # noqa: PLR0911 - one case a kind is what makes it a table
+    match kind:
+        case Record():
+            if kind in above:
+                return {"again": above[::-1].index(kind)}
+            inner = [*above, kind]
+            fields = {name: _shape(each, inner) for name, each in kind.fields.items()}
+            return {"record": fields, "owed": sorted(required(kind.wanted))}
+        case Several():
+            return {kind.wanted.__name__: _shape(kind.item, above)}
+        case Some():
+            return {"tuple": [_shape(each, above) for each in kind.items]}
+        case Named():
+            return {"dict": [_shape(kind.key, above), _shape(kind.item, above)]}
+        case OneOf():
+            return {"or": [_shape(each, above) for each in kind.options]}
+        case Choice():
+            return {"enum": [each.value for each in kind.wanted]}
+        case Constant():
+            return {"enum": [value for _, value in kind.allowed]}
+        case Anything():
+            return "any" if kind.wanted is None else kind.name
+    return kind.name
+
+
+def change(stored: Any, now: Any, path: str = "state") -> str | None:
+    """Return the change between two shapes that keeps older states from loading; None if they load."""
+    if isinstance(stored, dict) and isinstance(now, dict) and stored.keys() == now.keys():
+        if "record" in stored:
+            return _record_change(stored, now, path)
+        if "enum" in stored:
+            lost = [each for each in stored["enum"] if each not in now["enum"]]
+            return f"{path} cannot be {lost[0]!r} any more" if lost else None
+        ((name, one),) = stored.items()
+        other = now[name]
+        if not isinstance(one, list):
+            return change(one, other, f"{path}[]") if name != "again" or one != other else None
+        if len(one) == len(other):
+            found = (change(each, another, path) for each, another in zip(one, other, strict=True))
+            return next((each for each in found if each is not None), None)
+    return None if stored == now else f"{path} was {words(stored)} and is {words(now)} now"
+
+
+def _record_change(stored: Any, now: Any, path: str) -> str | None:
+    for name, each in stored["record"].items():
+        if name not in now["record"]:
+            return f"{path}.{name} is gone"
+        if (found := change(each, now["record"][name], f"{path}.{name}")) is not None:
+            return found
+    new = [name for name in now["record"] if name not in stored["record"] and name in now["owed"]]
+    return f"{path}.{new[0]} is new and has no default" if new else None
+
+
+def words(shape: Any) -> str:
+    """Return a shape in a few words."""
+    if not isinstance(shape, dict):
+        return str(shape)
+    name, inner = next(iter(shape.items()))
+    match name:
+        case "record":
+            return f"a record of {', '.join(inner)}"
+        case "enum":
+            return f"one of {', '.join(map(repr, inner))}"
+        case "or":
+            return " | ".join(map(words, inner))
+    return f"{name}[{', '.join(map(words, inner)) if isinstance(inner, list) else words(inner)}]"
+
+
+def check(pipeline: "Pipeline", version: int, shape: Any) -> None:
+    """Check that the pipeline can go on with states kept under a version and a shape.
+
+    Args:
+        pipeline: the pipeline now.
+        version: version of the pipeline that kept them.
+        shape: shape of its state type; None if unknown.
+
+    Raises:
+        StateError: if it cannot; nothing may be written then.
+    """
+    mine = pipeline.version
+    who = f"pipeline {pipeline.name!r}: its states were kept by version {version}, and this is version {mine}"
+    if version > mine:
+        msg = f"{who}; run the newer one"
+        raise StateError(msg)
+    if version < mine:
+        if pipeline.upgrade is None:
+            mend = f"Pipeline(version={mine}, upgrade=fn), where fn(state, version) makes a state of an old one"
+            msg = f"{who}; say how they become new ones: {mend}"
+            raise StateError(msg)
+        return
+    found = None if shape is None else change(shape, pipeline.shape)
+    if found is not None:
+        mend = f"Pipeline(version={version + 1}, upgrade=fn), where fn(state, version) makes a state of an old one"
+        msg = f"pipeline {pipeline.name!r}: older states do not fit the state type any more: {found}; "
+        raise StateError(f"{msg}put it back, give new fields defaults, or say how older states become new ones: {mend}")
+
+
+def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
+    """Make a state from an older one, or return why that failed.
+
+    Args:
+        pipeline: the pipeline now.
+        state: the older state, as JSON values.
+        version: version of the pipeline that kept it.
+
+    Returns:
+        The state, or an :class:`OldState`.
+    """
+    try:
+        # A copy, so that upgrade cannot change the stored state.
+        return _upgraded(pipeline, copy.deepcopy(state), version)
+    except StateError as error:
+        return OldState(state, version, "".join(traceback.format_exception(error)))
+
+
+def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
+    if pipeline.upgrade is None:
+        msg = f"pipeline {pipeline.name!r}: a state of version {version} is left that could not be upgraded; give the "
+        raise StateError(msg + "pipeline its upgrade= again, mended")
+    try:
+        made = pipeline.upgrade(state, version)
+    except Exception as error:
+        msg = f"pipeline {pipeline.name!r}: upgrade raised {error_text(error)} on a state of version {version}"
+        raise StateError(f"{msg}: {state!r:.200}") from error
+    try:
+        return pipeline.normal(made)
+    except Exception as error:  # includes errors of the state type's own checks
+        msg = f"pipeline {pipeline.name!r}: upgrade has made of a state of version {version} what is no state: {error}"
+        raise StateError(msg) from error
+
+
+def carried(pipeline: "Pipeline", state: Any, version: int, shape: Any) -> Any:
+    """Return a state from memory, never written, for a pipeline that may have changed since.
+
+    Returns:
+        The state, or an :class:`OldState`.
+    """
+    if isinstance(state, OldState):
+        return upgraded(pipeline, state.value, state.version)
+    if version != pipeline.version:
+        return upgraded(pipeline, as_json(state), version)
+    return state if shape == pipeline.shape else _grown(pipeline.normal.kind, state)
+
+
+def _grown(kind: Kind, value: Any) -> Any:
+    """Return a value with the fields that its records have gained."""
+    match kind:
+        case Record() if field_names(type(value)) is not None:
+            fields = {name: each for name, each in kind.fields.items() if hasattr(value, name)}
+            return kind.wanted(**{name: _grown(each, getattr(value, name)) for name, each in fields.items()})
+        case Several() if isinstance(value, kind.wanted):
+            return kind.wanted(_grown(kind.item, each) for each in value)
+        case Some() if isinstance(value, tuple):
+            return tuple(_grown(each, one) for each, one in zip(kind.items, value, strict=True))
+        case Named() if isinstance(value, dict):
+            return {key: _grown(kind.item, each) for key, each in value.items()}
+        case OneOf() if field_names(type(value)) is not None:
+            return _grown(next(each for each in kind.options if isinstance(each, Record)), value)
+    return value
+
+
+def as_json(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
+    """Return a state in its normal form as the JSON values that stores keep."""
+    match value:
+        case enum.Enum():
+            return value.value
+        case dt.datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case dt.timedelta():
+            return _span(value)
+        case Decimal() | uuid.UUID():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(as_json(key)): as_json(each) for key, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [as_json(each) for each in value]
+    names = field_names(type(value))
+    return value if names is None else {name: as_json(getattr(value, name)) for name in names}
+
+
+def _span(value: dt.timedelta) -> str:
+    """Return a timedelta as ISO 8601, in days and seconds."""
+    sign, value = ("-", -value) if value < dt.timedelta(0) else ("", value)
+    seconds = str(value.seconds) + (f".{value.microseconds:06}".rstrip("0") if value.microseconds else "")
+    rest = f"T{seconds}S" if value.seconds or value.microseconds else ""
+    return f"{sign}P{f'{value.days}D' if value.days or not rest else ''}{rest}"

@@ -1,0 +1,1 @@
+"""The rules of a queue: its messages, who receives next, leases, sessions, deduplication."""

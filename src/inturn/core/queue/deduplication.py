@@ -1,0 +1,46 @@
+"""Deduplication of sends.
+
+The producer's id identifies a message. In a queue with ``content_dedup``, a message without an id is identified by the
+SHA-256 of its body alone. An id is remembered for the queue's window from the first send on, whatever happens to the
+message meanwhile. A send with the same id within the window returns the first message's sequence number. These are the
+rules of SQS's FIFO queues (its API documentation, "MessageDeduplicationId"), plus a window without end.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+from inturn.core.queue.messages import Draft, QueueSettings
+
+
+class Remembered(NamedTuple):
+    """A sent message that a later send may duplicate.
+
+    Attributes:
+        sequence_number: sequence number of the first send.
+        until_ms: end of the deduplication window; None: for ever.
+    """
+
+    sequence_number: int
+    until_ms: int | None
+
+
+def known_by(draft: Draft, settings: QueueSettings) -> tuple[str, str] | None:
+    """Return a message's deduplication scope and id, or None if it cannot duplicate another."""
+    dedup_id = draft.dedup_id
+    if dedup_id is None:
+        if not settings.content_dedup:
+            return None
+        body = draft.body.encode() if isinstance(draft.body, str) else draft.body
+        dedup_id = hashlib.sha256(body).hexdigest()
+    return (draft.group or "" if settings.dedup_scope == "group" else "", dedup_id)
+
+
+def is_same(remembered: Remembered | None, now_ms: int) -> bool:
+    """Return whether a send with the same scope and id is a duplicate of the remembered message."""
+    return remembered is not None and (remembered.until_ms is None or remembered.until_ms > now_ms)
+
+
+def remembered(sequence_number: int, settings: QueueSettings, now_ms: int) -> Remembered:
+    """Return the record of a message that was just sent."""
+    window = settings.dedup_window_ms
+    return Remembered(sequence_number, None if window is None else now_ms + window)

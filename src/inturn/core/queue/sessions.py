@@ -1,0 +1,188 @@
+"""Exclusive locks of groups (sessions), and parked groups.
+
+The memory store runs these rules; every other store is tested against it:
+
+1. Each group has a gate. It is open, locked by a session until a time, or parked by a person or a policy with a reason.
+   Behind a closed gate an ordinary receive finds nothing; other groups go on.
+2. A group can be locked if its gate is open and no receiver holds a message of it: a session is alone with its group. A
+   group locked by name may be empty; the next free one is that whose head a receive would return.
+3. Messages received in a session are under the lock's own token, and their leases end with the lock. Extending one of
+   them renews the lock. Messages already received in the session do not block further ones, in order.
+4. A lock is over when its time passes, when its session is closed, or when its session parks the group. Messages that
+   were received in it and not settled are then in their old places, as after any lease. Later requests of its holder
+   are refused, whether or not another receiver has the group by then: the fencing token tells.
+5. A parked group keeps its messages in their order, and new ones come behind. None of them is received, fetched or
+   moved to the dead-letter queue; messages past their retention are removed. It stays parked, even if empty, until it
+   is resumed. Without a lock it can be parked only if no receiver holds a message of it.
+6. A session's state stays with the group until it is set to None: it outlives the session, the messages and a purge,
+   and so does a park. Only the removal of the queue ends them.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from inturn.core.queue.delivery import Hold, Verdict, blocking
+from inturn.core.queue.messages import Why
+
+
+class Gate(NamedTuple):
+    """The lock and the park of a group.
+
+    Attributes:
+        token: token of the session that holds the lock; None: not locked.
+        until_ms: when the lock is over.
+        since_ms: when the lock was taken or renewed.
+        note: why the group is parked; None: it is not.
+        parked_ms: when the group was parked.
+    """
+
+    token: int | None = None
+    until_ms: int | None = None
+    since_ms: int = 0
+    note: str | None = None
+    parked_ms: int | None = None
+
+
+OPEN = Gate()
+"""The gate of nearly every group."""
+
+
+class Verb(IntEnum):
+    """The kinds of request about a group."""
+
+    LOOK = 0
+    """Check whether the lock still holds."""
+    LOCK = 1
+    """Begin a session."""
+    RENEW = 2
+    """Change when its lock ends."""
+    CLOSE = 3
+    """End the session."""
+    PARK = 4
+    """Park the group, and end the session if there is one."""
+    RESUME = 5
+    """Un-park the group."""
+    GET_STATE = 6
+    """Get the group's state."""
+    SET_STATE = 7
+    """Set the group's state."""
+
+
+class Request(NamedTuple):
+    """A request about a group.
+
+    Attributes:
+        verb: kind of request.
+        token: token of the session; None: a request without a session, such as an operator's.
+        ms: time from now, for ``LOCK`` and ``RENEW``.
+        note: reason, for ``PARK``.
+        state: new state, for ``SET_STATE``; None: none.
+    """
+
+    verb: Verb
+    token: int | None = None
+    ms: int = 0
+    note: str | None = None
+    state: bytes | None = None
+
+
+class Answer(NamedTuple):
+    """The result of a request.
+
+    Attributes:
+        verdict: whether it was done; ``HELD``: the group is not free; ``GONE``: it was not parked.
+        group: name of the group.
+        gate: the gate now, if the request was done.
+        state: for ``GET_STATE``.
+    """
+
+    verdict: Verdict
+    group: str = ""
+    gate: Gate = OPEN
+    state: bytes | None = None
+
+
+def is_locked(gate: Gate, now_ms: int) -> bool:
+    """Return whether a session holds the group."""
+    return gate.until_ms is not None and gate.until_ms > now_ms
+
+
+def is_closed(gate: Gate) -> bool:
+    """Return whether receivers are kept out; a lock that is over keeps them out until it is removed."""
+    return gate.token is not None or gate.note is not None
+
+
+def is_of(gate: Gate, token: int | None, now_ms: int) -> bool:
+    """Return whether the session of this token still holds the group."""
+    return token is not None and gate.token == token and is_locked(gate, now_ms)
+
+
+def unlocked(gate: Gate) -> Gate:
+    """Return the gate without its lock."""
+    return gate._replace(token=None, until_ms=None, since_ms=0)
+
+
+def renewed(gate: Gate, ms: int, now_ms: int) -> Gate:
+    """Return the gate locked for ``ms`` from now on."""
+    return gate._replace(until_ms=now_ms + ms, since_ms=now_ms)
+
+
+def within(gate: Gate, hold: Hold) -> Hold:
+    """Return the state of a message that was received in a session: its lease is the lock."""
+    return hold._replace(until_ms=gate.until_ms, since_ms=gate.since_ms)
+
+
+def decide(gate: Gate, request: Request, now_ms: int, *, is_held: bool, token: int) -> tuple[Verdict, Gate]:
+    """Return the verdict on a request, and the gate after it.
+
+    Args:
+        gate: the gate now.
+        request: the request.
+        now_ms: current time.
+        is_held: whether a receiver holds a message of the group.
+        token: token for a new lock.
+    """
+    verb = request.verb
+    if verb is Verb.RESUME:
+        there = gate.note is not None
+        return (Verdict.DONE if there else Verdict.GONE), gate._replace(note=None, parked_ms=None)
+    by_nobody = verb is Verb.LOCK or (verb is Verb.PARK and request.token is None)
+    if by_nobody:
+        if is_locked(gate, now_ms) or is_held or (verb is Verb.LOCK and gate.note is not None):
+            return Verdict.HELD, gate
+    elif not is_of(gate, request.token, now_ms):
+        return Verdict.EXPIRED, gate
+    if verb is Verb.LOCK:
+        gate = renewed(gate._replace(token=token), request.ms, now_ms)
+    elif verb is Verb.RENEW:
+        gate = renewed(gate, request.ms, now_ms)
+    elif verb is Verb.CLOSE:
+        gate = unlocked(gate)
+    elif verb is Verb.PARK:
+        gate = unlocked(gate)._replace(note=request.note or "", parked_ms=now_ms)
+    return Verdict.DONE, gate
+
+
+def may_fetch(gate: Gate, token: int | None, now_ms: int) -> bool:
+    """Return whether a deferred message of the group may be fetched, by the session of a token or without one."""
+    if token is not None:
+        return is_of(gate, token, now_ms)
+    return gate.note is None and not is_locked(gate, now_ms)
+
+
+def why(gate: Gate, head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tuple[Why, int | None, int | None]:
+    """Return why the head of a group cannot be received, until when, and the token that holds it.
+
+    Args:
+        gate: gate of the group.
+        head: state of its first message.
+        holds: states of all its messages.
+        now_ms: current time.
+    """
+    if gate.note is not None:
+        return Why.PARKED, None, None
+    if is_locked(gate, now_ms):
+        return Why.LOCKED, gate.until_ms, gate.token
+    reason, hold = blocking(head, holds, now_ms)
+    return (reason, hold.until_ms, hold.token) if hold else (reason, None, None)

@@ -1,0 +1,167 @@
+"""The values that a state may hold, and their one normal form: the table in docs/guarantees.md, as code.
+
+A state is written at the end of a step and read again in the next one, and reading may change it: a Counter becomes a
+dict, an int in a float field a float. Then the cut between steps would decide the handler's input. So every engine
+converts a state to its normal form after every message, before the next handler call: the form in which it would come
+back. A state without a normal form is refused, and parks its group.
+"""
+
+import dataclasses
+import enum
+import functools
+import inspect
+import types
+import typing
+from collections import abc
+from collections.abc import Callable
+from typing import Any, Final
+
+from inturn.core.errors import PipelineError, StateError
+from inturn.core.identity import field_names
+from inturn.core.values.kinds import Anything, Choice, Constant, Kind, Named, OneOf, Record, Scalar, Several, Some
+from inturn.core.values.scalars import TESTS
+
+_ALIASES: Final[dict[Any, type]] = {
+    abc.Sequence: list,
+    abc.MutableSequence: list,
+    abc.Collection: list,
+    abc.Mapping: dict,
+    abc.MutableMapping: dict,
+    abc.Set: set,
+    abc.MutableSet: set,
+}
+
+
+def kind_of(hint: Any) -> Kind:
+    """Return the rules of a type hint.
+
+    Raises:
+        StateError: if a state can hold no values of the type.
+        PipelineError: if a hint within it cannot be resolved.
+    """
+    return _kind_of(hint, {})
+
+
+def real(hint: Any) -> Any:
+    """Return the type behind an alias, a ``NewType`` or an ``Annotated``."""
+    while True:
+        if isinstance(hint, typing.NewType):
+            hint = hint.__supertype__
+        elif typing.get_origin(hint) is typing.Annotated:
+            hint = typing.get_args(hint)[0]
+        elif hasattr(hint, "__value__") and not isinstance(hint, type | enum.Enum):  # type X = …
+            hint = hint.__value__
+        else:
+            return hint
+
+
+def _kind_of(hint: Any, known: dict[type, Record]) -> Kind:  # noqa: PLR0911 - one case a type is what makes it a table
+    hint = real(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is None:
+        return Scalar(type(None))
+    if origin in (typing.Union, types.UnionType):
+        return OneOf([_kind_of(each, known) for each in arguments])
+    if origin is typing.Literal:
+        return Constant(arguments)
+    if hint is Any or hint is object or isinstance(hint, typing.TypeVar):
+        return Anything()
+    wanted = _ALIASES.get(origin or hint, origin or hint)
+    if not isinstance(wanted, type):
+        return _unknown(hint)
+    if wanted in TESTS:
+        return Scalar(wanted)
+    if issubclass(wanted, enum.Enum) and all(type(each.value) in (int, str) for each in wanted):
+        return _unknown(hint) if issubclass(wanted, enum.Flag) else Choice(wanted)
+    if wanted in (list, tuple, set, frozenset, dict):
+        return _container(wanted, arguments, known)
+    return _record(wanted, known) if field_names(wanted) is not None else _unknown(hint)
+
+
+def _container(wanted: type, arguments: tuple[Any, ...], known: dict[type, Record]) -> Kind:
+    if wanted is dict:
+        if not arguments:
+            return Anything(dict)
+        return Named(*(_kind_of(each, known) for each in arguments))
+    if wanted is list and not arguments:
+        return Anything(list)
+    if wanted is tuple and arguments and arguments[-1] is not Ellipsis:
+        return Some([_kind_of(each, known) for each in arguments if each != ()])
+    return Several(wanted, _kind_of(arguments[0], known) if arguments else Anything())
+
+
+def _record(wanted: type, known: dict[type, Record]) -> Record:
+    if wanted in known:
+        return known[wanted]
+    kind = known[wanted] = Record(wanted)
+    hints = hints_of(wanted)
+    kind.complete({name: _kind_of(hints[name], known) for name in field_names(wanted) or ()})
+    return kind
+
+
+def _unknown(hint: Any) -> typing.NoReturn:
+    name = getattr(hint, "__qualname__", None) or str(hint)
+    msg = (
+        f"a state cannot hold a {name}: it is no dataclass, no Struct and none of the types that come back as they are"
+    )
+    raise StateError(f"{msg}; see the table in docs/guarantees.md")
+
+
+def is_none_allowed(hint: Any) -> bool:
+    """Return whether None is a value of a type."""
+    hint = real(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(map(is_none_allowed, typing.get_args(hint)))
+    return hint in (None, type(None), Any, object)
+
+
+def hints_of(record: type) -> dict[str, Any]:
+    """Return the type hints of a record.
+
+    Raises:
+        PipelineError: if one cannot be resolved.
+    """
+    try:
+        return typing.get_type_hints(record)
+    except NameError as error:
+        msg = f"a type hint of {record.__name__} cannot be resolved: {error}; define the type at module level"
+        raise PipelineError(msg) from error
+
+
+@functools.cache
+def required(record: type) -> frozenset[str]:
+    """Return the fields of a record type that have no default."""
+    if dataclasses.is_dataclass(record):  # a metaclass may hide the signature
+        none = dataclasses.MISSING
+        return frozenset(
+            each.name for each in dataclasses.fields(record) if each.default is none and each.default_factory is none
+        )
+    parameters = inspect.signature(record).parameters
+    owed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
+    return frozenset(name for name in field_names(record) or () if name in owed)
+
+
+class Normal:
+    """The normal form of the states of one type; called with a state after each message.
+
+    Args:
+        state: state type, or function that makes a first state.
+
+    Attributes:
+        kind: rules of the type.
+        is_normal: test for the normal form, for callers that run it after every message.
+    """
+
+    def __init__(self, state: Callable[[], Any]) -> None:
+        self.kind = kind_of(state if isinstance(state, type) else Any)
+        flat = self.kind.is_flat_normal if isinstance(self.kind, Record) else None
+        test = self.kind.is_normal
+        self.is_normal: Callable[[Any], bool] = flat or (lambda state: test(state, set(), 0))
+
+    def __call__(self, state: Any) -> Any:
+        """Return the state itself if it is in its normal form, else its normal form.
+
+        Raises:
+            ValueRefused: if it has none; names the path and the type.
+        """
+        return state if self.is_normal(state) else self.kind.normal(state, "state", 0)

@@ -1,0 +1,95 @@
+"""The demo's output on the console."""
+
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from inturn.core.pipeline.fold import Counts
+from inturn.demo import naive
+from inturn.demo.result import DISTINCT, NAIVE, REASONS, Result
+
+_COUNTS = ("received", "released", "applied", "duplicate", "stale", "held")
+
+
+def show(console: Console, result: Result, files: Mapping[str, str], hints: Sequence[str]) -> None:
+    """Print the tables, explanations, and locations of the files.
+
+    Args:
+        console: target of the output.
+        result: result of the demo.
+        files: files by purpose.
+        hints: commands to try next.
+    """
+    kill = result.kill
+    airlines = ", ".join(f"{name} {count:,}" for name, count in result.producers.items())
+    console.print(
+        f"\n{result.messages:,} messages about {result.aircraft:,} aircraft, sent by {len(result.producers)} processes "
+        f"at once ({airlines}): {result.late:,} hours late, {result.twice:,} twice, 1 again with other content.\n",
+        highlight=False,
+    )
+    console.print(_counts_table(result))
+    console.print(
+        f"Spark was killed in step {kill.step}, before its commit: the {kill.again:,} messages of that step were done "
+        f"again. {kill.waiting:,} aircraft lacked a message at that time.\n",
+        highlight=False,
+    )
+    console.print(_wrong_table(result))
+    console.print(f"[dim]{NAIVE}: {naive.LAST_WRITE}\n{DISTINCT}: {naive.WITHOUT_COPIES}", highlight=False)
+    console.print("[dim]phantom landings: taken in before the departure of their flight\n", highlight=False)
+    if result.good:
+        console.print(
+            f"Spark and the process say the same: {result.aircraft:,} states, {result.outputs:,} outputs with the same "
+            f"effect ids, one for each landing, and {sum(result.process.rejected.values())} rejected messages.\n",
+            highlight=False,
+        )
+    else:
+        console.print(f"[red]This is not as it should be, please report it:[/] {result.differences}\n", highlight=False)
+    for name, path in files.items():
+        console.print(f"{name:8} {path}", highlight=False, soft_wrap=True)
+    for at, hint in enumerate(hints):
+        console.print(f"{'' if at else 'try':8} {hint}", highlight=False, soft_wrap=True)
+
+
+def _counts_table(result: Result) -> Table:
+    table = _table("received + released = applied + duplicate + stale + held + rejected", *_COUNTS, "rejected")
+    for number, counts in enumerate(result.steps, start=1):
+        table.add_row(f"step {number}{', again' if number == result.kill.step else ''}", *_row(counts))
+    table.add_section()
+    table.add_row("on Spark", *_row(result.spark))
+    table.add_row("in process", *_row(result.process))
+    rejected = ", ".join(f"{count} {REASONS.get(why, why)}" for why, count in result.process.rejected.items())
+    table.caption, table.caption_justify = f"Rejected: {rejected}", "left"
+    return table
+
+
+def _row(counts: Counts) -> list[str]:
+    numbers = [*(getattr(counts, name) for name in _COUNTS), sum(counts.rejected.values())]
+    return [f"{each:,}" for each in numbers]
+
+
+def _wrong_table(result: Result) -> Table:
+    table = _table(f"Of {result.aircraft:,} aircraft, wrong at the end", *result.wrong)
+    rows = (
+        ("location", "place"),
+        ("legs", "flights"),
+        ("minutes", "minutes in the air"),
+        ("phantoms", "phantom landings"),
+        ("aircraft", "any of these"),
+    )
+    for key, name in rows:
+        numbers = [getattr(wrong, key) for wrong in result.wrong.values()]
+        table.add_row(name, *(f"[{'red' if number else 'green'}]{number:,}[/]" for number in numbers))
+    return table
+
+
+def _table(title: str, *numbers: str) -> Table:
+    """Return a table with a column of names and columns of numbers."""
+    table = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", padding=(0, 1, 0, 0), pad_edge=False
+    )
+    table.add_column("", no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", min_width=max(map(len, name.split())))
+    return table

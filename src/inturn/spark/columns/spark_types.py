@@ -1,0 +1,151 @@
+"""The Spark types that a message can carry, and advice for columns of other types.
+
+Types are compared by class name, since no version of Spark has all of them. docs/spark-types.md describes how the
+values of each type are handled.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from inturn.core.errors import InputError
+from inturn.core.values.plain import inside
+from inturn.spark.columns.dataframe import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+CARRIED: Final = frozenset(
+    {
+        "NullType",
+        "BooleanType",
+        "ByteType",
+        "ShortType",
+        "IntegerType",
+        "LongType",
+        "FloatType",
+        "DoubleType",
+        "DecimalType",
+        "StringType",
+        "CharType",
+        "VarcharType",
+        "BinaryType",
+        "DateType",
+        "TimestampType",
+        "TimestampNTZType",
+        "TimeType",
+        "DayTimeIntervalType",
+        "ArrayType",
+        "MapType",
+        "StructType",
+    }
+)
+"""The types whose values Python has; see docs/spark-types.md."""
+MENDS: Final = {
+    "VariantType": "give to_json(…) of it, a text",
+    "YearMonthIntervalType": "cast it to string",
+    "CalendarIntervalType": "cast it to string",
+    "GeometryType": "give st_asbinary(…) of it",
+    "GeographyType": "give st_asbinary(…) of it",
+    "UserDefinedType": "make columns of plain types of it; of a vector, vector_to_array makes an array",
+}
+"""Other types, each with the advice for a column of it."""
+_OTHERWISE: Final = "cast it to string"
+_NO_KEYS: Final = ("ArrayType", "MapType", "StructType")
+
+
+def check_described(df: "DataFrame") -> None:
+    """Check that PySpark knows the types of all columns: Spark 3.5 has types that PySpark 3.5 lacks.
+
+    Raises:
+        InputError: if a type is unknown; the text names the column and the remedy.
+    """
+    try:
+        df.schema  # noqa: B018 - asked for, and kept by PySpark
+    except ValueError as error:
+        for name in df._jdf.columns():
+            try:
+                df.select(quoted(name)).schema  # noqa: B018 - as above
+            except ValueError:
+                msg = (
+                    f"the column {name!r} is of a type that this PySpark lacks, which no message carries: {_OTHERWISE}"
+                )
+                raise InputError(f"{msg}, or drop the column") from error
+        raise
+
+
+def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
+    """Check that messages can carry these columns.
+
+    Raises:
+        InputError: if they cannot; the text names the column, its type and the remedy.
+    """
+    for name in names:
+        for fault in _faults(schema[name].dataType, name):
+            raise InputError(fault)
+
+
+def _faults(whole: "DataType", column: str) -> Iterator[str]:
+    """Yield a text for each part of a column that messages cannot carry."""
+    for path, kind, is_key, is_one_of_many in within(whole, column):
+        named, twice = name_of(kind), twice_fault(path, kind)
+        if named not in CARRIED:
+            yield _fault(path, kind, MENDS.get(named, _OTHERWISE))
+        elif named == "NullType" and is_one_of_many:  # Arrow breaks arrays of these when it casts them
+            yield _fault(path, kind, "cast the whole to a type such as array<string> or map<string,string>")
+        elif named in _NO_KEYS and is_key:
+            yield _fault(path, kind, "no dict has such keys: give map_entries(…) of the map, an array")
+        elif twice is not None:
+            yield twice
+
+
+class Part(NamedTuple):
+    """A type within the type of a column.
+
+    Attributes:
+        path: the path to it, for error texts.
+        kind: the type.
+        is_key: whether it is the type of a map's keys.
+        is_one_of_many: whether it lies, at any depth, within an array or a map.
+    """
+
+    path: str
+    kind: "DataType"
+    is_key: bool = False
+    is_one_of_many: bool = False
+
+
+def within(kind: "DataType", path: str, *, is_key: bool = False, is_one_of_many: bool = False) -> Iterator[Part]:
+    """Yield a type and all types within it."""
+    found: Any = kind
+    yield Part(path, kind, is_key, is_one_of_many)
+    match name_of(kind):
+        case "ArrayType":
+            yield from within(found.elementType, f"{path}[]", is_one_of_many=True)
+        case "MapType":
+            yield from within(found.keyType, f"a key of {path}", is_key=True, is_one_of_many=True)
+            yield from within(found.valueType, f"{path}[]", is_one_of_many=True)
+        case "StructType":
+            for field in found.fields:
+                yield from within(field.dataType, inside(path, field.name), is_one_of_many=is_one_of_many)
+
+
+def twice_fault(path: str, kind: "DataType") -> str | None:
+    """Return the error text for a struct with two fields of one name; None if it has none."""
+    names: list[str] = getattr(kind, "names", [])
+    twice = next((name for name in names if names.count(name) > 1), None)
+    return (
+        None if twice is None else f"the column {path!r} has two fields that are called {twice!r}; rename one of them"
+    )
+
+
+def _fault(path: str, kind: "DataType", mend: str) -> str:
+    return f"the column {path!r} is {kind.simpleString()}, which no message carries: {mend}, or drop the column"
+
+
+def name_of(kind: "DataType") -> str:
+    """Return the name of a type's class; ``UserDefinedType`` for every user-defined type."""
+    names = [each.__name__ for each in type(kind).__mro__]
+    return "UserDefinedType" if "UserDefinedType" in names else names[0]

@@ -1,0 +1,1 @@
+"""What runs on the driver: steps, streams, inspection of a store."""

@@ -1,0 +1,189 @@
+"""The input of a step: checks of a DataFrame, and the partitioning of its rows by group."""
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from inturn.core.errors import InputError
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Timestamp
+from inturn.core.values.path import joined, parts
+from inturn.spark.columns.codec import record_fields
+from inturn.spark.columns.dataframe import INTEGERS, check_columns, is_hashable, quoted, sql_of, type_at
+from inturn.spark.columns.names import CORRUPT
+from inturn.spark.columns.spark_types import check_carried, check_described
+from inturn.spark.executor.chunk import GROUP, HASH
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TIMES = ("timestamp", "timestamp_ntz")
+_SINCE_1970 = ("string", *INTEGERS, "float", "double", "decimal")
+_TEXTS = ("string", "char", "varchar")
+_GROUPS = (*_TEXTS, "date", *INTEGERS)
+_FITS: dict[Any, tuple[str, ...]] = {
+    bool: ("boolean",),
+    int: (*INTEGERS, *_TEXTS),
+    float: (*INTEGERS, "float", "double", *_TEXTS),
+    str: _TEXTS,
+    bytes: ("binary", *_TEXTS),
+    dt.date: ("date", *_TEXTS),
+    dt.datetime: (*_TIMES, *_TEXTS),
+    Decimal: ("decimal", *_TEXTS, *INTEGERS),
+}
+_MENDS = {"group": "cast it to string", "revision": "cast it to bigint", "time": "cast it to timestamp"}
+
+
+def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> list[str]:
+    """Return the columns of a DataFrame that the pipeline reads.
+
+    Raises:
+        InputError: if a column is missing, occurs twice, or has a type that the pipeline cannot use; if a batch gets
+            a stream, or the reverse.
+    """
+    if df.isStreaming != streaming:
+        msg = (
+            "the input is not a stream; a stream takes a DataFrame that was read with spark.readStream"
+            if streaming
+            else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
+        )
+        raise InputError(msg)
+    check_described(df)
+    check_columns(df)
+    names = [name for name in df.columns if name != CORRUPT]
+    needed = [*pipeline.key_fields, *(name for name in (pipeline.id, pipeline.arrival) if name)]
+    places = {name: _kind_at(pipeline, df, name) for name in needed}
+    kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    _check_places(pipeline, places)
+    if pipeline.message is None:
+        check_carried(names, df.schema)
+        return names
+    wanted = []
+    for field in record_fields(pipeline.message):
+        if field.name in names:
+            _check_type(pipeline, field.name, field.type, kinds[field.name])
+            wanted.append(field.name)
+        elif field.default is None and not field.optional:
+            msg = f"the input has no column {field.name!r}, and {pipeline.message.__name__} has no default for it"
+            raise InputError(msg)
+    arrival = parts(pipeline.arrival)[0] if pipeline.arrival else None
+    wanted += [name for name in [arrival] if name and name not in wanted]
+    check_carried(wanted, df.schema)
+    return wanted
+
+
+def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
+    """Return the type of the field at a path."""
+    kind = type_at(df.schema, parts(path))
+    if kind is None:
+        there = ", ".join(df.columns)
+        msg = f"the input has no column {path!r}, which pipeline {pipeline.name!r} needs; it has {there}"
+        if path in df.columns:
+            msg += f"; write {joined([path])!r} for the column with a dot in its name"
+        raise InputError(msg)
+    return kind.simpleString()
+
+
+def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
+    checks: list[tuple[str | None, str, tuple[str, ...]]] = [
+        (pipeline.group, "group", _GROUPS),
+        (pipeline.epoch, "revision", INTEGERS),
+        (pipeline.turn, "time", (*_TIMES, *_SINCE_1970))
+        if isinstance(pipeline.order, Timestamp)
+        else (pipeline.turn, "revision", INTEGERS),
+        (pipeline.arrival, "revision", (*INTEGERS, *_TIMES)),
+        (pipeline.id, "group", _GROUPS),
+    ]
+    for name, what, allowed in checks:
+        if name is not None and kinds[name].partition("(")[0] not in allowed:
+            msg = f"the column {name!r} is {kinds[name]}; expected {', '.join(allowed)}: {_MENDS[what]}"
+            raise InputError(msg)
+
+
+def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
+    fits = _FITS.get(wanted)
+    plain = kind.partition("(")[0].partition(" collate ")[0]
+    if fits is not None and plain not in (*fits, "void"):  # a void column holds only nulls
+        of = getattr(pipeline.message, "__name__", "the message")
+        msg = (
+            f"the column {name!r} is {kind}, but {of}.{name} is {wanted.__name__}; cast the column, or change the type"
+        )
+        raise InputError(msg)
+
+
+@dataclass(frozen=True)
+class Intake:
+    """The mapping of a DataFrame's rows to the tasks that own their groups.
+
+    Attributes:
+        columns: the message's columns.
+        group: the column with the group's text: the group's own column if it is a string.
+        read: the SQL expression of each column that a task gets, by the column's name; the last is the group's hash.
+    """
+
+    columns: list[str]
+    group: str
+    read: dict[str, str]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> "Intake":
+        """Check a DataFrame against a pipeline.
+
+        The hash is Spark's ``xxhash64`` of the group's text. Rows without a group are spread by their other columns,
+        since they need not be in one task.
+
+        Raises:
+            InputError: see :func:`columns_of`.
+        """
+        columns = columns_of(pipeline, df, streaming=streaming)
+        first, *rest = parts(pipeline.group)
+        is_text = not rest and df.schema[first].dataType.simpleString() == "string"
+        group = quoted(first) if is_text else f"CAST({sql_of(pipeline.group)} AS string)"
+        others = [quoted(name) for name in columns if name != first and is_hashable(df, name)]
+        alone = f"xxhash64({', '.join(others)})" if others else "0L"
+        read = {name: quoted(name) for name in columns}
+        if CORRUPT in df.columns:
+            read[CORRUPT] = CORRUPT
+        if not is_text:
+            read[GROUP] = group
+        read[HASH] = f"CASE WHEN {group} IS NULL THEN {alone} ELSE xxhash64({group}) END"
+        return cls(columns, first if is_text else GROUP, read)
+
+    def numbered(self, df: "DataFrame") -> "DataFrame":
+        """Return the columns that a task gets, named by number: mapInArrow treats a dot in a name as a path."""
+        return df.selectExpr(*(f"{column} AS c{number}" for number, column in enumerate(self.read.values())))
+
+    def divided(self, numbered: "DataFrame", buckets: int) -> "DataFrame":
+        """Partition the rows by bucket; the buckets are equal parts of the hash's range."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        high = f"(shiftright(c{len(self.read) - 1}, 32) + {1 << 31}L)"
+        bucket = f"CAST(shiftright({high} * {buckets}, 32) AS int)"
+        if hasattr(numbered, "repartitionById"):  # from Spark 4.1 on
+            return numbered.repartitionById(buckets, F.expr(bucket))
+        keys = ", ".join(map(str, map(key_of_partition, range(buckets))))
+        return numbered.repartition(buckets, F.expr(f"element_at(array({keys}), {bucket} + 1)"))
+
+
+def key_of_partition(partition: int) -> int:
+    """Return a key that ``repartition`` sends to a partition, whatever the number of partitions.
+
+    Spark's partition is the remainder of the key's hash, which is Murmur3 with the seed 42. For one int every step of
+    Murmur3 can be inverted, so there is a key whose hash is the number of the partition.
+    """
+    word = (1 << 32) - 1
+    h = partition
+    h ^= h >> 16
+    h = h * pow(0xC2B2AE35, -1, 1 << 32) & word
+    h ^= h >> 13 ^ h >> 26
+    h = h * pow(0x85EBCA6B, -1, 1 << 32) & word
+    h ^= h >> 16
+    h ^= 4  # the number of hashed bytes
+    h = (h - 0xE6546B64) * pow(5, -1, 1 << 32) & word
+    h = (h >> 13 | h << 19) & word
+    k = h ^ 42
+    k = k * pow(0x1B873593, -1, 1 << 32) & word
+    k = (k >> 15 | k << 17) & word
+    k = k * pow(0xCC9E2D51, -1, 1 << 32) & word
+    return k - (k >> 31 << 32)  # Spark's int is signed

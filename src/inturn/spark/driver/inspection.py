@@ -1,0 +1,178 @@
+"""Inspection of a store without Spark and without the user's code: parked groups, and what one group waits for.
+
+The command line uses it. Whole tables are read with :func:`inturn.spark.read`.
+"""
+
+import datetime as dt
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inturn.core.errors import InputError, StoreError
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.inspection import Look, Refused, Standing, Waiting, time_of
+from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import checked_text
+from inturn.spark.columns.names import OLD
+from inturn.spark.executor.decisions import group_hash
+from inturn.spark.tables.levels import ranges_of
+from inturn.spark.tables.manifest import Manifest, Store
+from inturn.spark.tables.sorted import Batches, Cursor, Hashes
+
+_ALL = (-(2**63), 2**63 - 1)
+
+
+class Inspector(Look):
+    """A view of a store as its last step left it.
+
+    Args:
+        store: the store's location.
+
+    Raises:
+        StoreError: if there is no store, or it has no step yet.
+    """
+
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        self.store = Store(store)
+        self.about = self.store.known()
+        last = self.store.latest()
+        if last is None:
+            msg = f"{self.store.location} has no step yet"
+            raise StoreError(msg)
+        self.last: Manifest = last
+        self.order, self.policy = self.about.order, last.policy
+
+    def parked(self) -> Iterator[Standing]:
+        """Yield the groups that are parked, given up or waiting."""
+        for number, level in reversed(list(enumerate(self.last.levels))):
+            for batch in Batches(self.store.files, level.groups, *_ALL).upto(_ALL[1]):
+                standing = batch.column("status").to_numpy(zero_copy_only=False) != Status.OPEN
+                rows = batch.filter(pa.array(standing))
+                if len(rows):
+                    alive = self._alive(rows, number)
+                    standings = (_standing(row, self.last.wait_us) for row in rows.to_pylist())
+                    yield from (each for each in standings if each.group in alive)
+
+    def _alive(self, rows: pa.RecordBatch, number: int) -> set[str]:
+        """Return the groups among the rows that no newer level contains."""
+        names = set(rows.column("group").to_pylist())
+        hashes: Hashes = np.unique(rows.column("hash").to_numpy())
+        for newer in self.last.levels[number + 1 :]:
+            for part in Cursor(self.store.files, newer.groups, *_ALL).take(hashes, _ALL[1]):
+                names -= set(part.column("group").to_pylist())
+        return names
+
+    def group(self, name: str) -> Standing:
+        """Return the status of one group.
+
+        Raises:
+            InputError: if the store has no such group.
+        """
+        checked_text("group", name)
+        row = self._row(name)
+        if row is None:
+            msg = f"{self.store.location} has no group {name!r}"
+            raise InputError(msg)
+        return _standing(row, self.last.wait_us)
+
+    def held(self, name: str) -> list[Waiting]:
+        """Return the held messages of a group, in the order in which they would be applied."""
+        row = self._row(name)
+        if row is None or not row["held"]:
+            return []
+        wanted = np.array([group_hash(name)], dtype=np.int64)
+        found = [
+            Waiting(
+                each["epoch"],
+                each["turn"],
+                each["id"],
+                time_of(each["since_us"]),
+                each["digest"].hex(),
+                each["message"],
+            )
+            for level in self.last.levels
+            for file in level.held
+            for part in Cursor(self.store.files, [file], *_ALL).take(wanted, _ALL[1])
+            for each in part.to_pylist(maps_as_pydicts="strict")
+            if each["group"] == name and each["step"] >= row["held_step"]
+        ]
+        return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
+
+    def refused(self, name: str) -> Refused | None:
+        """Return a summary of a group's rejected messages in all steps; None if there are none."""
+        return Refused.of(name, self._rejected())
+
+    def _rejected(self) -> Iterator[tuple[str | None, str, str, dt.datetime]]:
+        for manifest in map(self.store.manifest, self.store.steps()):
+            for file in manifest.rejected:
+                data = pa.BufferReader(self.store.files.read(file.path) or b"")
+                table = pq.read_table(data, columns=["group", "reason", "detail"])
+                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                    yield (*row, time_of(manifest.now_us))
+
+    def _row(self, name: str) -> dict[str, Any] | None:
+        wanted = np.array([group_hash(name)], dtype=np.int64)
+        for level in reversed(self.last.levels):
+            for part in Cursor(self.store.files, level.groups, *_ALL).take(wanted, _ALL[1]):
+                for row in part.to_pylist():
+                    if row["group"] == name:
+                        return dict(row)
+        return None
+
+    def undecided(self, name: str) -> list[Decision]:
+        """Return the decisions about a group that no step has taken yet."""
+        return [each for each in self.store.undecided(self.last).values() if each.group == name]
+
+    def decide(self, decision: Decision) -> str:
+        """Append a decision and return its name."""
+        return self.store.decisions.append(decision)
+
+    def strays(self) -> list[tuple[str, str]]:
+        """Return the files among the decisions that are not decisions, with the reasons."""
+        return [(each.path, each.why) for each in self.store.decisions.strays()]
+
+    def move_strays(self) -> list[tuple[str, str]]:
+        """Move these files to ``decisions/aside`` and return them."""
+        return [(each.path, each.why) for each in self.store.decisions.move_strays()]
+
+    def verdict(self, name: str) -> str | None:
+        """Return the result of a decision that a later step than this view's took.
+
+        Returns:
+            None if no step has taken it yet; empty if it was carried out, else why it is void.
+        """
+        taken = (each for manifest in self.store.after(self.last.step) for each in manifest.decisions)
+        return next((each.void or "" for each in taken if each.name == name), None)
+
+    def is_followed(self) -> bool:
+        """Return whether a stream has written to the store."""
+        return bool(self.last.batches)
+
+
+def _standing(row: dict[str, Any], wait_us: int | None) -> Standing:
+    return Standing(
+        group=row["group"],
+        status=row["status"],
+        epoch=row["epoch"],
+        reached=row["reached"],
+        error=row["error"],
+        skipped=ranges_of(row["skipped"]),
+        held=row["held"],
+        oldest=time_of(row["oldest_us"]) if row["oldest_us"] is not None else None,
+        deadline=time_of(row["waiting_us"] + wait_us)
+        if wait_us is not None and row["waiting_us"] is not None
+        else None,
+        step=row["step"],
+        state=_state(row["state"]),
+    )
+
+
+def _state(stored: dict[str, Any]) -> Any:
+    """Return a state's fields; a state that could not be upgraded is returned as the older version stored it."""
+    old = stored.pop(OLD, None)
+    return stored if old is None else json.loads(old)["value"]

@@ -1,0 +1,213 @@
+"""The tables of a store as DataFrames; they contain only what committed steps name."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from inturn.core.errors import InputError, StoreError
+from inturn.core.pipeline.timeline import Status
+from inturn.spark.columns.names import column_of_field
+from inturn.spark.tables.manifest import About, File, Manifest, Store
+from inturn.spark.tables.rows import STATE, GroupRows, HeldRows
+from inturn.spark.tables.writer import OUTPUTS, REJECTED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLES = ("states", "outputs", "parked", "rejected", "steps")
+_DDL = {
+    pa.string(): "string",
+    pa.int64(): "bigint",
+}
+_STEPS = (
+    "step bigint, time timestamp, committed timestamp, seconds double, "
+    "received bigint, released bigint, applied bigint, duplicate bigint, stale bigint, held bigint, rejected bigint, "
+    "reasons map<string, bigint>, handler string, writer string"
+)
+
+_GROUPS = (
+    "hash bigint, `group` string, epoch bigint, reached bigint, status string, error string, skipped string, "
+    "held bigint, held_step bigint, step bigint"
+)
+_HELD = (
+    "hash bigint, `group` string, epoch bigint, turn bigint, id string, since_us bigint, step bigint, message string"
+)
+_READERS = 64
+"""The most tasks that read a table; with fewer files, there is one task per file."""
+_PARKED = (
+    "group string, status string, reason string, error string, epoch bigint, revision bigint, id string, "
+    "since timestamp, message string, step bigint"
+)
+
+
+def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, step: int | None = None) -> "DataFrame":
+    """Return one of a store's tables, as it was after a step.
+
+    ``states``: a row per group with its status (open, waiting, parked), its epoch and revision (null where the order
+    has none), the number of held messages, the skipped revisions, and a column for each field of its state. The column
+    has the field's name, with the prefix ``state_`` if the table has a column of that name. The fields of a state that
+    could not be upgraded are null.
+    ``outputs``: a row per output, with its effect id. ``parked``: a row per message that waits or is parked, with the
+    reason and the error of its group. ``rejected``: a row per message that will not be applied, with the reason.
+    ``steps``: a row per step, with its counts.
+
+    Args:
+        spark: the session that reads.
+        store: the store's directory.
+        table: one of the five names.
+        step: the step whose result to read; default: the last step.
+
+    Raises:
+        InputError: if there is no such table.
+        StoreError: if there is no store, or no such step.
+    """
+    if table not in TABLES:
+        msg = f"there is no table {table!r}; expected {', '.join(TABLES)}"
+        raise InputError(msg)
+    source = Store(store)
+    about = source.known()
+    steps = [number for number in source.steps() if step is None or number <= step]
+    if step is not None and step not in steps:
+        source.manifest(step)
+    match table:
+        case "steps":
+            return _steps(spark, [source.manifest(number) for number in steps])
+        case "outputs" | "rejected":
+            schema = OUTPUTS if table == "outputs" else REJECTED
+            ddl = ", ".join(f"`{name}` {_DDL[kind]}" for name, kind in schema.items())
+            manifests = [source.manifest(number) for number in steps]
+            return _files(spark, source, [f for m in manifests for f in getattr(m, table)], ddl)
+    if not steps:
+        return spark.createDataFrame([], _PARKED if table == "parked" else "group string, status string, step bigint")
+    last = source.manifest(steps[-1])
+    if last.vacuumed:
+        msg = f"the {table} after step {last.step} of {source.location} were vacuumed; read a later step"
+        raise StoreError(msg)
+    return _states(spark, source, about, last) if table == "states" else _parked(spark, source, about, last)
+
+
+def _files(spark: "SparkSession", source: Store, files: list[File], ddl: str) -> "DataFrame":
+    if not files:
+        return spark.createDataFrame([], ddl)
+    try:
+        return spark.read.schema(ddl).parquet(*(source.files.where(file.path) for file in files))
+    except Exception as error:
+        missing = [file.path for file in files if not source.files.exists(file.path)]
+        if not missing:
+            raise
+        more = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
+        msg = f"{source.location} lacks {missing[0]}{more}, which a committed step names; restore it from a backup"
+        raise StoreError(msg) from error
+
+
+def _steps(spark: "SparkSession", manifests: list[Manifest]) -> "DataFrame":
+    import datetime as dt
+
+    names = ("received", "released", "applied", "duplicate", "stale", "held")
+    rows: list[tuple[Any, ...]] = [
+        (
+            m.step,
+            dt.datetime.fromtimestamp(m.now_us / 1e6, dt.UTC),
+            dt.datetime.fromisoformat(m.committed),
+            m.seconds,
+            *(m.counts[name] for name in names),
+            sum(m.counts["rejected"].values()),
+            m.counts["rejected"],
+            m.handler,
+            m.writer,
+        )
+        for m in manifests
+    ]
+    return spark.createDataFrame(rows, _STEPS)
+
+
+def _groups(spark: "SparkSession", source: Store, last: Manifest) -> "DataFrame":
+    """Return the newest row of each group; the last columns are the current fields of the state."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    fields = [f"`{STATE}{number}` {_spark_kind(kind)}" for number, kind in enumerate(last.state.values())]
+    ddl = ", ".join([_GROUPS, *fields])
+    files = [file for level in last.levels for file in level.groups]
+    rows = _mapped(spark, files, GroupRows(source.location, last.state), ddl)
+    if len(last.levels) <= 1:
+        return rows
+    newest = Window.partitionBy("hash", "group").orderBy(F.col("step").desc())
+    return rows.withColumn("__newest", F.row_number().over(newest)).where("__newest = 1").drop("__newest")
+
+
+def _mapped(spark: "SparkSession", files: list[File], reader: Any, ddl: str) -> "DataFrame":
+    """Read Arrow files in Spark's workers, since Spark cannot read the format itself."""
+    if not files:
+        return spark.createDataFrame([], ddl)
+    paths = spark.createDataFrame([(file.path,) for file in files], "path string")
+    return paths.repartition(min(len(files), _READERS)).mapInArrow(reader, ddl)
+
+
+def _spark_kind(kind: str) -> str:
+    plain = {"int64": "bigint", "double": "double", "bool": "boolean", "binary": "binary", "date32[day]": "date"}
+    return "timestamp" if kind.startswith("timestamp") else plain.get(kind, "string")
+
+
+def _states(spark: "SparkSession", source: Store, about: About, last: Manifest) -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    rows = _groups(spark, source, last)
+    parked = ~F.col("status").isin(Status.OPEN.value, Status.WAITING.value)
+    fields = [F.col(f"{STATE}{number}").alias(column_of_field(name)) for number, name in enumerate(last.state)]
+    return rows.select(
+        "group",
+        F.when(parked, F.lit("parked")).otherwise(F.col("status")).alias("status"),
+        _epoch(about).alias("epoch"),
+        _revision(about, "reached").alias("revision"),
+        "held",
+        "skipped",
+        "step",
+        *fields,
+    )
+
+
+def _parked(spark: "SparkSession", source: Store, about: About, last: Manifest) -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    files = [file for level in last.levels for file in level.held]
+    parked = ~F.col("g.status").isin(Status.OPEN.value, Status.WAITING.value)
+    held = _mapped(spark, files, HeldRows(source.location), _HELD)
+    live = held.alias("h").join(
+        _groups(spark, source, last).alias("g"),
+        on=[
+            F.col("h.hash") == F.col("g.hash"),
+            F.col("h.group") == F.col("g.group"),
+            F.col("h.step") >= F.col("g.held_step"),
+        ],
+    )
+    return live.select(
+        F.col("h.group").alias("group"),
+        F.when(parked, F.lit("parked")).otherwise(F.lit("waiting")).alias("status"),
+        F.when(parked, F.col("g.status")).alias("reason"),
+        F.col("g.error").alias("error"),
+        (F.col("h.epoch") if _has_epoch(about) else F.lit(None).cast("bigint")).alias("epoch"),
+        _revision(about, "h.turn").alias("revision"),
+        F.col("h.id").alias("id"),
+        F.timestamp_micros(F.col("h.since_us")).alias("since"),
+        F.col("message"),
+        F.col("h.step").alias("step"),
+    )
+
+
+def _has_epoch(about: About) -> bool:
+    return "epoch='" in about.order or 'epoch="' in about.order
+
+
+def _epoch(about: About) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    return F.col("epoch") if _has_epoch(about) else F.lit(None).cast("bigint")
+
+
+def _revision(about: About, column: str) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    numbered = about.order.startswith(("Gapless", "Monotone"))
+    return F.col(column) if numbered else F.lit(None).cast("bigint")

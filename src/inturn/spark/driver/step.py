@@ -1,0 +1,402 @@
+"""A step on Spark: it reads the tables of the last step and new messages, and writes the tables of this step."""
+
+import contextlib
+import datetime as dt
+import hashlib
+import inspect
+import logging
+import os
+import re
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from inturn.core import errors
+from inturn.core.errors import InputError, InturnError, SetupError
+from inturn.core.pipeline import versions
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.order import Timestamp
+from inturn.core.values.instant import instant_us
+from inturn.faults import reach
+from inturn.spark import pickling
+from inturn.spark.columns.codec import StateCodec
+from inturn.spark.columns.shape import Older
+from inturn.spark.driver.input import Intake
+from inturn.spark.executor.chunk import GROUP
+from inturn.spark.executor.task import RESULT, Plan, Result, Task, run
+from inturn.spark.tables.manifest import File, Level, Manifest, Store, Taken, about
+from inturn.spark.tables.merge import levels_to_merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("inturn")
+
+_MISSING = r"No module named '(inturn|msgspec|numpy|pandas|pyarrow|pyspark|xxhash)\b|inturn\.spark needs (\w+);"
+"""The error of a worker whose Python lacks inturn or one of its dependencies."""
+
+
+class MicroBatch(NamedTuple):
+    """A micro-batch of a stream.
+
+    Attributes:
+        run: the stream's id.
+        number: the micro-batch's number in Spark.
+        plan: the digest of the checkpoint's plan for it; empty if unknown.
+    """
+
+    run: str
+    number: int
+    plan: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a step.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        store: the store's location.
+        step: the step's number in the store.
+        counts: the number of messages by outcome.
+        seconds: the duration, in seconds of wall time.
+    """
+
+    pipeline: str
+    store: str
+    step: int
+    counts: Counts
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        counts = self.counts
+        rejected = ", ".join(f"{reason} {count}" for reason, count in sorted(counts.rejected.items()))
+        return (
+            f"{self.pipeline}, step {self.step}: received {counts.received} + released {counts.released} = "
+            f"applied {counts.applied} + duplicate {counts.duplicate} + stale {counts.stale} + held {counts.held} + "
+            f"rejected {sum(counts.rejected.values())}" + (f" ({rejected})" if rejected else "")
+        )
+
+
+def batch(
+    pipeline: Pipeline,
+    df: "DataFrame",
+    *,
+    store: str | os.PathLike[str],
+    buckets: int | None = None,
+    outputs_format: str = "parquet",
+    now: dt.datetime | None = None,
+    final: bool = False,
+) -> Report:
+    """Apply a DataFrame of messages as one step; messages that earlier steps applied are not applied again.
+
+    Args:
+        pipeline: the definition.
+        df: the messages; its session runs the step and is not changed.
+        store: a directory that the driver and all workers can access; created if absent.
+        buckets: the number of slices into which a new store divides its groups, and so the most parallel tasks;
+            about twice the cores is good. An existing store keeps its number.
+        outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
+        now: the time of the step, from which waits are measured; default: the clock.
+        final: for ``Timestamp``: no more messages will come, so those that wait for a later time are released.
+
+    Returns:
+        The report, with the number of messages by outcome.
+
+    Raises:
+        InputError: if the DataFrame does not fit the pipeline.
+        StateError: if the state type no longer fits the store, or a state cannot be stored.
+        HandlerError: if the handler returned something that is not (state, outputs).
+        GapError: if a gap outlived its wait under ``then="fail"``.
+        StoreConflict: if another writer committed the step first.
+        StoreMismatch: if the store belongs to another pipeline or has a newer format.
+        StoreError: if the store cannot be read or written.
+        SetupError: if the workers lack a package or run another Python version, or the pipeline cannot be sent.
+        After any of these, nothing of the step is kept.
+    """
+    if final and not isinstance(pipeline.order, Timestamp):
+        msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
+        raise InputError(msg)
+    intake = Intake.of(pipeline, df)
+    stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
+    return stepper.step(intake.numbered(df), intake, now=now, final=final)
+
+
+def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetime | None = None) -> Report:
+    """Run a step without messages, in this process and without Spark: take decisions, and end waits that are over.
+
+    Args:
+        pipeline: the definition.
+        store: an existing store.
+        now: the time of the step; default: the clock.
+
+    Raises:
+        StoreError: if there is no store.
+        InturnError: as for :func:`batch`.
+    """
+    Store(store).known()
+    return Stepper(pipeline, store, alone=True).step(now=now)
+
+
+class Stepper:
+    """A writer of one store's steps.
+
+    Args:
+        pipeline: the definition.
+        store: the store's location; created if absent.
+        buckets: the number of buckets of a new store.
+        outputs_format: ``delta`` also publishes the outputs as a Delta table.
+        alone: whether Spark is not used, so that the pipeline need not be pickled.
+
+    Attributes:
+        shipped: the pickled pipeline; empty if ``alone``.
+
+    Raises:
+        InturnError: see :func:`batch`.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        store: str | os.PathLike[str],
+        *,
+        buckets: int | None = None,
+        outputs_format: str = "parquet",
+        alone: bool = False,
+    ) -> None:
+        if outputs_format not in ("parquet", "delta"):
+            msg = f"outputs_format={outputs_format!r}; expected 'parquet' or 'delta'"
+            raise InputError(msg)
+        self.pipeline = pipeline
+        self._states = StateCodec(pipeline)
+        self._states.pack([pipeline.first_state()])
+        self.shipped = b"" if alone else pickling.dumps(pipeline)
+        self.store = Store(store)
+        self._buckets = self.store.open(about(pipeline, buckets), buckets=buckets).buckets
+        self.last = self.store.latest()
+        self._check()
+        self._delta = outputs_format == "delta"
+        self._publish()
+
+    def refresh(self) -> Manifest | None:
+        """Return the last committed step, by any writer."""
+        known, self.last = self.last, self.store.latest(self.last)
+        if known is not self.last:
+            self._check()
+        return self.last
+
+    def _check(self) -> None:
+        """Check that the pipeline can continue from the states of the last step."""
+        last = self.last
+        if last is not None:
+            if last.shape is None and last.version == self.pipeline.version:
+                self._states.check(last.state)
+            versions.check(self.pipeline, last.version, last.shape)
+
+    def _publish(self) -> None:
+        """Publish committed steps to the Delta table; the next step publishes those that a crash left out."""
+        if self._delta:
+            from inturn.spark.tables.delta import publish
+
+            publish(self.store, self.pipeline.name)
+
+    def step(
+        self,
+        df: "DataFrame | None" = None,
+        intake: Intake | None = None,
+        *,
+        now: dt.datetime | None = None,
+        final: bool = False,
+        micro_batch: MicroBatch | None = None,
+        tasks: int | None = None,
+    ) -> Report:
+        """Apply the messages of a DataFrame, or none, as the next step.
+
+        Args:
+            df: the messages, with numbered columns; without them the step runs in this process.
+            intake: the mapping of the messages to the tasks.
+            now: the time of the step; default: the clock, but not before the time of the last step.
+            final: see :func:`batch`.
+            micro_batch: the micro-batch of the messages, if they are from a stream.
+            tasks: the most tasks, if fewer than the buckets; each task has a cost.
+        """
+        began = time.monotonic()
+        last = self.refresh()
+        plan = self._plan(intake, now, final)
+        if tasks is not None:
+            plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
+        reach("before files")
+        results = [] if df is None or intake is None else _run(self.pipeline, df, intake, plan, self.shipped)
+        if not results:
+            results = self._alone(plan)
+        counts = _total(results)
+        manifest = self._manifest(plan, results, counts, micro_batch, time.monotonic() - began)
+        reach("before commit")
+        self.store.commit(manifest)
+        reach("after commit")
+        self.store.file_away(manifest)
+        self.last = manifest
+        self._publish()
+        if last is not None and last.handler != manifest.handler:
+            log.warning("%s: the handler is not the one of step %d", self.pipeline.name, last.step)
+        return Report(self.pipeline.name, self.store.location, plan.step, counts, time.monotonic() - began)
+
+    def _plan(self, intake: Intake | None, now: dt.datetime | None, final: bool) -> Plan:  # noqa: FBT001 - private
+        last = self.last
+        now_us = instant_us(now or dt.datetime.now(dt.UTC))
+        if now is None and last is not None:
+            now_us = max(now_us, last.now_us)  # a clock that goes backwards must not make waits longer
+        older = self._older()
+        return Plan(
+            location=self.store.location,
+            step=last.step + 1 if last else 1,
+            now_us=now_us,
+            final=final,
+            buckets=self._buckets,
+            attempt=uuid.uuid4().hex[:12],
+            columns=intake.columns if intake else list(self.pipeline.fields or self.pipeline.key_fields),
+            levels=last.levels if last else [],
+            merge=self._levels_to_merge(older, intake),
+            decisions=self.store.undecided(last),
+            group=intake.group if intake else GROUP,
+            older=older,
+        )
+
+    def _older(self) -> Older | None:
+        """Return the form of the last step's states, if an older version of the pipeline wrote them."""
+        last = self.last
+        if last is None or last.version == self.pipeline.version:
+            return None
+        known = isinstance(last.shape, dict)
+        return Older(last.version, last.state, "record" in last.shape if known else list(last.state) != ["state"])
+
+    def _levels_to_merge(self, older: Older | None, intake: Intake | None) -> int:
+        """Return how many levels to merge: all if their states are of an older version, so that none is left."""
+        levels = self.last.levels if self.last else []
+        if older is not None:
+            return len(levels)
+        return levels_to_merge(levels) if intake else 0
+
+    def _alone(self, plan: Plan) -> list[Result]:
+        return [run(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
+
+    def _manifest(
+        self,
+        plan: Plan,
+        results: list[Result],
+        counts: Counts,
+        micro_batch: MicroBatch | None,
+        seconds: float,
+    ) -> Manifest:
+        def files(table: str) -> list[File]:
+            return [file for result in results for file in result.files.get(table, [])]
+
+        last = self.last
+        levels = plan.levels
+        if plan.merge:
+            merged = Level(levels[-1].step, files("merged_groups"), files("merged_held"))
+            levels = [*levels[: -plan.merge], merged]
+        level = Level(plan.step, files("groups"), files("held"))
+        verdicts = {name: void for result in results for name, void in result.verdicts.items()}
+        return Manifest(
+            step=plan.step,
+            now_us=plan.now_us,
+            committed=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
+            seconds=round(seconds, 3),
+            writer=plan.attempt,
+            counts=asdict(counts),
+            handler=fingerprint(self.pipeline),
+            state=self._states.signature,
+            levels=[*levels, level] if level.groups else levels,
+            outputs=files("outputs"),
+            rejected=files("rejected"),
+            held=(last.held if last else 0) + counts.held - counts.released,
+            parked=(last.parked if last else 0) + sum(result.parked for result in results),
+            oldest_us=min((each.oldest_us for each in results if each.oldest_us is not None), default=None),
+            waiting_us=min((each.waiting_us for each in results if each.waiting_us is not None), default=None),
+            batches={
+                **(last.batches if last else {}),
+                **({micro_batch.run: micro_batch.number} if micro_batch else {}),
+            },
+            plans={**(last.plans if last else {}), **({micro_batch.run: micro_batch.plan} if micro_batch else {})},
+            decisions=[Taken(name, verdicts.get(name, "there is no such group")) for name in plan.decisions],
+            policy=self.pipeline.gap_policy.then if self.pipeline.gap_timeout_us is not None else "",
+            wait_us=self.pipeline.gap_timeout_us,
+            version=self.pipeline.version,
+            shape=self.pipeline.shape,
+        )
+
+
+@contextlib.contextmanager
+def _described(spark: "SparkSession", text: str) -> Iterator[None]:
+    """Set the jobs' description in Spark's UI within the block; Spark Connect cannot set it."""
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.job.description", before)
+
+
+def _run(pipeline: Pipeline, df: "DataFrame", intake: Intake, plan: Plan, shipped: bytes) -> list[Result]:
+    """Run the tasks and return their results; none if there are no rows and Spark (before 4.1) runs no task."""
+    rows = intake.divided(df, plan.buckets).mapInArrow(Task(plan, shipped, list(intake.read)), RESULT)
+    try:
+        with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
+            results = [msgspec.json.decode(row.result, type=Result) for row in rows.collect()]
+    except Exception as error:
+        missing = re.search(_MISSING, str(error))
+        if missing or "PYTHON_VERSION_MISMATCH" in str(error):
+            context = getattr(df.sparkSession, "sparkContext", None)
+            python = f"the workers' Python, {context.pythonExec}," if context else "the workers' Python"
+            what = f"cannot import {missing[1] or missing[2]}" if missing else "is of another version than the driver's"
+            msg = (
+                f"{python} {what}; set PYSPARK_PYTHON to a Python that has inturn[spark] before the session starts, "
+                f"here PYSPARK_PYTHON={sys.executable}; on a cluster install inturn[spark] for its workers, or send it "
+                "with spark.addArtifacts or --py-files"
+            )
+            raise SetupError(msg) from error
+        raise
+    for result in results:
+        if result.error is not None:
+            name, text = result.error
+            kind = getattr(errors, name, InturnError)
+            raise kind(text)
+    if len(results) != plan.buckets and (results or not df.isEmpty()):
+        msg = f"{len(results)} tasks answered for {plan.buckets} buckets; this engine does not keep to repartitionById"
+        raise InturnError(msg)
+    return results
+
+
+def _total(results: list[Result]) -> Counts:
+    counts = Counts()
+    for result in results:
+        counts.add(result.counts)
+    if not counts.balanced:
+        msg = f"the counts do not balance, so nothing was committed; please report this: {counts}"
+        raise InturnError(msg)
+    return counts
+
+
+def fingerprint(pipeline: Pipeline) -> str:
+    """Return a short hash of the handler's code, so that the steps table shows when it changed."""
+    try:
+        text = inspect.getsource(pipeline.handler)
+    except (OSError, TypeError):
+        code = getattr(pipeline.handler, "__code__", None)
+        text = repr((code.co_code, code.co_consts, code.co_names)) if code else repr(type(pipeline.handler))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,271 @@
+"""A pipeline as a stream: each micro-batch is one step of the store, as with a batch.
+
+Spark numbers micro-batches, and repeats a number after a crash. The store records the last micro-batch of each stream
+that wrote to it. So a repeated micro-batch is skipped, and one that does not match the store is refused.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from inturn.core.errors import InputError, StoreError, StoreMismatch
+from inturn.core.pipeline.definition import Pipeline
+from inturn.spark import pickling
+from inturn.spark.columns.dataframe import is_set
+from inturn.spark.driver.input import Intake
+from inturn.spark.driver.step import MicroBatch, Stepper, log
+from inturn.spark.tables.manifest import Manifest
+from inturn.spark.tables.storage import Storage, storage
+from inturn.spark.versions import WRAPS_SOURCES, has_python_sources, has_read_limits, lacking, unwrapped
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_NOTE = "inturn.json"
+"""The file in a checkpoint that identifies the stream."""
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """The content of inturn's file in a checkpoint.
+
+    Attributes:
+        run: the stream's id in stores; a new checkpoint has a new id.
+        pipeline: the pipeline's name.
+        ticks: whether the query has inturn's tick source; Spark does not let the number of sources change.
+    """
+
+    run: str
+    pipeline: str
+    ticks: bool = True
+
+
+def stream(
+    pipeline: Pipeline,
+    df: "DataFrame",
+    *,
+    store: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
+    trigger: str | dict[str, Any] | None = None,
+    buckets: int | None = None,
+    outputs_format: str = "parquet",
+    query_name: str | None = None,
+) -> "StreamingQuery":
+    """Apply a streaming DataFrame of messages step by step, exactly once despite crashes.
+
+    Batches and streams may use the same store: a message that both read is applied once. If the gap policy has a time,
+    waits end on time and decisions are taken at once, even while no messages come. Otherwise, and on Spark 3.5, both
+    happen with the next messages.
+
+    Args:
+        pipeline: the definition.
+        df: the messages, from any streaming source; an option of the source limits a micro-batch.
+        store: a directory that the driver and all workers can access, or s3:// or gs://; created if absent.
+        checkpoint: Spark's checkpoint, used by this query only; a path, or s3:// or gs://.
+        trigger: ``"available now"`` applies the available messages and ends; a time such as ``"10 seconds"`` is the
+            interval between micro-batches; a dict is passed to ``DataStreamWriter.trigger``; None runs without a pause.
+        buckets: the number of slices into which a new store divides its groups; see :func:`inturn.spark.batch`.
+        outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
+        query_name: the query's name in Spark; default: the pipeline's name.
+
+    Returns:
+        The running query. If an error ends it, its ``exception()`` returns the error; the errors are those of
+        :func:`inturn.spark.batch`.
+
+    Raises:
+        InputError: if the DataFrame does not fit the pipeline, or the checkpoint belongs to another query.
+        StoreMismatch: if the store belongs to another pipeline, or lacks micro-batches that the checkpoint finished.
+        StoreError: if the store or the checkpoint cannot be used.
+        StateError: if the state type no longer fits the store.
+        SetupError: if the pipeline cannot be sent to the workers, a package is missing, or this Spark is too old for
+            the checkpoint or the trigger.
+    """
+    intake = Intake.of(pipeline, df, streaming=True)
+    stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
+    place = _storage_of(checkpoint)
+    note = _note_of(place, pipeline)
+    _check_not_ahead(place, note.run, stepper)
+    work = MicroBatches(stepper, intake, note.run, place.location, outputs_format)
+    if note.ticks and not has_python_sources():
+        instead = "use one, or start with a new checkpoint: what the store has applied is not applied twice"
+        raise lacking(f"the checkpoint {place.location}, in which waits end without messages,", "4.0", instead)
+    if has_python_sources() and not has_read_limits():
+        _check_ends_late(df, note, trigger)
+    if note.ticks:
+        from inturn.spark.driver.tick_source import ticking  # not every PySpark can load it
+
+        ticked_us = 0 if has_read_limits() else _ticked_us(place)
+        df = ticking(df, stepper.store.location, pipeline.gap_timeout_us, ticked_us)
+    writer = intake.numbered(df).writeStream.foreachBatch(work)
+    writer = writer.option("checkpointLocation", place.location).queryName(query_name or pipeline.name)
+    if trigger is not None:
+        writer = writer.trigger(**_trigger(trigger))
+    return writer.start()
+
+
+def _trigger(given: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(given, dict):
+        return given
+    return {"availableNow": True} if given == "available now" else {"processingTime": given}
+
+
+def _check_ends_late(df: "DataFrame", note: _Note, trigger: str | dict[str, Any] | None) -> None:
+    """Refuse "available now" where Spark 4.0 and 4.1 would end the query before it has read all that is available."""
+    if trigger is None or "availableNow" not in _trigger(trigger):
+        return
+    if is_set(df.sparkSession, WRAPS_SOURCES):
+        return
+    with contextlib.redirect_stdout(io.StringIO()) as plan:
+        df.explain(mode="extended")  # the only way to list the sources that works through Connect too
+    if note.ticks or "inturn" in plan.getvalue():
+        raise unwrapped('trigger="available now" with a queue or with a gap policy that has a time')
+
+
+def _ticked_us(checkpoint: Storage) -> int:
+    """Return the last tick that a checkpoint has planned; each source has a line, and the tick source's is the last."""
+    names = [name.rsplit("/", 1)[-1] for name in checkpoint.names("offsets")]
+    last = max((int(name) for name in names if name.isdigit()), default=None)
+    data = checkpoint.read(f"offsets/{last}") if last is not None else None
+    return int(msgspec.json.decode(data.splitlines()[-1])["us"]) if data else 0
+
+
+def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
+    try:
+        return storage(checkpoint)
+    except StoreError as error:
+        msg = f"checkpoint={os.fspath(checkpoint)!r} is on a filesystem that is not known here; use a path, s3:// or gs://"
+        raise InputError(msg) from error
+
+
+def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
+    """Return inturn's note in a checkpoint; write it if the checkpoint is new."""
+    timed = pipeline.gap_timeout_us is not None
+    data = checkpoint.read(_NOTE)
+    ticks = timed and has_python_sources()
+    if data is None:
+        if checkpoint.names("offsets"):
+            msg = f"{checkpoint.location} is the checkpoint of a query that is not inturn's; name a new one"
+            raise InputError(msg)
+        checkpoint.create(_NOTE, msgspec.json.encode(_Note(uuid.uuid4().hex, pipeline.name, ticks)))
+        data = checkpoint.read(_NOTE) or b""
+    note = msgspec.json.decode(data, type=_Note)
+    if note.pipeline != pipeline.name:
+        msg = f"{checkpoint.location} is the checkpoint of pipeline {note.pipeline!r}, not {pipeline.name!r}"
+        raise InputError(msg + "; name one of its own")
+    if timed and not note.ticks:
+        msg = "%s: the gap policy had no time when the checkpoint %s was made, or Spark was older than 4.0: "
+        log.warning(msg + "waits end when messages come, not before", pipeline.name, checkpoint.location)
+    return note
+
+
+def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
+    """Refuse a checkpoint that has finished micro-batches that the store lacks."""
+    names = (name.rsplit("/", 1)[-1] for name in checkpoint.names("commits"))
+    done = max((int(name) for name in names if name.isdigit()), default=-1)
+    known = _known(stepper.last, run)
+    if done > known:
+        there = f"only those up to {known}" if known >= 0 else "none of its micro-batches"
+        msg = (
+            f"the checkpoint {checkpoint.location} has finished micro-batch {done}, but the store "
+            f"{stepper.store.location} has {there}; one of them was replaced. Put back the store that belongs to it, "
+            "or start with a new checkpoint: what the store has applied is not applied twice"
+        )
+        raise StoreMismatch(msg)
+
+
+def _cores(df: "DataFrame") -> int | None:
+    """Return how many tasks can run at once; None through Connect. More tasks only add cost to small micro-batches."""
+    context = getattr(df.sparkSession, "sparkContext", None)
+    return context.defaultParallelism if context else None
+
+
+def _plan_once(df: "DataFrame") -> None:
+    """Turn off adaptive execution: there is nothing to gain from planning a step again after its shuffle.
+
+    A query has its own session, so other queries are not affected. Through Connect the setting is not changed.
+    """
+    spark = df.sparkSession
+    if hasattr(spark, "sparkContext"):
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
+def _known(last: Manifest | None, run: str) -> int:
+    return last.batches.get(run, -1) if last else -1
+
+
+def _plan_of(checkpoint: str, batch_id: int) -> str:
+    """Return the digest of Spark's plan for a micro-batch, including the time of planning; empty if there is none."""
+    data = storage(checkpoint).read(f"offsets/{batch_id}")
+    return hashlib.sha256(data).hexdigest()[:32] if data else ""
+
+
+class MicroBatches:
+    """The function for ``foreachBatch``; it runs on the driver or, through Connect, in a process beside the server.
+
+    Args:
+        stepper: the writer of the store's steps; another process makes its own.
+        intake: the mapping of the messages to the tasks.
+        run: the stream's id.
+        checkpoint: the location of Spark's checkpoint.
+        outputs_format: see :func:`stream`.
+    """
+
+    def __init__(self, stepper: Stepper, intake: Intake, run: str, checkpoint: str, outputs_format: str) -> None:
+        self._checkpoint = checkpoint
+        self._pipeline, self._store = stepper.shipped, stepper.store.location
+        self._intake, self._run, self._outputs_format = intake, run, outputs_format
+        self._stepper: Stepper | None = stepper
+        self._tasks: int | None = None
+
+    def __call__(self, df: "DataFrame", batch_id: int) -> None:
+        """Apply the micro-batch as the next step, unless the store has it already.
+
+        Raises:
+            StoreMismatch: if the store lacks the previous micro-batch, or has other messages under this number.
+            InturnError: see :func:`inturn.spark.batch`.
+        """
+        if self._stepper is None:
+            pipeline = pickling.loads(self._pipeline)
+            self._stepper = Stepper(pipeline, self._store, outputs_format=self._outputs_format)
+        stepper = self._stepper
+        last = stepper.refresh()
+        known, plan = _known(last, self._run), _plan_of(self._checkpoint, batch_id)
+        if batch_id <= known:
+            self._check_same(batch_id, plan, last)
+            log.info("%s: micro-batch %d is in the store already", stepper.pipeline.name, batch_id)
+            return
+        if batch_id > known + 1:
+            msg = f"micro-batch {batch_id} comes, but the store {self._store} knows only those up to {known}"
+            raise StoreMismatch(msg + "; it was replaced while the stream ran")
+        if self._tasks is None:
+            _plan_once(df)
+            self._tasks = _cores(df)
+        report = stepper.step(df, self._intake, micro_batch=MicroBatch(self._run, batch_id, plan), tasks=self._tasks)
+        log.info("%s", report)
+
+    def _check_same(self, batch_id: int, plan: str, last: Manifest | None) -> None:
+        """Check that a repeated micro-batch is the one that the store has, as after a crash.
+
+        Raises:
+            StoreMismatch: if the checkpoint was restored from an older copy, or has lost its last files. It has then
+                planned other messages under the same numbers, and these would be skipped.
+        """
+        known = _known(last, self._run)
+        applied = last.plans.get(self._run, "") if last else ""
+        if batch_id == known and (plan == applied or not plan or not applied):
+            return
+        msg = (
+            f"the checkpoint {self._checkpoint} is at micro-batch {batch_id}, but the store {self._store} has taken "
+            f"those up to {known}, with other messages: the checkpoint was put back from an older copy. Put back the "
+            "one that belongs to the store, or start with a new one: what the store has applied is not applied twice"
+        )
+        raise StoreMismatch(msg)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle, without the stepper: another process makes its own."""
+        return {**vars(self), "_stepper": None}

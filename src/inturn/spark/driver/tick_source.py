@@ -1,0 +1,103 @@
+"""A streaming source without rows: it starts a micro-batch when a wait is over or a decision came.
+
+Spark runs a micro-batch only when a source has new data. So this source is added to the user's stream with a union.
+Its offset is the time, and advances only when the store has something to do.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from inturn.core.values.instant import instant_us
+from inturn.spark.source.calling import LimitedReader, ReadAllAvailable, ReadLimit, as_called
+from inturn.spark.tables.manifest import Manifest, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LOOK_EVERY_S = 1.0
+
+
+def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0) -> "DataFrame":
+    """Add the tick source to a stream, so that it has a micro-batch whenever the store has something to do.
+
+    Args:
+        df: the messages.
+        store: the store's location.
+        wait_us: the wait for a gap, in microseconds; None for no limit.
+        start_us: the last tick in the checkpoint, which Spark 4.0 and 4.1 pass only after they ask for the next.
+    """
+    spark = df.sparkSession
+    spark.dataSource.register(Ticks)
+    ticks = (
+        spark.readStream.format(Ticks.name())
+        .schema(df.schema)
+        .option("store", store)
+        .option("wait_us", str(wait_us or ""))
+        .option("start_us", str(start_us))
+        .load()
+    )
+    return df.union(ticks)
+
+
+class Ticks(DataSource):
+    """The tick source; its options are the store, the wait and the first offset."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the source's name in Spark."""
+        return "inturn-ticks"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
+        """Return the reader."""
+        wait_us, start_us = (int(self.options[name] or 0) for name in ("wait_us", "start_us"))
+        return as_called(_Reader(self.options["store"], wait_us or None, start_us))
+
+
+class _Reader(LimitedReader):
+    def __init__(self, store: str, wait_us: int | None, start_us: int) -> None:
+        self._store, self._wait_us, self._start_us = Store(store), wait_us, start_us
+        self._last: Manifest | None = None
+        self._looked_s = float("-inf")
+        self._once = self._ticked = False
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._once = True
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"us": self._start_us}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
+        """Return the time if the store has something to do, else ``start``; "available now" gets one tick."""
+        if (self._once and self._ticked) or not self._due():
+            return start
+        self._ticked = True
+        return {"us": max(start["us"] + 1, instant_us(dt.datetime.now(dt.UTC)))}
+
+    def _due(self) -> bool:
+        if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
+            return False
+        self._looked_s = time.monotonic()
+        self._last = last = self._store.latest(self._last)
+        if last is None:
+            return False
+        if self._wait_us is not None and last.waiting_us is not None:
+            over_us = last.waiting_us + self._wait_us
+            if over_us <= instant_us(dt.datetime.now(dt.UTC)):
+                return True
+        return bool(self._store.undecided(last))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: ARG002
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - there are none
+        return iter(())
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Do nothing: no data is kept."""

@@ -1,0 +1,215 @@
+"""A chunk of sorted rows as columns: group boundaries, sort keys, digests, ties."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core.identity import Entry
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Arrival, Gapless, Timestamp
+from inturn.spark.columns.codec import MessageCodec, values
+from inturn.spark.columns.names import OWN
+from inturn.spark.executor.placed import column_of, turn_of
+
+HASH = f"{OWN}hash"
+GROUP = f"{OWN}group"
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def by_revision(pipeline: Pipeline) -> bool:
+    """Return whether rows may be sorted by revision before arrival.
+
+    Under ``Gapless`` without epochs, arrival decides only which of two contents of a revision comes first. All other
+    results are the same in any order.
+    """
+    return isinstance(pipeline.order, Gapless) and pipeline.epoch is None
+
+
+def sort_keys(pipeline: Pipeline) -> list[str]:
+    """Return the columns that sort a group's rows into the order in which the timeline receives them."""
+    ident = pipeline.id if isinstance(pipeline.order, Timestamp | Arrival) else None
+    epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
+    own = [epoch, turn_of(pipeline), ident]
+    keys = [*own, arrival] if by_revision(pipeline) else [arrival, *own]
+    return [key for key in keys if key is not None]
+
+
+def message_columns(table: pa.Table) -> pa.Table:
+    """Return a table without the columns that inturn added."""
+    return table.drop_columns([name for name in table.column_names if name.startswith(OWN)])
+
+
+def numbers(column: pa.ChunkedArray) -> Ints:
+    """Return a column of integers or times as int64; times in microseconds."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", tz=column.type.tz))
+    return cast("Ints", column.cast(pa.int64()).to_numpy())
+
+
+@dataclass
+class Chunk:
+    """Sorted rows with the columns that the kernel needs.
+
+    Attributes:
+        content: the rows, all valid, without the columns that inturn added.
+        columns: the rows as Python values, by field.
+        messages: one per row, as the handler receives it.
+        hashes: the hash of each row's group.
+        groups: the groups in the order of their rows.
+        names: ``groups`` as Python strings.
+        starts: the first row of each group, then the number of rows.
+        turns: each row's place in its group's order; 0 under ``Arrival``.
+        epochs: each row's epoch; None if the pipeline has no epoch column.
+        ids: each row's id; None if the pipeline has no id column.
+        digest: each row's digest; None until it is computed.
+    """
+
+    pipeline: Pipeline
+    codec: MessageCodec
+    content: pa.Table
+    columns: dict[str, list[Any]]
+    messages: list[Any]
+    hashes: Ints
+    groups: pa.Array
+    names: list[str]
+    starts: Ints
+    turns: Ints
+    epochs: Ints | None
+    ids: list[str | None] | None
+    digest: list[bytes | None]
+
+    @classmethod
+    def of(
+        cls,
+        pipeline: Pipeline,
+        codec: MessageCodec,
+        table: pa.Table,
+        columns: dict[str, list[Any]],
+        messages: list[Any],
+        group: str,
+    ) -> "Chunk":
+        """Build a chunk of sorted rows (at least one), given as a table, as Python values and as messages."""
+        order = _settle_ties(pipeline, codec, table, columns, group)
+        if order is not None:
+            table = table.take(pa.array(order)).combine_chunks()
+            columns = {name: [column[row] for row in order] for name, column in columns.items()}
+            messages = [messages[row] for row in order]
+        hashes = table[HASH].to_numpy()
+        groups = table[group].combine_chunks()
+        change = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).to_numpy(zero_copy_only=False)
+        starts = np.concatenate([[0], np.flatnonzero(change) + 1])
+        firsts, turn = groups.take(pa.array(starts)), turn_of(pipeline)
+        return cls(
+            pipeline=pipeline,
+            codec=codec,
+            content=message_columns(table),
+            columns=columns,
+            messages=messages,
+            hashes=hashes,
+            groups=firsts,
+            names=firsts.to_pylist(),
+            starts=np.append(starts, len(table)),
+            turns=np.zeros(len(table), np.int64) if turn is None else numbers(table[turn]),
+            epochs=numbers(table[column_of(pipeline.epoch)]) if pipeline.epoch else None,
+            ids=_texts(table[column_of(pipeline.id)]) if pipeline.id else None,
+            digest=[None] * len(table),
+        )
+
+    def need(self, rows: Sequence[int]) -> None:
+        """Compute the digests of these rows in one call."""
+        if len(rows) * 2 > len(self.digest):
+            self.digest = list(self._digests(range(len(self.digest))))
+            return
+        wanted = sorted({row for row in rows if self.digest[row] is None})
+        for row, each in zip(wanted, self._digests(wanted) if wanted else [], strict=True):
+            self.digest[row] = each
+
+    def digest_of(self, row: int) -> bytes:
+        """Return the digest of one row."""
+        known = self.digest[row]
+        if known is None:
+            known = self.digest[row] = self._digests([row])[0]
+        return known
+
+    def entry(self, row: int) -> Entry:
+        """Return one row as a timeline entry."""
+        entry = self.applied(row)
+        entry.digest = self.digest_of(row)
+        return entry
+
+    def applied(self, row: int) -> Entry:
+        """Return an applied row as the entry that names its outputs; without the digest, which is costly and unused."""
+        return Entry(
+            turn=self.turns.item(row),
+            digest=b"",
+            message=self.messages[row],
+            epoch=0 if self.epochs is None else int(self.epochs[row]),
+            id=None if self.ids is None else self.ids[row],
+            ref=(self.content, row),
+        )
+
+    def _digests(self, rows: Sequence[int]) -> list[bytes]:
+        return self.codec.digests(self.content, self.columns, rows)
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    return [None if value is None else str(value) for value in values(column)]
+
+
+def same_as_next(table: pa.Table, keys: Sequence[str]) -> Flags:
+    """Return, for each row but the last, whether the next row equals it in all these columns."""
+    same = np.ones(max(len(table) - 1, 0), dtype=np.bool_)
+    for key in keys:
+        column = table[key].combine_chunks()
+        before, after = column.slice(0, len(column) - 1), column.slice(1)
+        both_null = pc.and_(before.is_null(), after.is_null())
+        same &= pc.or_kleene(pc.fill_null(pc.equal(before, after), False), both_null).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    return same
+
+
+def last_run(table: pa.Table, keys: Sequence[str]) -> int:
+    """Return the first of the rows at the end that all equal the last row in these columns."""
+    looked = 64  # nearly always enough
+    while True:
+        begin = max(0, len(table) - looked)
+        differ = np.flatnonzero(~same_as_next(table.slice(begin), keys))
+        if len(differ) or not begin:
+            return begin + int(differ[-1]) + 1 if len(differ) else 0
+        looked *= 8
+
+
+def _settle_ties(
+    pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]], group: str
+) -> list[int] | None:
+    """Return the order that sorts rows with equal keys by digest, so that every attempt decides the same.
+
+    None if the rows are already in this order.
+    """
+    same = same_as_next(table, [HASH, group, *sort_keys(pipeline)])
+    if not same.any():
+        return None
+    order = np.arange(len(table))
+    moved = False
+    tied = np.flatnonzero(same)
+    in_tie = np.unique(np.concatenate([tied, tied + 1]))
+    digest = dict(zip(in_tie.tolist(), codec.digests(table, columns, in_tie.tolist()), strict=True))
+    for first, last in _blocks(same):
+        rows = list(range(first, last + 1))
+        ranked = sorted(rows, key=digest.__getitem__)
+        if ranked != rows:
+            order[first : last + 1] = ranked
+            moved = True
+    return order.tolist() if moved else None
+
+
+def _blocks(same: Flags) -> Iterator[tuple[int, int]]:
+    """Yield the first and last row of each block of equal rows."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

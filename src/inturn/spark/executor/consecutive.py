@@ -1,0 +1,75 @@
+"""Runs of consecutive revisions, found with numpy for all groups of a chunk at once."""
+
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from inturn.core import limits
+from inturn.core.pipeline.timeline import MARK_BYTES
+from inturn.spark.executor.chunk import Chunk, Flags, Ints
+
+
+class Runs:
+    """The run of each group of a chunk: the rows with consecutive revisions from the due one on.
+
+    Args:
+        chunk: the rows.
+        due: for each group, the next revision to apply.
+        plain: for each group, whether it holds nothing and is not parked; other groups have no run.
+
+    Attributes:
+        group: for each row, the place of its group in the chunk.
+        rows: the rows of all runs.
+        beside: the rows that are in no run.
+        sizes: for each group, the number of rows in its run.
+        run_starts: for each group, the start of its run in ``rows``; then the number of rows.
+        whole: for each group, whether its run has all its rows.
+        old: for each group, the number of rows before the due revision.
+        winner: for each row, the first row of its group and revision.
+    """
+
+    def __init__(self, chunk: Chunk, due: Ints, plain: Flags) -> None:
+        turns, starts = chunk.turns, chunk.starts
+        self._chunk = chunk
+        count = len(turns)
+        lengths = np.diff(starts)
+        group = np.repeat(np.arange(len(lengths)), lengths)
+        first = np.ones(count, dtype=np.bool_)
+        first[1:] = turns[1:] != turns[:-1]
+        first[starts[:-1]] = True
+        winner: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
+        behind = turns < due[group]
+        candidate = first & ~behind & plain[group]
+        rank: Ints = np.cumsum(candidate, dtype=np.int64)
+        rank = rank - (rank[starts[:-1]] - candidate[starts[:-1]])[group]
+        # For unique revisions from the due one on, revision - rank + 1 is the due one until the first gap.
+        follows = candidate & (turns - rank + 1 == due[group])
+        sizes = np.add.reduceat(follows.astype(np.int64), starts[:-1])
+        ends = np.cumsum(sizes)
+        rows = np.flatnonzero(follows)
+        from_end = np.repeat(ends, sizes) - np.arange(len(rows))
+        self._kept: list[int] = rows[from_end <= limits.REMEMBERED_REVISIONS].tolist()
+        self._kept_ends: Ints = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS))
+        self.group: Ints = group
+        self.beside: Ints = np.flatnonzero(~follows)
+        self.sizes: Ints = sizes
+        self.rows: list[int] = rows.tolist()
+        self.whole: Flags = sizes == lengths
+        self.run_starts: list[int] = [0, *ends.tolist()]
+        self.old: list[int] = np.add.reduceat(behind.astype(np.int64), starts[:-1]).tolist()
+        self.winner: list[int] = winner.tolist()
+
+    def digests_needed(self) -> list[int]:
+        """Return the rows whose digests are compared or remembered."""
+        beside = self.beside.tolist()
+        return [*self._kept, *beside, *(self.winner[row] for row in beside)]
+
+    @cached_property
+    def marks(self) -> pa.Array:
+        """The heads of the digests of the last rows of each group's run, joined by group."""
+        digest = cast("list[bytes]", self._chunk.digest)
+        packed = b"".join([digest[row][:MARK_BYTES] for row in self._kept])
+        ends = np.append(0, self._kept_ends * MARK_BYTES).astype(np.int32)
+        return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(packed)])

@@ -1,0 +1,92 @@
+"""The decisions about a task's groups. Each is taken when its group is opened, before the group's messages."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from inturn.core.errors import InputError
+from inturn.core.identity import Entry, canonical
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.definition import Pipeline
+from inturn.spark.columns.codec import MessageCodec
+
+_SEED = 42
+"""The seed of Spark's ``xxhash64``."""
+
+
+def group_hash(group: str) -> int:
+    """Return Spark's ``xxhash64`` of a group's text form: XXH64 of its UTF-8, signed, with seed 42."""
+    unsigned = xxhash.xxh64_intdigest(group.encode("utf-8", "surrogatepass"), seed=_SEED)
+    return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned
+
+
+class Decisions:
+    """The decisions about the groups of one slice.
+
+    Args:
+        decisions: the decisions by name.
+
+    Attributes:
+        hashes: the sorted hashes of their groups.
+        verdicts: for each decision that was taken, why it is void; None if it was carried out.
+    """
+
+    def __init__(self, decisions: Mapping[str, Decision]) -> None:
+        self._by_group: dict[str, list[tuple[str, Decision]]] = {}
+        for name, decision in sorted(decisions.items()):
+            self._by_group.setdefault(decision.group, []).append((name, decision))
+        found = sorted({group_hash(group) for group in self._by_group})
+        self.hashes = np.array(found, dtype=np.int64)
+        self.verdicts: dict[str, str | None] = {}
+
+    def concerning(self, groups: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return, for each group, whether a decision is about it."""
+        if not self._by_group:
+            return np.zeros(len(groups), dtype=np.bool_)
+        return np.array([group in self._by_group for group in groups], dtype=np.bool_)
+
+    def about(self, group: str) -> list[tuple[str, Decision]]:
+        """Remove and return the decisions about one group."""
+        return self._by_group.pop(group, []) if self._by_group else []
+
+
+def remade(pipeline: Pipeline, entry: Entry, content: dict[str, Any]) -> Entry:
+    """Return a held message with other content. It keeps its place, id and digest, so that its copies are recognised.
+
+    Raises:
+        InputError: if the content does not fit the message type or the message's columns.
+    """
+    schema = entry.ref[0].schema
+    unknown = sorted(content.keys() - set(schema.names))
+    if unknown:
+        msg = f"the message has no field {unknown[0]!r}; it has {', '.join(schema.names)}"
+        raise InputError(msg)
+    try:
+        row = entry.ref[0].slice(entry.ref[1], 1)
+        before = json.loads(canonical(row.to_pylist(maps_as_pydicts="strict")[0]))
+        for name in (name for name, value in content.items() if value != before[name]):
+            at = schema.get_field_index(name)
+            row = row.set_column(at, schema.field(at), _array(content[name], schema.field(at).type))
+        table = row.combine_chunks()
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        msg = f"the content does not fit the message's columns: {error}"
+        raise InputError(msg) from error
+    codec = MessageCodec(pipeline, schema.names)
+    columns, bad = codec.read(table)
+    messages, refused = ([], {}) if bad else codec.build(columns)
+    if bad or refused:
+        raise InputError((bad or refused)[0])
+    return Entry(entry.turn, entry.digest, messages[0], entry.epoch, entry.id, entry.since_us, (table, 0))
+
+
+def _array(value: Any, kind: pa.DataType) -> pa.Array:
+    """Return one value as a column; JSON has no times and dates, so text is cast to the column's type."""
+    try:
+        return pa.array([value], kind)
+    except (pa.ArrowException, TypeError):
+        return pa.array([value]).cast(kind)

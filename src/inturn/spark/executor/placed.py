@@ -1,0 +1,69 @@
+"""The columns of a task that place a message: group, revision or time, id, arrival.
+
+A top-level column of the message is used as it is. A field within a struct, and the time of a message, get a column
+of their own.
+"""
+
+from typing import Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Timestamp
+from inturn.core.values.instant import MICROSECONDS, read_us
+from inturn.core.values.path import parts
+from inturn.spark.columns.names import OWN
+
+TURN: Final = f"{OWN}turn"
+"""The column with a message's time, in microseconds since 1970."""
+_WITHIN: Final = f"{OWN}at_"
+
+
+def column_of(path: str) -> str:
+    """Return the name of the task's column for the field at a path."""
+    names = parts(path)
+    return names[0] if len(names) == 1 else _WITHIN + path
+
+
+def turn_of(pipeline: Pipeline) -> str | None:
+    """Return the name of the task's column with a message's place in its group; None under ``Arrival``."""
+    if isinstance(pipeline.order, Timestamp):
+        return TURN
+    return None if pipeline.turn is None else column_of(pipeline.turn)
+
+
+def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with added columns for struct fields and times that place them."""
+    order = pipeline.order
+    for path in dict.fromkeys((*pipeline.key_fields[1:], pipeline.id, pipeline.arrival)):
+        if path is not None and len(parts(path)) > 1:
+            batch = batch.append_column(column_of(path), within(batch, path))
+    if isinstance(order, Timestamp):
+        batch = batch.append_column(TURN, _times(batch.column(column_of(order.column)), order))
+    return batch
+
+
+def within(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
+    """Return the values of the field at a path; null where a struct on the path is null."""
+    first, *rest = parts(path)
+    column = batch.column(first)
+    return pc.struct_field(column, rest) if rest else column
+
+
+def _times(column: pa.Array, order: Timestamp) -> pa.Array:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
+    times, over = MICROSECONDS[order.unit]
+    if pa.types.is_integer(kind):
+        numbers = cast("Any", column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+        if not len(numbers) or max(-int(numbers.min()), int(numbers.max())) < 2**63 // times:
+            nulls = column.is_null().to_numpy(zero_copy_only=False)
+            return pa.array(np.floor_divide(numbers * times, over), pa.int64(), mask=nulls)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        column = column.cast(pa.large_binary())  # Spark does not ensure that its strings are UTF-8
+        texts = (None if value is None else value.decode(errors="replace") for value in column.to_pylist())
+        return pa.array([read_us(text, order.unit) for text in texts], pa.int64())
+    return pa.array([read_us(value, order.unit) for value in column.to_pylist()], pa.int64())

@@ -1,0 +1,1 @@
+"""Queues and pipelines in memory: the oracle for the other stores."""

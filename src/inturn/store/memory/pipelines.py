@@ -1,0 +1,209 @@
+"""Pipelines in memory: the reference implementation of :class:`inturn.store.protocols.PipelineStore`, for tests."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from inturn.store.records import (
+    Claim,
+    Decided,
+    HeldMessage,
+    Kept,
+    Line,
+    MadeOutput,
+    Mark,
+    Outgoing,
+    PipelineInfo,
+    RejectedMessage,
+    Spot,
+)
+
+
+@dataclass
+class _Post:
+    """The outbox entry of a group with undelivered outputs."""
+
+    until_ms: int
+    token: int = 0
+    attempts: int = 0
+    error: str | None = None
+
+
+@dataclass
+class _Pipeline:
+    """A pipeline and all its stored data."""
+
+    info: PipelineInfo
+    lines: dict[str, Line] = field(default_factory=dict)
+    held: dict[str, dict[Spot, HeldMessage]] = field(default_factory=dict)
+    marks: dict[tuple[str, bytes], Mark] = field(default_factory=dict)
+    outputs: list[MadeOutput] = field(default_factory=list)
+    posts: dict[str, _Post] = field(default_factory=dict)
+    rejected: list[RejectedMessage] = field(default_factory=list)
+    decisions: dict[str, Decided] = field(default_factory=dict)
+
+
+class MemoryPipelines:
+    """The pipelines of a memory store."""
+
+    def __init__(self) -> None:
+        self._pipelines: list[_Pipeline] = []
+
+    def _of(self, number: int) -> _Pipeline:
+        return self._pipelines[number - 1]
+
+    def names(self) -> list[str]:
+        """Return the names of all pipelines."""
+        return sorted(each.info.name for each in self._pipelines)
+
+    def info(self, name: str) -> PipelineInfo | None:
+        """Return the info of a pipeline."""
+        return next((deepcopy(each.info) for each in self._pipelines if each.info.name == name), None)
+
+    def save(self, info: PipelineInfo) -> None:
+        """Create or change a pipeline."""
+        if info.number == 0:
+            info.number = len(self._pipelines) + 1
+            self._pipelines.append(_Pipeline(info))
+        self._of(info.number).info = deepcopy(info)
+
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+        """Return the records of those of the groups that exist."""
+        lines = self._of(pipeline).lines
+        return [lines[group] for group in groups if group in lines]
+
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+        """Return groups in the order of their names."""
+        lines = [line for _, line in sorted(self._of(pipeline).lines.items())]
+        return [line for line in lines if line.group > after and not (parked and line.status == "open")][:limit]
+
+    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
+        """Return the groups whose wait has ended."""
+        waits = sorted(
+            (each.due_us, name) for name, each in self._of(pipeline).lines.items() if each.due_us is not None
+        )
+        return [name for due_us, name in waits if due_us <= now_us][:limit]
+
+    def held(
+        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+    ) -> list[HeldMessage]:
+        """Return the held messages of a group."""
+        every = self._all_held(pipeline, group)
+        if turns is None and ids is None:
+            return every
+        return [each for each in every if each.turn in (turns or ()) or (each.id and each.id in (ids or ()))]
+
+    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        """Return the held messages of a group from a spot on."""
+        return [each for each in self._all_held(pipeline, group) if each[:3] >= spot][:limit]
+
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+        """Return the times and spots of the messages that a group has held longest."""
+        return sorted((each.since_us, each[:3]) for each in self._all_held(pipeline, group))[:limit]
+
+    def _all_held(self, pipeline: int, group: str) -> list[HeldMessage]:
+        return [message for _, message in sorted(self._of(pipeline).held.get(group, {}).items())]
+
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+        """Return the stored marks of a group among these marks."""
+        there = self._of(pipeline).marks
+        return [there[group, mark] for mark in sorted(marks) if (group, mark) in there]
+
+    def keep(
+        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+    ) -> list[str]:
+        """Write the results of turns."""
+        mine = self._of(info.number)
+        known = {group: line.version for group, line in mine.lines.items()}
+        overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
+        if overtaken:
+            return overtaken
+        for line, held, gone, outputs, marks in kept:
+            mine.marks.update({(line.group, each.mark): each for each in marks})
+            mine.lines[line.group] = line._replace(version=line.version + 1)
+            there = mine.held.setdefault(line.group, {})
+            for spot in gone:
+                there.pop(spot, None)
+            there.update({message[:3]: message for message in held})
+            for output in outputs:
+                info.outputs += 1
+                mine.outputs.append(output._replace(number=info.outputs))
+            if outputs:
+                mine.posts.setdefault(line.group, _Post(now_ms))
+        mine.rejected += [each._replace(at_ms=now_ms) for each in rejected]
+        self.save(info)
+        return []
+
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+        """Return rejected messages with their numbers."""
+        return list(enumerate(self._of(pipeline).rejected, 1))[after : after + limit]
+
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+        """Return outputs in the order in which they were made."""
+        return [each for each in self._of(pipeline).outputs if each.number > after][:limit]
+
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+        """Claim the first outputs of unclaimed groups."""
+        mine = self._of(info.number)
+        free = sorted((post.until_ms, group) for group, post in mine.posts.items() if post.until_ms <= now_ms)[:groups]
+        info.tokens += bool(free)
+        claims = []
+        for _, group in free:
+            post = mine.posts[group]
+            post.token, post.until_ms = info.tokens, until_ms
+            own = [each for each in mine.outputs if each.group == group]
+            claims.append(Claim(group, post.token, post.attempts, own[:outputs]))
+        self.save(info)
+        return claims
+
+    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+        """Extend claims."""
+        for claim in claims:
+            post = self._of(pipeline).posts.get(claim.group)
+            if post is not None and post.token == claim.token:
+                post.until_ms = until_ms
+
+    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+        """End a claim and remove its delivered outputs."""
+        mine = self._of(pipeline)
+        post = mine.posts.get(claim.group)
+        if post is None or post.token != claim.token:
+            return False
+        gone = {each.number for each in claim.outputs[:count]}
+        mine.outputs = [each for each in mine.outputs if each.number not in gone]
+        if any(each.group == claim.group for each in mine.outputs):
+            attempts = 0 if error is None else 1 if count else post.attempts + 1
+            mine.posts[claim.group] = _Post(until_ms, 0, attempts, error)
+        else:
+            del mine.posts[claim.group]
+        return True
+
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+        """Return groups with undelivered outputs."""
+        mine = self._of(pipeline)
+        return [
+            Outgoing(group, post.until_ms, post.attempts, post.error, sum(each.group == group for each in mine.outputs))
+            for group, post in sorted(mine.posts.items())
+            if (post.attempts if groups is None else group in groups)
+        ][:limit]
+
+    def decide(self, pipeline: int, decided: Decided) -> None:
+        """Append a decision."""
+        self._of(pipeline).decisions[decided.name] = decided
+
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+        """Return the decisions that are not taken yet."""
+        every = [each for _, each in sorted(self._of(pipeline).decisions.items())]
+        return [each for each in every if each.verdict is None and group in (None, each.group)][:limit]
+
+    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+        """Mark decisions as taken."""
+        decisions = self._of(pipeline).decisions
+        for name, verdict in verdicts.items():
+            if decisions[name].verdict is None:
+                decisions[name] = decisions[name]._replace(verdict=verdict)
+
+    def verdict(self, pipeline: int, name: str) -> str | None:
+        """Return the verdict on a decision."""
+        decided = self._of(pipeline).decisions.get(name)
+        return decided and decided.verdict

@@ -1,0 +1,67 @@
+"""The gates of groups in PostgreSQL: one row for each group that is locked or parked.
+
+A gate is opened and closed only by the transaction that holds the desk. Its session renews it without the desk.
+"""
+
+from collections.abc import Sequence
+
+from inturn.core import limits
+from inturn.core.queue import sessions
+from inturn.core.queue.sessions import OPEN, Gate
+from inturn.store.postgres.statements import Statements
+
+
+class Gates(Statements):
+    """The gates of a database's groups."""
+
+    def of(self, queue: int, group: str, how: str = "gate") -> Gate:
+        """Return the gate of a group.
+
+        Args:
+            queue: number of the queue.
+            group: name of the group.
+            how: name of the statement: to read it, or also to lock it for renewal, or to lock it shared until the
+                transaction ends.
+        """
+        row = self._one(how, queue, group)
+        return Gate._make(row) if row else OPEN
+
+    def to_take(self, queue: int, group: str) -> Gate | None:
+        """Lock and return the gate, to close or open it; None if a transaction of its session has it locked."""
+        there = self.wire.do("gate", queue, group)
+        row = self._one("gate_to_take", queue, group)
+        if row is None and there.rows:
+            return None
+        return Gate._make(row) if row else OPEN
+
+    def save(self, queue: int, group: str, gate: Gate) -> None:
+        """Write the gate of a group."""
+        if sessions.is_closed(gate):
+            self._do("set_gate", queue, group, *gate)
+        else:
+            self._do("open_gate", queue, group)
+
+    def renew(self, queue: int, group: str, gate: Gate) -> None:
+        """Write the gate with a new end of its lock, and set the leases under the lock to the same end."""
+        self.save(queue, group, gate)
+        for statement in ("keep_holds", "keep_fetched"):
+            self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
+
+    def end_locks(self, queue: int, due_ms: int, now_ms: int) -> Sequence[tuple[int, str]]:
+        """Remove expired locks, none of which ended before ``due_ms``; return their deadlines and groups."""
+        rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE, due_ms)
+        for group, *gate in rows:
+            self.save(queue, group, sessions.unlocked(Gate._make(gate)))
+        return [(until_ms, group) for group, _, until_ms, *_ in rows]
+
+    def state(self, queue: int, group: str) -> bytes | None:
+        """Return the session state of the group."""
+        row = self._one("state", queue, group)
+        return row[0] if row else None
+
+    def set_state(self, queue: int, group: str, state: bytes | None) -> None:
+        """Write the session state of the group."""
+        if state is None:
+            self._do("remove_state", queue, group)
+        else:
+            self._do("set_state", queue, group, state)

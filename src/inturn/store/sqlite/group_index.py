@@ -1,0 +1,198 @@
+"""The pending messages of each group, in order.
+
+An index by group writes to another place for every message: one page each once the queue is long, many times the cost
+of the message itself. So messages enter the table ``inturn_pending`` only after thousands of newer ones have come, in
+bulk and in the order of the table. Most are done by then. Newer messages are listed in memory, by group, from the end
+of the log. Other processes may have removed some of them meanwhile, so whatever that list yields is looked up before
+use.
+"""
+
+import sqlite3
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from inturn.core import limits
+from inturn.core.queue.messages import QueueInfo
+from inturn.store.sqlite.catalog import Catalog
+from inturn.store.sqlite.statements import Statements, as_list
+
+_NONE: Final[Sequence[int]] = ()
+
+
+class _Newest:
+    """The messages of a queue that are not in the table, by group; some may be gone.
+
+    Attributes:
+        after: the sequence number before the first possible one.
+        seen: the last sequence number read.
+    """
+
+    __slots__ = ("after", "groups", "seen")
+
+    def __init__(self, after: int) -> None:
+        self.after = self.seen = after
+        self.groups: defaultdict[str, list[int]] = defaultdict(list)
+
+
+class Pending(Statements):
+    """An index of the pending messages of groups.
+
+    Args:
+        connection: to the file.
+        catalog: the queues, with the last sequence number of each in the table.
+
+    Attributes:
+        newest_messages: the minimum number of newest messages that are kept out of the table.
+    """
+
+    newest_messages = limits.NEWEST_MESSAGES
+
+    def __init__(self, connection: sqlite3.Connection, catalog: Catalog) -> None:
+        super().__init__(connection)
+        self._catalog = catalog
+        self._newest: dict[int, _Newest] = {}
+        self._touched: set[int] = set()  # queues whose list has changed in the open transaction
+
+    # --- transactions ---
+
+    def look(self) -> None:
+        """Drop the lists of queues that others have removed or indexed further."""
+        indexed = self._catalog.indexed
+        for number in [number for number, known in self._newest.items() if indexed.get(number) != known.after]:
+            del self._newest[number]
+
+    def commit(self) -> None:
+        """Keep what was noted in this transaction."""
+        self._touched.clear()
+
+    def roll_back(self) -> None:
+        """Drop what was noted in this transaction."""
+        for number in self._touched:
+            self._newest.pop(number, None)
+        self._touched.clear()
+
+    # --- looking ---
+
+    def is_in_table(self, queue: QueueInfo, number: int) -> bool:
+        """Return whether a message is in the table while pending; if so, no message before it is in the list."""
+        return number <= self._catalog.indexed[queue.number]
+
+    def newest(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
+        """Return a group's first messages after a sequence number that are not in the table; some may be gone."""
+        known = self._newest.get(queue.number)
+        if known is None or known.seen < queue.last:
+            known = self._read(queue)
+        numbers = known.groups.get(group, _NONE)
+        begin = bisect_right(numbers, after)
+        return numbers[begin : begin + limit]
+
+    def head(self, queue: QueueInfo, group: str) -> int | None:
+        """Return the first pending message of a group."""
+        row: tuple[int] | None = self._one("head", queue.number, group)
+        return row[0] if row else self.first_of_newest(queue, group)
+
+    def next(self, queue: QueueInfo, group: str, after: int) -> int | None:
+        """Return the first pending message of a group after a sequence number."""
+        row: tuple[int] | None = self._one("next", queue.number, group, after)
+        return row[0] if row else self.first_of_newest(queue, group, after)
+
+    def are_gone(self, queue: QueueInfo, group: str, gone: set[int]) -> None:
+        """Remove messages from the list, because they left or a look-up did not find them."""
+        known = self._newest.get(queue.number)
+        numbers = known.groups.get(group) if known else None
+        if not known or not numbers:
+            return
+        self._touched.add(queue.number)
+        if gone.issuperset(numbers[: len(gone)]):  # the usual case
+            del numbers[: len(gone)]
+        else:
+            numbers[:] = [number for number in numbers if number not in gone]
+        if not numbers:
+            del known.groups[group]
+
+    def first_of_newest(self, queue: QueueInfo, group: str, after: int = 0) -> int | None:
+        """Return a group's first pending message after a sequence number that is not in the table."""
+        while numbers := self.newest(queue, group, after, limits.HEADS_AT_ONCE):
+            there: list[int] = [number for (number,) in self._all("still_pending", as_list(numbers))]
+            if len(there) < len(numbers):
+                self.are_gone(queue, group, set(numbers).difference(there))
+            if there:
+                return there[0]
+        return None
+
+    def _read(self, queue: QueueInfo) -> _Newest:
+        """Add the messages sent since the last read to the list."""
+        number = queue.number
+        known = self._newest.get(number)
+        if known is None:
+            known = self._newest[number] = _Newest(self._catalog.indexed[number])
+        groups = known.groups
+        for sequence_number, group in self._all("newest", number, known.seen, queue.last):
+            groups[group].append(sequence_number)
+        known.seen = queue.last
+        self._touched.add(number)
+        return known
+
+    # --- changing ---
+
+    def leave(self, queue: QueueInfo, groups: Mapping[str, set[int]]) -> None:
+        """Remove messages, by group, that are not pending any more."""
+        indexed = self._catalog.indexed[queue.number]
+        inside: dict[str, set[int]] = {}
+        for group, numbers in groups.items():
+            old = numbers if max(numbers) <= indexed else {number for number in numbers if number <= indexed}
+            if old:
+                inside[group] = old
+            if len(old) < len(numbers):
+                self.are_gone(queue, group, numbers - old)
+        if inside:
+            self._take_out(queue.number, inside)
+
+    def _take_out(self, queue: int, groups: Mapping[str, set[int]]) -> None:
+        """Delete messages from the table: by range if the range of a group holds nothing else, one by one otherwise."""
+        before = self.connection.total_changes
+        self._do_each(
+            "none_pending", [(queue, group, min(gone), max(gone), len(gone)) for group, gone in groups.items()]
+        )
+        if self.connection.total_changes - before < sum(map(len, groups.values())):
+            self._do_each("not_pending", [(queue, group, number) for group, gone in groups.items() for number in gone])
+
+    def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
+        """Add a message that returned to its old place among others."""
+        self.index(queue, number)  # so that every listed message is behind it
+        if group is not None:
+            self._do("pending_again", queue.number, group, number)
+
+    def forget(self, queue: int) -> None:
+        """Drop the list of a queue whose messages were all removed."""
+        self._newest.pop(queue, None)
+
+    def sent(self, queue: QueueInfo, before: int, messages: Sequence[tuple[int, str | None]]) -> None:
+        """Note messages appended to a queue, and index those that are no longer among the newest.
+
+        Args:
+            queue: the queue; its last message is one of these.
+            before: the queue's last sequence number before them.
+            messages: their sequence numbers and groups, in order.
+        """
+        known = self._newest.get(queue.number)
+        if known is not None and known.seen == before:
+            for number, group in messages:
+                if group is not None:
+                    known.groups[group].append(number)
+            known.seen = queue.last
+            self._touched.add(queue.number)
+        if queue.last - self._catalog.indexed[queue.number] >= 2 * self.newest_messages:
+            self.index(queue, queue.last - self.newest_messages)
+
+    def index(self, queue: QueueInfo, up_to: int) -> None:
+        """Put all messages up to a sequence number into the table."""
+        number = queue.number
+        indexed = self._catalog.indexed[number]
+        if up_to > indexed:
+            self._do("index", number, indexed, up_to)
+            self._catalog.indexed[number] = up_to
+            self._catalog.counted(queue)
+            self._newest.pop(number, None)

@@ -1,0 +1,43 @@
+"""Group gates in SQLite; a group has a row only if it is locked, parked or has a state."""
+
+from inturn.core import limits
+from inturn.core.queue import sessions
+from inturn.core.queue.sessions import OPEN, Gate
+from inturn.store.sqlite.statements import Statements
+
+
+class Gates(Statements):
+    """Reads and writes of gates."""
+
+    def of(self, queue: int, group: str) -> Gate:
+        """Return the gate of a group."""
+        row = self._one("gate", queue, group)
+        return Gate._make(row) if row else OPEN
+
+    def save(self, queue: int, group: str, gate: Gate) -> None:
+        """Write the gate of a group."""
+        self._do("set_gate", queue, group, *gate)
+        if not sessions.is_closed(gate):
+            self._do("forget_session", queue, group)
+
+    def renew(self, queue: int, group: str, gate: Gate) -> None:
+        """Write a gate whose lock ends at another time, and move the leases received under it likewise."""
+        self.save(queue, group, gate)
+        for statement in ("keep_holds", "keep_fetched"):
+            self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
+
+    def end_locks(self, queue: int, now_ms: int) -> list[tuple[int, str]]:
+        """Remove expired locks; return their deadlines and groups."""
+        rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE)
+        for group, *gate in rows:
+            self.save(queue, group, sessions.unlocked(Gate._make(gate)))
+        return [(until_ms, group) for group, _, until_ms, *_ in rows]
+
+    def state(self, queue: int, group: str) -> bytes | None:
+        """Return the session state of a group."""
+        row = self._one("state", queue, group)
+        return row[0] if row else None
+
+    def set_state(self, queue: int, group: str, state: bytes | None) -> None:
+        """Write the session state of a group."""
+        self._do("set_state", state, queue, group)

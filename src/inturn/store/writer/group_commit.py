@@ -1,0 +1,455 @@
+"""Group commit: the commands of many concurrent callers run in one transaction with one fsync.
+
+There is no writer thread. A caller that finds no leader takes the lead: it runs all queued commands and its own in one
+transaction, gives each caller its outcome, and passes the lead to the first caller that has arrived meanwhile. So a
+single caller needs no thread switch, and sixty-four callers share one fsync. This is the group commit of databases,
+with the leader and followers of LevelDB's write path.
+
+Callers are threads or asyncio tasks. For tasks a helper thread leads, so that no event loop waits for a disk. It starts
+after the callbacks that are ready in the loop, so that their commands go into one transaction. A receive that finds
+nothing and may wait is parked. It is retried with every batch, when a lease or a delay ends, and every
+``limits.POLL_S`` for messages that other processes send.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from inturn.core import limits
+from inturn.core.errors import QueueError, StoreError
+from inturn.store.commands import Command, Joined, Outcome
+from inturn.store.protocols import Busy, RunAgain, Store
+from inturn.store.writer.retry import BUSY, again, outcomes_of
+from inturn.store.writer.timer import Alarm
+from inturn.store.writer.waiters import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
+
+T = TypeVar("T")
+
+
+class Batch(NamedTuple):
+    """Commands that go into one transaction.
+
+    Attributes:
+        callers: callers of the commands; parked receives first.
+        commands: command of each caller.
+        gathered: callers taken from the queue for this batch.
+        heard: number of calls of :meth:`Writer.wake` so far.
+    """
+
+    callers: list[Caller]
+    commands: list[Command[Any]]
+    gathered: list[Caller]
+    heard: int
+
+
+class Leader(Protocol):
+    """A caller's transaction, which holds the lead for longer than a batch."""
+
+    def overdue(self) -> float | None:
+        """Give up the lead if it is overdue; otherwise return the deadline, by the monotonic clock."""
+        ...
+
+
+class Writer:
+    """A writer that runs commands on a store for any number of threads and tasks.
+
+    Args:
+        store: the store.
+        clock: returns the time in milliseconds since 1970.
+
+    Attributes:
+        watch: called by the leader after each transaction with its commands and their raw outcomes, for metrics.
+        is_own: returns whether an identity is that of this writer's database, whose transactions are valid as ``tx=``.
+        identity: returns the identity of this writer's database; empty if the store is not a database.
+        adopt: wraps a caller's connection so that commands run in its transaction; None: not supported by the store.
+        poll: called when receives are parked; returns after how many seconds to retry them without a notification.
+        delegate: called from any thread by the leader to pass the lead on to callers that cannot lead themselves; by
+            default the helper leads for them.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+        self.store = store
+        self.clock = clock
+        self._mutex = threading.Lock()
+        self._callers: deque[Caller] = deque()
+        self._parked: list[Caller] = []  # only the leader changes it
+        self._is_led = self._is_closed = False
+        self._heard = 0
+        self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
+        self.is_own: Callable[[str], bool] = _is_no_database
+        self.identity: Callable[[], str] = str
+        self.adopt: Callable[[Any], Joined] | None = None
+        self.poll: Callable[[], float] = _poll_s
+        self.delegate: Callable[[], object] = self.by_helper
+        self._leader: Leader | None = None
+        self._owner: Any = None  # the thread or task whose transaction has the lead
+        self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that will call the helper
+        self._helper = ThreadPoolExecutor(1, thread_name_prefix="inturn-writer")
+        self._alarm = Alarm(self._ring)
+
+    # --- callers ---
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command; its effect is durable when this returns.
+
+        Raises:
+            StoreError: if the store cannot be written, or is closed.
+            QueueError: if a transaction of this thread has the lead, since the command would wait for its end.
+            Exception: an error of the command.
+        """
+        if self._owner is not None and self._owner[0] == threading.get_ident():
+            raise _within()
+        if not command.wait_s and self._is_alone():
+            try:
+                value = self._alone(command)
+                self.watch((command,), ((value, None),))
+            except Busy:
+                value = BUSY
+            finally:
+                self.pass_on()
+            if value is not BUSY:
+                return command.answer(value)
+        caller = ThreadCaller(command)
+        try:
+            if not self._enter(caller):
+                caller.wait()
+            while caller.outcome is None:
+                if caller.has_lead:
+                    self._write()
+                    caller.has_lead = False
+                    self.pass_on()
+                if caller.outcome is None:
+                    caller.wait()
+        except BaseException:
+            self._abandon(caller)
+            raise
+        return command.answer(caller.value())
+
+    def _alone(self, command: Command[Any]) -> Any:
+        try:
+            return self._once(command)
+        except RunAgain:
+            return again(partial(self._once, command))
+
+    def _once(self, command: Command[Any]) -> Any:
+        with self.store.transaction():
+            return command.run(self.store, self.clock())
+
+    async def arun(self, command: Command[T]) -> T:
+        """Run a command from an asyncio task; see :meth:`run`."""
+        if self._owner is not None and self._owner[1] is asyncio.current_task():
+            raise _within()
+        caller = TaskCaller(command, asyncio.get_running_loop())
+        self._come(caller)
+        try:
+            await caller.future
+        except asyncio.CancelledError:
+            self._abandon(caller)
+            raise
+        return command.answer(caller.value())
+
+    def post(self, command: Command[T], done: Callable[[T | None, BaseException | None], None]) -> Callable[[], None]:
+        """Run a command and call back; the cheapest form for very many commands.
+
+        Args:
+            command: the command.
+            done: called in the running event loop with the answer or the error.
+
+        Returns:
+            A function to call in that loop if the answer is no longer wanted. Messages that the command has received
+            are given back. ``done`` may still be called.
+
+        Raises:
+            StoreError: if the store is closed.
+        """
+        caller = PostedCaller(command, asyncio.get_running_loop(), done)
+        self._come(caller)
+        return partial(self._abandon, caller)
+
+    def end_waits(self) -> None:
+        """End the wait of all waiting receives: they return empty."""
+        with self._mutex:
+            for caller in (*self._parked, *self._callers):
+                caller.until = 0.0
+        self._alarm.set(time.monotonic())
+
+    def wake(self) -> None:
+        """Retry the parked receives, and those about to park, after another process has sent something."""
+        self._heard += 1
+        self._alarm.set(time.monotonic())
+
+    def take_lead(self, leader: Leader) -> None:
+        """Wait for the lead and keep it until :meth:`give_up_lead`."""
+        if self._owner is not None and self._owner[0] == threading.get_ident():
+            raise _within()
+        caller = ThreadCaller(None)
+        try:
+            if not self._enter(caller):
+                caller.wait()
+            self._begin(caller, leader, (threading.get_ident(), None))
+        except BaseException:
+            self._abandon(caller)
+            raise
+
+    async def atake_lead(self, leader: Leader) -> None:
+        """Take the lead from an asyncio task; see :meth:`take_lead`."""
+        if self._owner is not None and self._owner[1] is asyncio.current_task():
+            raise _within()
+        caller = TaskCaller(None, asyncio.get_running_loop())
+        try:
+            if not self._enter(caller):
+                await caller.future
+            self._begin(caller, leader, (threading.get_ident(), asyncio.current_task()))
+        except BaseException:
+            self._abandon(caller)
+            raise
+
+    def give_up_lead(self) -> None:
+        """Give up the lead and retry the parked receives, which may find what was committed."""
+        self._leader = self._owner = None
+        if self._parked:
+            with self._mutex:
+                self._callers.appendleft(Nobody())
+        self.pass_on()
+
+    def close(self) -> None:
+        """Wait for the leader, refuse new commands, and fail the waiting ones."""
+        with self._mutex:
+            if self._is_closed:
+                return
+        last = ThreadCaller(None)
+        if not self._enter(last):
+            last.wait()
+        with self._mutex:
+            self._is_closed = True
+            left = [*self._parked, *self._callers]
+            self._parked, self._callers = [], deque()
+            for caller in left:
+                caller.outcome = (None, _closed())
+        tell(left)
+        self._alarm.stop()
+        self._helper.shutdown(wait=False)
+
+    # --- the lead ---
+
+    def _is_alone(self) -> bool:
+        """Take the lead if there is no other caller; return whether it was taken."""
+        with self._mutex:
+            if self._is_closed:
+                raise _closed()
+            if self._is_led or self._callers or self._parked:
+                return False
+            self._is_led = True
+            return True
+
+    def _come(self, caller: LoopCaller) -> None:
+        """Queue a caller; the helper is called after the callbacks that are ready in its loop.
+
+        Until then they have no leader; if the loop ends first, the next caller of the writer leads for them.
+        """
+        caller.come()
+        with self._mutex:
+            if self._is_closed:
+                raise _closed()
+            self._callers.append(caller)
+            if self._is_led or self._called_by is caller.loop:
+                return
+            self._called_by = caller.loop
+        caller.loop.call_soon(self._call_helper)
+
+    def _call_helper(self) -> None:
+        with self._mutex:
+            self._called_by = None
+            if self._is_led or not self._callers:
+                return
+            self._is_led = True
+        self.delegate()
+
+    def _enter(self, caller: Caller) -> bool:
+        """Queue a caller; return whether there was no leader, so that the caller or the helper leads."""
+        caller.come()
+        with self._mutex:
+            if self._is_closed:
+                raise _closed()
+            if self._is_led:
+                self._callers.append(caller)
+                return False
+            self._is_led = True
+            if caller.command is not None:
+                self._callers.append(caller)
+            caller.has_lead = caller.command is None or isinstance(caller, ThreadCaller)
+            return True
+
+    def _begin(self, caller: Caller, leader: Leader, owner: Any) -> None:
+        if caller.outcome is not None:
+            caller.value()  # closed meanwhile
+        self._leader, self._owner = leader, owner
+        overdue = leader.overdue()
+        if overdue is not None:
+            self._alarm.set(overdue)
+
+    def by_helper(self, act: Callable[[], None] | None = None) -> None:
+        """Run a function that ends with :meth:`pass_on` in the helper thread; by default :meth:`serve`."""
+        self._helper.submit(act or self.serve)
+
+    def pass_on(self) -> None:
+        """Pass the lead to the first waiting caller."""
+        with self._mutex:
+            if not self._callers:
+                self._is_led = False
+                return
+            following = self._callers[0]
+            if following.command is None:
+                self._callers.popleft()
+            following.has_lead = following.command is None or isinstance(following, ThreadCaller)
+        if following.has_lead:
+            tell([following])
+        else:
+            self.delegate()
+
+    def serve(self) -> None:
+        """Lead in this thread for callers that cannot lead themselves."""
+        self._write()
+        self.pass_on()
+
+    def _write(self) -> None:
+        """Run the queued commands in one transaction and notify the callers."""
+        batch = self.gather()
+        try:
+            outcomes = outcomes_of(self.store, batch.commands, self.clock, self.watch)
+        except BaseException:  # this thread is interrupted; the next leader runs the batch
+            self.put_back(batch)
+            raise
+        self.hand_out(batch, outcomes)
+
+    def gather(self) -> Batch:
+        """Return the batch for the next transaction; called by the leader."""
+        with self._mutex:
+            gathered: list[Caller] = []
+            while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
+                gathered.append(self._callers.popleft())
+        callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
+        return Batch(callers, [caller.command for caller in callers if caller.command], gathered, self._heard)
+
+    def put_back(self, batch: Batch) -> None:
+        """Queue a batch that was not run again, before all later callers."""
+        with self._mutex:
+            self._callers.extendleft(reversed(batch.gathered))
+
+    def hand_out(
+        self, batch: Batch, outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """Give each caller its outcome, and park receives that found nothing and may wait.
+
+        Args:
+            batch: the batch that was run.
+            outcomes: outcome of each command.
+            here: the event loop of the calling thread, if this is called in one.
+        """
+        now = time.monotonic()
+        told, parked, unclaimed, put_back = [], [], [], []
+        with self._mutex:
+            for caller, outcome in zip(batch.callers, outcomes, strict=True):
+                if outcome[0] is BUSY:
+                    if not self._is_over(caller, now):
+                        put_back.append(caller)
+                        continue
+                    outcome = (None, outcome[1])  # noqa: PLW2901 - that is what becomes of it
+                if caller.is_gone:
+                    unclaimed.append((caller, outcome))
+                elif caller.until and caller.until > now and outcome == ([], None):
+                    parked.append(caller)
+                else:
+                    caller.outcome = outcome
+                    told.append(caller)
+            self._parked = parked
+            self._wait_again(put_back)
+        tell(told, here)
+        for caller, outcome in unclaimed:
+            self._give_back(caller, outcome)
+        if parked:
+            self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
+            if self._heard != batch.heard:  # woken during this batch, before the alarm was set
+                self._alarm.set(now)
+
+    def _wait_again(self, callers: Sequence[Caller]) -> None:
+        """Queue callers again, before later ones, but behind one that waits for the lead and not for their lock."""
+        self._callers.extendleft(reversed(callers))
+        leading = next((each for each in self._callers if each.command is None), None) if callers else None
+        if leading is not None:
+            self._callers.remove(leading)
+            self._callers.appendleft(leading)
+
+    @staticmethod
+    def _is_over(caller: Caller, now: float) -> bool:
+        """Return whether a caller has waited long enough for another transaction, or has gone."""
+        caller.busy_until = caller.busy_until or now + limits.BUSY_S
+        return caller.is_gone or now > caller.busy_until
+
+    def _due(self, parked: Sequence[Caller]) -> float:
+        """Return when the next lease or delay ends in the queues of parked receives, by the monotonic clock."""
+        queues = self.store.queues
+        names = {caller.command.queue for caller in parked if caller.command}
+        due_ms = [queues[name].due_ms for name in names if name in queues]
+        next_ms = min((each for each in due_ms if each is not None), default=None)
+        return inf if next_ms is None else time.monotonic() + max(0, next_ms - self.clock()) / 1000
+
+    def _ring(self) -> None:
+        """End an overdue lead and retry the parked receives; runs in the alarm's thread."""
+        leader = self._leader
+        overdue = leader.overdue() if leader is not None else None
+        if overdue is not None:
+            self._alarm.set(overdue)
+        if self._parked:
+            with suppress(StoreError):  # closed meanwhile
+                if self._enter(Nobody()):
+                    self.serve()
+
+    # --- abandoned commands ---
+
+    def _abandon(self, caller: Caller) -> None:
+        """Remove a caller that was interrupted or cancelled."""
+        with self._mutex:
+            caller.is_gone = True
+            if caller in self._callers:
+                self._callers.remove(caller)
+            had_lead, caller.has_lead = caller.has_lead, False
+        if had_lead:
+            self.pass_on()
+        if caller.outcome is not None:
+            self._give_back(caller, caller.outcome)
+
+    def _give_back(self, caller: Caller, outcome: Outcome) -> None:
+        """Give back the messages or the session of a caller that is gone, so that they need not expire."""
+        undoing = caller.command.undoing(outcome[0]) if caller.command and outcome[0] else None
+        if undoing is not None:
+            with suppress(StoreError):
+                if self._enter(Nobody(undoing)):
+                    self.by_helper()
+
+
+def _poll_s() -> float:
+    return limits.POLL_S
+
+
+def _is_no_database(_identity: str) -> bool:
+    return False
+
+
+def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
+    """Ignore the outcomes."""
+
+
+def _within() -> QueueError:
+    return QueueError("this is within a transaction, for whose end it would wait: give the verb the transaction, tx=tx")
+
+
+def _closed() -> StoreError:
+    return StoreError("the database is closed; open it again with inturn.open")

@@ -1,0 +1,211 @@
+"""One turn of one group: its decisions and messages go through the timeline and the handler, outside any transaction.
+
+The result is plain values, which the store keeps all together or not at all.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+
+from inturn.core.identity import Entry, effect_id
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.grades import ArrivalTimeline
+from inturn.core.pipeline.replay import place_of
+from inturn.core.pipeline.timeline import Status, Timeline
+from inturn.core.pipeline.versions import OldState
+from inturn.core.queue.messages import Delivery
+from inturn.store.records import Decided, HeldMessage, Kept, Line, MadeOutput, Mark, RejectedMessage, Spot
+from inturn.worker import codec
+from inturn.worker.decoding import Reader
+from inturn.worker.recall import Source, recall
+
+
+@dataclass(eq=False, slots=True)
+class Result:
+    """The result of a turn.
+
+    Attributes:
+        kept: the update of the group; None if the group is unknown and stays so.
+        journal: the counts.
+        rejected: rejected messages.
+        verdicts: for each decision, by name, an empty text if it was applied, otherwise why it is void.
+    """
+
+    kept: Kept | None
+    journal: Journal
+    rejected: list[RejectedMessage]
+    verdicts: dict[str, str]
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """A unit of work for one group and one thread.
+
+    Attributes:
+        group: the group; None for messages whose group cannot be determined.
+        deliveries: the messages, leased until the result is kept.
+        decisions: decisions about the group, applied before the messages.
+        line: the stored group; None if it is new.
+        now_us: the time of the turn.
+        until_ms: the end of the first lease to expire.
+        result: the result, once it is done.
+        error: an error that ends the whole worker.
+        is_given_up: whether it was stopped before it was done.
+    """
+
+    group: str | None
+    deliveries: list[Delivery] = field(default_factory=list)
+    decisions: list[Decided] = field(default_factory=list)
+    line: Line | None = None
+    now_us: int = 0
+    until_ms: int | None = None
+    result: Result | None = None
+    error: BaseException | None = None
+    is_given_up: bool = False
+
+    def add(self, delivery: Delivery) -> None:
+        """Add a message, before the turn begins."""
+        self.deliveries.append(delivery)
+        self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
+
+
+class Turner:
+    """Runs turns of one pipeline, from any number of threads.
+
+    Args:
+        pipeline: the pipeline.
+        source: reads what is stored of a group.
+        sleep: waits before a handler is retried.
+    """
+
+    def __init__(self, pipeline: Pipeline, source: Source, sleep: Callable[[float], None]) -> None:
+        self.reader = Reader(pipeline)
+        self._pipeline = pipeline
+        self._states = codec.StateCodec(pipeline)
+        self._source = source
+        self._sleep = sleep
+
+    def run(self, turn: Turn) -> Result:
+        """Run a turn.
+
+        Raises:
+            HandlerError: if the handler returned something that is not (state, outputs).
+            InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
+            GapError: if a gap outlived its wait under ``then="fail"``.
+            StateError: if a state cannot be kept.
+        """
+        journal, rejected, verdicts = Journal(), list[RejectedMessage](), dict[str, str]()
+        entries = self._entries(turn, journal, rejected)
+        if turn.group is None or (turn.line is None and not entries):
+            for each in turn.decisions:
+                verdicts[each.name] = f"group {turn.group!r} is not known"
+            return Result(None, journal, rejected, verdicts)
+        line = codec.timeline_of(self._pipeline, turn.line)
+        is_whole = self._restore(turn, line, entries)
+        stored = {key: (entry, entry.since_us) for key, entry in line.held.items()}
+        group = Group(turn.group, line, self._fold(turn.line), journal, turn.now_us)
+        for each in turn.decisions:
+            decision = msgspec.json.decode(each.decision, type=Decision)
+            verdicts[each.name] = group.decide(decision, self.reader.remade) or ""
+        for entry in entries:
+            group.offer(entry)
+        group.finish()
+        for name, entry, reason, detail in journal.rejected:
+            rejected.append(RejectedMessage(name, reason, detail, self.reader.text(entry)))
+        now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
+        held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
+        gone = [_spot(stored[key][0]) for key in stored.keys() - now.keys()]
+        marks = [Mark._make(each) for each in line.part()] if isinstance(line, ArrivalTimeline) else []
+        oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
+        made = self._outputs(turn.group, journal)
+        kept = Kept(self._line(turn, group, oldest_us), held, gone, made, marks)
+        return Result(kept, journal, rejected, verdicts)
+
+    def _entries(self, turn: Turn, journal: Journal, rejected: list[RejectedMessage]) -> list[Entry]:
+        """Return the valid messages, in the order of the queue."""
+        entries = []
+        journal.counts.received = len(turn.deliveries)
+        for delivery in sorted(turn.deliveries, key=lambda each: each.entry.sequence_number):
+            reading = self.reader.read(delivery.entry)
+            if reading.entry is not None and reading.group == turn.group:
+                entries.append(reading.entry)
+                continue
+            journal.counts.reject("invalid")
+            body = delivery.entry.body
+            text = body if isinstance(body, str) else body.decode(errors="replace")
+            why = reading.why or f"its group is {reading.group!r} in the message type"
+            rejected.append(RejectedMessage(reading.group, "invalid", why, text))
+        return entries
+
+    def _restore(self, turn: Turn, line: Timeline, entries: Sequence[Entry]) -> bool:
+        """Load held messages and memory as far as this turn can need them; return whether that is all."""
+        if turn.line is None:
+            return True
+        due_us = turn.line.due_us
+        needs_all = bool(turn.decisions) or (due_us is not None and due_us <= turn.now_us)
+        return recall(self._source, self.reader, line, turn.line, entries, needs_all=needs_all)
+
+    def _fold(self, line: Line | None) -> Fold:
+        def restore() -> object:
+            return self._pipeline.first_state() if line is None else self._states.read(line)
+
+        return Fold(self._pipeline, restore, self._sleep, partial(codec.texts, self._pipeline.name))
+
+    def _oldest_us(self, turn: Turn, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
+        """Return since when the group's longest-waiting message waits, loaded or not."""
+        since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
+        if not is_whole and turn.line is not None:
+            if not gone:
+                since += [turn.line.oldest_us] if turn.line.oldest_us is not None else []
+            else:
+                left = set(gone)
+                longest = self._source.held_longest(turn.line.group, len(left) + 1)
+                since += [since_us for since_us, spot in longest if spot not in left]
+        return min(since, default=None)
+
+    def _line(self, turn: Turn, group: Group, oldest_us: int | None) -> Line:
+        """Return the group's new record."""
+        line, before = group.timeline, turn.line
+        added = len(line.held) - len(group.held_before)
+        held = (before.held if before else 0) + added
+        wait_us = self._pipeline.gap_timeout_us
+        is_waiting = wait_us is not None and oldest_us is not None and line.parked is None
+        return Line(
+            group.name,
+            before.version if before else 0,
+            line.parked or (Status.WAITING if held else Status.OPEN),
+            codec.place_of(line, self._version(group.fold.state)),
+            self._states.encode(group.fold.state),
+            held,
+            oldest_us,
+            oldest_us + wait_us if is_waiting and oldest_us is not None and wait_us is not None else None,
+        )
+
+    def _version(self, state: object) -> int:
+        """Return the version of the pipeline that the state belongs to."""
+        return state.version if isinstance(state, OldState) else self._pipeline.version
+
+    def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
+        """Return the outputs with their effect ids."""
+        pipeline, made = self._pipeline, []
+        for _, entry, outputs in journal.outputs:
+            epoch = entry.epoch if pipeline.epoch else None
+            place = place_of(pipeline, entry)
+            revision = place if isinstance(place, int) else None
+            for at, text in enumerate(outputs):
+                effect = effect_id(pipeline.name, group, epoch, place, at)
+                made.append(MadeOutput(0, group, epoch, revision, entry.id, at, effect, text))
+        return made
+
+
+def _held(reader: Reader, entry: Entry) -> HeldMessage:
+    since_us = entry.since_us or 0
+    return HeldMessage(entry.epoch, entry.turn, entry.id or "", since_us, entry.digest, reader.text(entry))
+
+
+def _spot(entry: Entry) -> tuple[int, int, str]:
+    return (entry.epoch, entry.turn, entry.id or "")

@@ -1,0 +1,230 @@
+"""Inspection of a pipeline in a database without the user's code, and execution of decisions with it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import InputError, StoreError
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.inspection import Look, Refused, Standing, Waiting, counted, time_of, when
+from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import checked_text
+from inturn.database import Database
+from inturn.database import open as open_database
+from inturn.store.commands import Ask
+from inturn.store.protocols import PipelineKeeper, PipelineStore
+from inturn.store.records import Decided, HeldMessage, Line, MadeOutput, PipelineInfo, RejectedMessage
+from inturn.worker.codec import place
+from inturn.worker.decoding import Reader
+from inturn.worker.group_task import Turn, Turner
+from inturn.worker.unit_of_work import Desk, Errand, Overtaken, counts_of
+
+T = TypeVar("T")
+
+
+def look(path: str, name: str) -> "PipelineLook":
+    """Open ``shop.db#ledger`` for inspection; the database is closed with it.
+
+    Raises:
+        StoreError: if the database does not exist, or has no such pipeline.
+    """
+    db = open_database(path, create=False)
+    try:
+        return PipelineLook(db, name, owns=True)
+    except BaseException:
+        db.close()
+        raise
+
+
+class PipelineLook(Look):
+    """Inspection of a pipeline in a database, as of now.
+
+    Args:
+        db: the database.
+        name: the name of the pipeline.
+        owns: whether to close the database with this object.
+
+    Raises:
+        StoreError: if there is no such pipeline.
+    """
+
+    unit = "turn"
+    takes = "a worker takes it as soon as one runs"
+
+    def __init__(self, db: Database, name: str, *, owns: bool = False) -> None:
+        self.db, self._name, self._owns = db, name, owns
+        about = self._ask(lambda _kept, info: info.about)
+        self.order, self.policy = about["order"], about["policy"]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the database, if it is owned."""
+        if self._owns:
+            self.db.close()
+
+    def counts(self) -> Counts:
+        """Return the pipeline's counts of messages."""
+        return self._ask(lambda _kept, info: counts_of(info))
+
+    def parked(self) -> Iterator[Standing]:
+        """Yield the groups that are parked, given up or waiting."""
+        yield from (each for each in map(_standing, self._nameless()) if each.status != Status.OPEN)
+        after = ""
+        while lines := self._lines(after):
+            yield from map(_standing, lines)
+            after = lines[-1].group
+
+    def groups(self) -> Iterator[Standing]:
+        """Yield all groups."""
+        yield from map(_standing, self.lines())
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the stored records of all groups."""
+        yield from self._nameless()
+        after = ""
+        while lines := self._lines(after, parked=False):
+            yield from lines
+            after = lines[-1].group
+
+    def outputs(self) -> Iterator[MadeOutput]:
+        """Yield undelivered outputs, in the order in which they were made."""
+        after = 0
+        while found := self._outputs(after):
+            yield from found
+            after = found[-1].number
+
+    def rejected(self) -> Iterator[RejectedMessage]:
+        """Yield rejected messages."""
+        after = 0
+        while found := self._rejected(after):
+            yield from (each for _, each in found)
+            after = found[-1][0]
+
+    def refused(self, name: str) -> Refused | None:
+        """Return the rejected messages of a group."""
+        rows = ((each.group, each.reason, each.detail, time_of(each.at_ms * 1000)) for each in self.rejected())
+        return Refused.of(name, rows)
+
+    def _outputs(self, after: int) -> list[MadeOutput]:
+        return self._ask(lambda kept, info: kept.outputs(info.number, after, limits.READ_MESSAGES))
+
+    def _rejected(self, after: int) -> list[tuple[int, RejectedMessage]]:
+        return self._ask(lambda kept, info: kept.rejections(info.number, after, limits.READ_MESSAGES))
+
+    def _lines(self, after: str, *, parked: bool = True) -> list[Line]:
+        return self._ask(lambda kept, info: kept.listed(info.number, after, limits.READ_MESSAGES, parked=parked))
+
+    def _nameless(self) -> list[Line]:
+        """Return the group with the empty name, which older versions accepted; no page of names includes it."""
+        return self._ask(lambda kept, info: kept.lines(info.number, [""]))
+
+    def group(self, name: str) -> Standing:
+        """Return the status of one group."""
+        checked_text("group", name)
+        lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
+        if not lines:
+            msg = f"pipeline {self._name!r} has no group {name!r}"
+            raise InputError(msg)
+        return _standing(lines[0])
+
+    def held(self, name: str) -> list[Waiting]:
+        """Return the messages that a group holds."""
+        return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
+
+    def undecided(self, name: str) -> list[Decision]:
+        """Return the decisions about a group that are not taken yet."""
+        found = self._ask(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
+        return [msgspec.json.decode(each.decision, type=Decision) for each in found]
+
+    def decide(self, decision: Decision) -> str:
+        """Append a decision, and return its name."""
+        name = f"{decision.at_us:016d}-{decision.id}"
+        decided = Decided(name, decision.group, msgspec.json.encode(decision).decode())
+        self._ask(lambda kept, info: kept.decide(info.number, decided))
+        return name
+
+    def verdict(self, name: str) -> str | None:
+        """Return the verdict on a decision."""
+        return self._ask(lambda kept, info: kept.verdict(info.number, name))
+
+    def is_followed(self) -> bool:
+        """Return True: a worker may be running in any process."""
+        return True
+
+    def more(self, name: str) -> list[str]:
+        """Return sentences about the group's undelivered outputs."""
+        found = self._ask(lambda kept, info: kept.outgoing(info.number, [name], 1))
+        if not found:
+            return []
+        (post,) = found
+        said = f"{counted(post.depth, 'output')} of it {'is' if post.depth == 1 else 'are'} not delivered."
+        if not post.attempts:
+            return [said]
+        again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
+        why = (post.error or "").strip().splitlines()[-1:]
+        return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Tried again {again}."]
+
+    def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
+        def run(store: Any, _now_ms: int) -> T:
+            kept = cast("PipelineKeeper", store).pipelines
+            info = kept.info(self._name)
+            if info is None:
+                msg = f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}"
+                raise StoreError(msg)
+            return function(kept, info)
+
+        return self.db.writer.run(Ask("", run))
+
+
+def settle(pipeline: Pipeline, at: Look) -> None:
+    """Take pending decisions and end expired waits as a worker does, without receiving messages.
+
+    Raises:
+        StoreMismatch: if the database has another pipeline of this name.
+    """
+    assert isinstance(at, PipelineLook)  # noqa: S101 - that is how it is called
+    desk = Desk(pipeline, None, at.db.writer, Reader(pipeline))
+    turner = Turner(pipeline, desk, time.sleep)
+    while True:
+        found = desk.run(Errand())
+        turns: dict[str, Turn] = {}
+        for group in (*(each.group for each in found.decisions), *found.due):
+            turns[group] = Turn(group, line=found.lines.get(group), now_us=found.now_ms * 1000)
+        if not turns:
+            return
+        for each in found.decisions:
+            turns[each.group].decisions.append(each)
+        for turn in turns.values():
+            turn.result = turner.run(turn)
+            with suppress(Overtaken):  # a worker was faster; what is still pending is found again
+                desk.run(Errand(done=[turn], is_taking=False))
+
+
+def _standing(line: Line) -> Standing:
+    at = place(line)
+    return Standing(
+        group=line.group,
+        status=line.status,
+        epoch=at.epoch,
+        reached=at.reached,
+        error=at.error,
+        skipped=at.skipped,
+        held=line.held,
+        oldest=None if line.oldest_us is None else time_of(line.oldest_us),
+        deadline=None if line.due_us is None else time_of(line.due_us),
+        step=line.version,
+        state=msgspec.to_builtins(msgspec.msgpack.decode(line.state)),
+    )
+
+
+def _waiting(held: HeldMessage) -> Waiting:
+    content = msgspec.json.decode(held.content)
+    return Waiting(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)

@@ -1,0 +1,83 @@
+"""The outbox: outputs are delivered after their commit, in order within a group, and retried until they succeed."""
+
+import asyncio
+import inspect
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.pipeline.order import Retry
+from inturn.core.texts import kept_error
+from inturn.faults import reach
+from inturn.worker.thread_pool import Pool
+from inturn.worker.unit_of_work import Sending
+
+Deliver = Callable[[Any, str], Any]
+"""A plain or async function of an output, as JSON values, and its effect id."""
+
+
+class Sender:
+    """Delivery of claimed outputs, each claim in a thread.
+
+    Args:
+        deliver: delivers one output.
+        retry: the pauses between attempts; the last one repeats.
+        concurrency: the number of groups delivered at once.
+        over: called when a claim is finished.
+    """
+
+    def __init__(self, deliver: Deliver, retry: Retry, concurrency: int, over: Callable[[Sending], None]) -> None:
+        self._deliver = deliver
+        pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
+        self._pauses_s = [max(pause_s, limits.DELIVER_PAUSE_S) for pause_s in pauses_s]
+        self._over = over
+        self._pool: Pool[Sending] = Pool(concurrency, self._send, "inturn-deliver")
+        self._stopping = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._mutex = threading.Lock()
+
+    def put(self, sending: Sending) -> None:
+        """Queue a claim for delivery."""
+        self._pool.put(sending)
+
+    def stop(self) -> list[Sending]:
+        """Start no other output; return the claims that have not begun."""
+        self._stopping.set()
+        return self._pool.stop()
+
+    def close(self) -> None:
+        """Stop the event loop, once nothing is being delivered."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _send(self, sending: Sending) -> None:
+        try:
+            for output in sending.claim.outputs:
+                if self._stopping.is_set():
+                    break
+                reach("delivering")
+                self._one(msgspec.json.decode(output.output), output.effect_id)
+                reach("delivered")
+                sending.count += 1
+        except BaseException as error:  # noqa: BLE001 - whatever it raises, it is tried again
+            sending.error = kept_error("".join(traceback.format_exception(error)))
+            attempts = 0 if sending.count else sending.claim.attempts
+            sending.pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
+        self._over(sending)
+
+    def _one(self, output: Any, effect_id: str) -> None:
+        answer = self._deliver(output, effect_id)
+        if inspect.iscoroutine(answer):
+            asyncio.run_coroutine_threadsafe(answer, self._running_loop()).result()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop for async deliveries, which runs in a thread of its own."""
+        with self._mutex:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="inturn-deliver-loop", daemon=True).start()
+            return self._loop

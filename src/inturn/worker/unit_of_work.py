@@ -1,0 +1,291 @@
+"""The worker's transactions: each does everything that is due, as one command of the writer.
+
+A transaction keeps the results of turns with their acknowledgements and extends leases. It returns new messages,
+decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import StoreMismatch
+from inturn.core.pipeline import versions
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts
+from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.messages import Delivery, Want
+from inturn.store.commands import Ask, queue_of
+from inturn.store.protocols import PipelineKeeper, PipelineStore, Store
+from inturn.store.records import Claim, Decided, HeldMessage, Line, Mark, PipelineInfo, Spot
+from inturn.store.writer.group_commit import Writer
+from inturn.worker.decoding import Reader
+from inturn.worker.group_task import Turn
+
+T = TypeVar("T")
+
+
+class LeaseLost(Exception):
+    """Turns whose leases have expired; the transaction kept nothing, of any turn."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        super().__init__(turns)
+        self.turns = turns
+
+
+class Overtaken(Exception):
+    """Groups that others have changed since their turns began; the transaction kept nothing, of any turn."""
+
+    def __init__(self, groups: list[str]) -> None:
+        super().__init__(groups)
+        self.groups = groups
+
+
+@dataclass(eq=False, slots=True)
+class Sending:
+    """A claim whose outputs are being delivered.
+
+    Attributes:
+        claim: the claimed outputs.
+        until_ms: the end of the claim.
+        count: the number of outputs delivered.
+        error: the error of the first output that failed.
+        pause_s: the time until the next attempt.
+    """
+
+    claim: Claim
+    until_ms: int
+    count: int = 0
+    error: str | None = None
+    pause_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Errand:
+    """The input of one transaction.
+
+    Attributes:
+        done: turns whose results are kept.
+        back: turns whose messages are given back.
+        prolong: turns whose leases are extended.
+        busy: groups whose turns are running and not in ``done``.
+        behind: groups with buffered messages whose previous turn is over.
+        adopted: messages that were already received.
+        wants: the messages to receive.
+        is_taking: whether to take new work.
+        sent: finished claims.
+        renew: claims to be extended.
+        claims: the maximum number of new claims.
+        asks_unsent: whether to check for undelivered outputs.
+    """
+
+    done: Sequence[Turn] = ()
+    back: Sequence[Turn] = ()
+    prolong: Sequence[Turn] = ()
+    busy: frozenset[str] = frozenset()
+    behind: Sequence[str] = ()
+    adopted: Sequence[Delivery] = ()
+    wants: Sequence[Want] = ()
+    is_taking: bool = True
+    sent: Sequence[Sending] = ()
+    renew: Sequence[Sending] = ()
+    claims: int = 0
+    asks_unsent: bool = False
+
+
+@dataclass(slots=True)
+class Found:
+    """The work found by one transaction.
+
+    Attributes:
+        now_ms: the time of the transaction.
+        deliveries: messages, with their groups.
+        decisions: decisions about groups that are free.
+        due: groups whose wait is over.
+        lines: the known groups of all these, as of now.
+        claims: outputs to be delivered.
+        lost: turns whose leases could not be extended.
+        until_ms: the end of the extended leases.
+        depth: the number of unacknowledged messages in the queue.
+        is_unsent: whether there are undelivered outputs, if that was asked.
+    """
+
+    now_ms: int
+    deliveries: list[tuple[str | None, Delivery]] = field(default_factory=list)
+    decisions: list[Decided] = field(default_factory=list)
+    due: list[str] = field(default_factory=list)
+    lines: dict[str, Line] = field(default_factory=dict)
+    claims: list[Claim] = field(default_factory=list)
+    lost: list[Turn] = field(default_factory=list)
+    until_ms: int = 0
+    depth: int = 0
+    is_unsent: bool = False
+
+
+class Desk:
+    """The transactions of one pipeline over one queue.
+
+    Args:
+        pipeline: the pipeline.
+        queue: the name of the queue; None: decisions and waits only.
+        writer: the runner of commands.
+        reader: finds the group of a message.
+
+    Raises:
+        StoreMismatch: if the store has another pipeline of this name.
+        NoSuchQueue: if the queue does not exist.
+    """
+
+    def __init__(self, pipeline: Pipeline, queue: str | None, writer: Writer, reader: Reader) -> None:
+        self._pipeline, self._queue, self._writer, self._reader = pipeline, queue, writer, reader
+        self.lease_ms: int = writer.run(Ask(queue or "", self._open))
+
+    def run(self, errand: Errand) -> Found:
+        """Run one transaction.
+
+        Raises:
+            LeaseLost: if a turn cannot be kept because its lease has expired; nothing is changed then.
+            Overtaken: if another writer has changed a group meanwhile; nothing is changed then.
+        """
+        return self._writer.run(Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, errand)))
+
+    def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
+        """Return messages that a group holds."""
+        return self._look(lambda kept, number: kept.held(number, group, turns, ids))
+
+    def held_from(self, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        """Return the messages that a group holds from a spot on, in order."""
+        return self._look(lambda kept, number: kept.held_from(number, group, spot, limit))
+
+    def held_longest(self, group: str, limit: int) -> list[tuple[int, Spot]]:
+        """Return the messages that a group has held longest: since when, and where they lie."""
+        return self._look(lambda kept, number: kept.held_longest(number, group, limit))
+
+    def marks(self, group: str, marks: Sequence[bytes]) -> list[Mark]:
+        """Return the remembered messages of a group that have these marks."""
+        return self._look(lambda kept, number: kept.marks(number, group, marks))
+
+    def _look(self, function: Callable[[PipelineStore, int], T]) -> T:
+        def look(store: Store, _now_ms: int) -> T:
+            keeper = _keeper(store)
+            return function(keeper.pipelines, self._info(keeper).number)
+
+        return self._writer.run(Ask("", look))
+
+    def counts(self) -> Counts:
+        """Return the pipeline's counts of messages."""
+        return self._writer.run(Ask("", lambda store, _now_ms: counts_of(self._info(_keeper(store)))))
+
+    def _open(self, store: Store, _now_ms: int) -> int:
+        lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0
+        pipelines = _keeper(store).pipelines
+        info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
+        mine = about(self._pipeline)
+        for name in ("group", "order", "id"):
+            if info.number and info.about[name] != mine[name]:
+                msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
+                raise StoreMismatch(msg + "give this one another name")
+        if info.number:
+            versions.check(self._pipeline, int(info.about.get("version", 1)), info.about.get("state"))
+        if info.about != mine:
+            info.about = mine
+            pipelines.save(info)
+        return max(lease_ms, limits.WORKER_LEASE_MS)
+
+    def _info(self, store: PipelineKeeper) -> PipelineInfo:
+        info = store.pipelines.info(self._pipeline.name)
+        assert info is not None  # noqa: S101 - made when this was opened, and never removed
+        return info
+
+    def _do(self, store: PipelineKeeper, now_ms: int, errand: Errand) -> Found:
+        info = self._info(store)
+        found = Found(now_ms, until_ms=now_ms + self.lease_ms)
+        self._settle(store, info, errand, found)
+        for sending in errand.sent:
+            until_ms = now_ms + round(sending.pause_s * 1000)
+            store.pipelines.delivered(info.number, sending.claim, sending.count, until_ms, sending.error)
+        lease_ms = round(limits.OUTBOX_LEASE_S * 1000)
+        if errand.renew:
+            store.pipelines.renew(info.number, [each.claim for each in errand.renew], now_ms + lease_ms)
+        if errand.is_taking:
+            self._take(store, info, errand, found)
+        if errand.claims:
+            found.claims = store.pipelines.claim(info, errand.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
+        found.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
+        found.is_unsent = errand.asks_unsent and bool(store.pipelines.outputs(info.number, 0, 1))
+        return found
+
+    def _settle(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
+        """Keep the results of turns and acknowledge their messages: all of the turns, or none."""
+        kinds = ((errand.done, Act.ACK, 0), (errand.back, Act.NACK, 0), (errand.prolong, Act.EXTEND, self.lease_ms))
+        asked = [
+            (turn, act, Change(each.entry.sequence_number, each.token, act, ms))
+            for turns, act, ms in kinds
+            for turn in turns
+            for each in turn.deliveries
+        ]
+        if asked and self._queue is not None:
+            verdicts = store.settle(queue_of(store, self._queue), [change for _, _, change in asked], found.now_ms)
+            failed = [pair for pair, verdict in zip(asked, verdicts, strict=True) if verdict is not Verdict.DONE]
+            lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is Act.ACK))
+            if lost:
+                raise LeaseLost(lost)
+            found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is Act.EXTEND))
+        results = [turn.result for turn in errand.done if turn.result is not None]
+        if not results:
+            return
+        counts = counts_of(info)
+        for result in results:
+            counts.add(result.journal.counts)
+        info.counts = msgspec.to_builtins(counts)
+        kept = [result.kept for result in results if result.kept is not None]
+        rejected = [each for result in results for each in result.rejected]
+        overtaken = store.pipelines.keep(info, kept, rejected, found.now_ms)
+        if overtaken:
+            raise Overtaken(overtaken)
+        verdicts_of = {name: void for result in results for name, void in result.verdicts.items()}
+        if verdicts_of:
+            store.pipelines.take(info.number, verdicts_of)
+
+    def _take(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
+        """Take new work, with the groups that it concerns."""
+        pipelines, now_us = store.pipelines, found.now_ms * 1000
+        given = list(errand.adopted)
+        if errand.wants and self._queue is not None:
+            for part in store.receive(queue_of(store, self._queue), errand.wants, found.now_ms):
+                given += part
+        found.deliveries = [(self._reader.group_of(each.entry), each) for each in given]
+        new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
+        found.decisions = [each for each in new if each.group not in errand.busy]
+        if self._pipeline.gap_timeout_us is not None:
+            due = pipelines.due(info.number, now_us, limits.GROUPS_AT_ONCE)
+            found.due = [group for group in due if group not in errand.busy]
+        wanted = {group for group, _ in found.deliveries if group is not None}
+        wanted.update(errand.behind, found.due, (each.group for each in found.decisions))
+        wanted -= errand.busy
+        if wanted:
+            found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
+
+
+def about(pipeline: Pipeline) -> dict[str, object]:
+    """Return a pipeline's definition, for tools that do not have its code."""
+    return {
+        "group": pipeline.group,
+        "order": repr(pipeline.order),
+        "id": pipeline.id,
+        "policy": pipeline.gap_policy.then,
+        "wait_us": pipeline.gap_timeout_us,
+        "version": pipeline.version,
+        "state": pipeline.shape,
+    }
+
+
+def counts_of(info: PipelineInfo) -> Counts:
+    """Return a pipeline's counts of messages."""
+    return msgspec.convert(info.counts, Counts)
+
+
+def _keeper(store: Store) -> PipelineKeeper:
+    return cast("PipelineKeeper", store)

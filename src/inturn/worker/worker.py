@@ -1,0 +1,436 @@
+"""The worker: it runs messages of a durable queue through a pipeline, groups side by side, in order within each.
+
+The worker's own thread makes all transactions, one after the other; see desk.py. A pool of threads runs turns, since
+handlers are plain functions that may take long; see turn.py. The two exchange plain values. The result of a turn is
+kept together with the acknowledgement of its messages, or not at all.
+"""
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.order import Retry
+from inturn.core.queue.messages import Delivery, Want
+from inturn.faults import reach
+from inturn.queue import Queue
+from inturn.store.commands import Receive
+from inturn.worker.decoding import Reader
+from inturn.worker.group_task import Turn, Turner
+from inturn.worker.outbox import Deliver, Sender
+from inturn.worker.pace import Pace, receives
+from inturn.worker.thread_pool import Pool, Stopped
+from inturn.worker.unit_of_work import Desk, Errand, Found, LeaseLost, Overtaken, Sending
+
+_RETRY = Retry(10, "100 milliseconds")
+
+
+def work(
+    pipeline: Pipeline,
+    queue: Queue,
+    *,
+    concurrency: int = limits.WORKER_CONCURRENCY,
+    deliver: Deliver | None = None,
+    retry: Retry = _RETRY,
+    until: Literal["stopped", "empty"] = "stopped",
+    grace_s: float = limits.WORKER_GRACE_S,
+) -> Counts:
+    """Run a pipeline over a queue in this process, until SIGTERM or Ctrl-C stops it.
+
+    Each group's state, timeline, held messages, and outputs with effect ids are kept in the queue's database, in one
+    transaction with the acknowledgements. Any number of processes may work on the same queue.
+
+    Args:
+        pipeline: the pipeline.
+        queue: the source of messages. Bodies are JSON objects with the message's fields; missing fields are filled from
+            the envelope.
+        concurrency: the number of groups processed at once.
+        deliver: a plain or async function, called with each output, as JSON values, and its effect id after the commit:
+            at least once, in order within a group. If None, outputs stay in the database.
+        retry: the pauses between attempts of ``deliver``; the last one repeats. (The pipeline sets the retries of a
+            *handler*.)
+        until: ``empty`` returns once the queue is empty and everything is delivered.
+        grace_s: how long a stop waits for running turns, in seconds.
+
+    Returns:
+        The counts of the messages that this call processed.
+
+    Raises:
+        HandlerError: if the handler returned something that is not (state, outputs).
+        InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
+        GapError: if a gap outlived its wait under ``then="fail"``.
+        StateError: if a state cannot be kept.
+        StoreError: if the database cannot be written.
+        StoreMismatch: if the database has another pipeline of this name.
+    """
+    if until not in ("stopped", "empty"):
+        msg = f"until is {until!r}; it is 'stopped' or 'empty'"
+        raise InputError(msg)
+    worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
+    with _stopped_by_signals(worker.stop_soon):
+        worker.run(until_empty=until == "empty")
+    return worker.counts
+
+
+class Worker:
+    """A worker in a thread of its own, for ``with``; see :func:`work` for the arguments.
+
+    Attributes:
+        counts: the counts of the messages that it processed.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        queue: Queue,
+        *,
+        concurrency: int = limits.WORKER_CONCURRENCY,
+        deliver: Deliver | None = None,
+        retry: Retry = _RETRY,
+        grace_s: float = limits.WORKER_GRACE_S,
+    ) -> None:
+        if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
+            msg = f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}"
+            raise InputError(msg)
+        pipeline.first_state()  # for its checks, before anything is written
+        self.counts = Counts()
+        self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
+        self._pool: Pool[Turn] = Pool(concurrency, self._make, "inturn-worker")
+        self._desk = Desk(pipeline, queue.name, queue.writer, Reader(pipeline))
+        self._turner = Turner(pipeline, self._desk, self._pool.sleep)
+        self._sender = None if deliver is None else Sender(deliver, retry, concurrency, self._over)
+        self._turns: set[Turn] = set()  # turns with leased messages, or in the pool
+        self._busy: dict[str, Turn] = {}  # groups whose turn is in the pool
+        self._behind: dict[str, Turn] = {}  # the next turns of such groups
+        self._sendings: set[Sending] = set()
+        self._done: deque[Turn] = deque()  # from the threads
+        self._sent: deque[Sending] = deque()
+        self._news = threading.Event()
+        self._drained = threading.Event()  # all turns have begun
+        self._stopping = threading.Event()
+        self._adopted: list[Delivery] = []
+        self._pace = Pace()
+        self._was_full = False
+        self._drains: deque[threading.Event] = deque()
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    # --- what a caller does ---
+
+    def __enter__(self) -> Self:
+        """Start the worker's thread."""
+        self._thread = threading.Thread(target=self._loop, name="inturn-desk", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and wait for running turns."""
+        self.stop_soon()
+        if self._thread is not None:
+            self._thread.join()
+        if kind is None:
+            self._tell()
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Work in this thread until stopped, or until the queue is empty."""
+        if until_empty:
+            self._drains.append(self._stopping)
+        self._loop()
+        self._tell()
+
+    def stop_soon(self) -> None:
+        """Take no more messages; running turns are finished."""
+        self._stopping.set()
+        self._news.set()
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Wait until the queue is empty and everything is delivered.
+
+        Messages held by groups, for a missing predecessor or because the group is parked, are not waited for.
+
+        Raises:
+            TimeoutError: if that takes longer than ``timeout_s``.
+            Exception: the error that ended the worker.
+        """
+        empty = threading.Event()
+        self._drains.append(empty)
+        self._news.set()
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while not empty.wait(limits.POLL_S):
+            self.check()
+            if until is not None and time.monotonic() > until:
+                msg = f"after {timeout_s} s there is still something to do"
+                raise TimeoutError(msg)
+
+    def check(self) -> None:
+        """Check that the worker is running.
+
+        Raises:
+            Exception: the error that ended it.
+            InputError: if it was not started, or was stopped.
+        """
+        if self._thread is None or not self._thread.is_alive():
+            self._tell()
+            msg = "the worker does not run: it was not begun, or it was stopped"
+            raise InputError(msg)
+
+    def _tell(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # --- the threads ---
+
+    def _make(self, turn: Turn) -> None:
+        """Run a turn in a thread of the pool."""
+        try:
+            turn.result = self._turner.run(turn)
+            reach("handled")
+        except Stopped:
+            turn.is_given_up = True
+        except BaseException as error:  # noqa: BLE001 - it ends the worker, which tells it
+            turn.error = error
+        self._done.append(turn)
+        if not self._news.is_set():
+            self._news.set()
+        if not self._pool.backlog:
+            self._drained.set()
+
+    def _over(self, sending: Sending) -> None:
+        self._sent.append(sending)
+        self._news.set()
+
+    # --- the worker's own thread ---
+
+    def _loop(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                drains = len(self._drains)
+                self._news.clear()
+                self._drained.clear()
+                found = self._do(is_taking=True)
+                self._take_up(found)
+                if drains and self._is_empty(found):
+                    for _ in range(drains):
+                        self._drains.popleft().set()
+                else:
+                    self._rest()
+        except BaseException as error:  # noqa: BLE001 - told by who waits for this
+            self._error = self._error or error
+        try:
+            self._wind_up()
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._error = self._error or error
+
+    def _do(self, *, is_taking: bool, back: Sequence[Turn] = ()) -> Found:
+        """Run one transaction: keep finished turns and take new work."""
+        done, given_up = self._collect()
+        sent = [self._sent.popleft() for _ in range(len(self._sent))]
+        now_ms = self._queue.writer.clock()
+        is_taking = is_taking and not self._stopping.is_set()  # a turn's error may have stopped the worker
+        while True:
+            over = {turn.group for turn in done}
+            busy = frozenset(group for group in self._busy if group not in over)
+            errand = Errand(
+                done=done,
+                back=[*back, *given_up],
+                prolong=[
+                    turn
+                    for turn in self._turns
+                    if self._ends_soon(turn.until_ms, now_ms, self._desk.lease_ms) and turn not in done
+                ],
+                busy=busy,
+                behind=[group for group in self._behind if group not in busy],
+                adopted=self._adopted,
+                wants=self._wants(len(over)) if is_taking else (),
+                is_taking=is_taking,
+                sent=sent,
+                renew=[
+                    each
+                    for each in self._sendings
+                    if self._ends_soon(each.until_ms, now_ms, round(limits.OUTBOX_LEASE_S * 1000))
+                ],
+                claims=2 * self._concurrency - len(self._sendings) if is_taking and self._sender else 0,
+                asks_unsent=bool(self._drains and self._sender),
+            )
+            try:
+                found = self._desk.run(errand)
+                break
+            except LeaseLost as lost:  # another receiver may have the messages now
+                done = [turn for turn in done if turn not in lost.turns]
+                for turn in lost.turns:
+                    self._forget(turn)
+            except Overtaken as overtaken:
+                again = [turn for turn in done if turn.group in overtaken.groups]
+                done = [turn for turn in done if turn not in again]
+                for turn in again:
+                    self._once_more(turn)
+        for turn in (*done, *errand.back):
+            self._forget(turn)
+            if turn.result is not None:
+                self.counts.add(turn.result.journal.counts)
+        self._pace.done(sum(len(turn.deliveries) for turn in done))
+        self._sendings.difference_update(sent)
+        for turn in errand.prolong:
+            turn.until_ms = None if turn in found.lost else found.until_ms
+        for sending in errand.renew:
+            sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
+        self._adopted = []
+        wanted = sum(want.limit for want in errand.wants)
+        self._was_full = 0 < wanted <= len(found.deliveries)
+        return found
+
+    def _collect(self) -> tuple[list[Turn], list[Turn]]:
+        """Return the turns that are over: those to be kept, and those to be given back.
+
+        An error of a turn ends the worker once all other turns are kept.
+        """
+        done, given_up = [], []
+        for _ in range(len(self._done)):
+            turn = self._done.popleft()
+            if turn.result is not None:
+                done.append(turn)
+            else:
+                given_up.append(turn)
+                if turn.error is not None:
+                    self._error = self._error or turn.error
+                    self._stopping.set()
+        return done, given_up
+
+    @staticmethod
+    def _ends_soon(until_ms: int | None, now_ms: int, lease_ms: int) -> bool:
+        return until_ms is not None and until_ms - now_ms < lease_ms // 2
+
+    def _wants(self, over: int) -> list[Want]:
+        """Return what to receive: a little for each free place or, with short turns, enough for some time ahead."""
+        if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
+            return []
+        busy = len(self._busy) - self._pool.asleep
+        free, ahead = self._concurrency - (busy - over), self._pace.ahead
+        if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
+            return []
+        return [Want(most, self._desk.lease_ms) for most in receives(ahead, self._concurrency, busy, free)]
+
+    def _take_up(self, found: Found) -> None:
+        """Pass new work to the threads."""
+        if found.deliveries:
+            reach("received")
+        fresh: dict[str, Turn] = {}
+        for name in [name for name in self._behind if name not in self._busy]:
+            fresh[name] = self._behind.pop(name)
+        for group, delivery in found.deliveries:
+            if group is None:
+                turn = Turn(None, now_us=found.now_ms * 1000)
+                turn.add(delivery)
+                self._turns.add(turn)
+                self._pool.put(turn)
+                continue
+            turns = self._behind if group in self._busy else fresh
+            turn = turns.setdefault(group, Turn(group))
+            turn.add(delivery)
+            self._turns.add(turn)
+        for decided in found.decisions:
+            fresh.setdefault(decided.group, Turn(decided.group)).decisions.append(decided)
+        for due in found.due:
+            fresh.setdefault(due, Turn(due))
+        for free, turn in fresh.items():
+            turn.line, turn.now_us = found.lines.get(free), found.now_ms * 1000
+            self._turns.add(turn)
+            self._busy[free] = turn
+            self._pool.put(turn)
+        for claim in found.claims:
+            sending = Sending(claim, found.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
+            self._sendings.add(sending)
+            if self._sender is not None:
+                self._sender.put(sending)
+
+    def _forget(self, turn: Turn) -> None:
+        """Drop a turn that is over, whatever its outcome."""
+        self._turns.discard(turn)
+        if turn.group is not None and self._busy.get(turn.group) is turn:
+            del self._busy[turn.group]
+
+    def _once_more(self, turn: Turn) -> None:
+        """Queue a turn's messages, which are still leased, for another turn, after another writer changed the group."""
+        self._forget(turn)
+        turn.result, turn.decisions = None, []  # decisions that were not taken are found again
+        if turn.group is None or not turn.deliveries:
+            return
+        behind = self._behind.get(turn.group)
+        for delivery in behind.deliveries if behind is not None else ():
+            turn.add(delivery)
+        if behind is not None:
+            self._turns.discard(behind)
+        self._behind[turn.group] = turn
+        self._turns.add(turn)
+
+    def _is_empty(self, found: Found) -> bool:
+        return not (self._turns or self._sendings or found.depth or found.is_unsent)
+
+    def _rest(self) -> None:
+        """Wait until there is something to do."""
+        if self._was_full or self._news.is_set():
+            return
+        if self._turns or self._sendings or self._drains:
+            self._news.wait(min(limits.POLL_S, self._desk.lease_ms / 4000))
+            if self._pool.backlog:  # turns are short: gather more into the same transaction
+                self._drained.wait(limits.WORKER_GATHER_S)
+            return
+        want = Want(self._concurrency, self._desk.lease_ms)
+        wait: Receive[list[Delivery]] = Receive(self._queue.name, _as_it_is, want, wait_s=limits.WORKER_IDLE_S)
+        self._adopted = self._queue.writer.run(wait)
+
+    def _wind_up(self) -> None:
+        """Give back what was not begun, and finish running turns."""
+        self._stopping.set()
+        left = [turn for turn in self._pool.stop() if turn.deliveries]
+        left += [turn for turn in self._behind.values() if turn not in left]
+        self._behind.clear()
+        for sending in self._sender.stop() if self._sender else ():
+            self._sent.append(sending)
+        adopted = Turn(None)
+        for delivery in self._adopted:
+            adopted.add(delivery)
+        self._adopted = []
+        until = time.monotonic() + self._grace_s
+        self._do(is_taking=False, back=[*left, adopted])
+        while (self._busy or self._turns or self._sendings) and time.monotonic() < until:
+            self._news.wait(min(limits.POLL_S, self._desk.lease_ms / 4000))
+            self._news.clear()
+            self._do(is_taking=False)
+        if self._sender:
+            self._sender.close()
+
+
+def _as_it_is(deliveries: list[Delivery]) -> list[Delivery]:
+    return deliveries
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Stop the worker gracefully on the first SIGTERM or SIGINT; restore the previous handler for a second one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[int, Any] = {}
+
+    def stopped(number: int, _frame: object) -> None:
+        signal.signal(number, before[number])
+        stop()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        before[each] = signal.signal(each, stopped)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
