@@ -38,7 +38,7 @@ from rounds import (
 )
 from workload import Workload
 
-from inturn.spark.audit.report import Kind, Report
+from inturn.spark.audit.report import AuditReport, FaultKind
 from inturn.spark.audit.run import audit
 
 MESSAGES = 10_000_000
@@ -82,19 +82,21 @@ class Truth:
         return cls(*map(int, row))
 
     @classmethod
-    def of_report(cls, report: Report) -> "Truth":
+    def of_report(cls, report: AuditReport) -> "Truth":
         """As the audit says."""
         assert report.gaps is not None, "the order was not taken for a count"
         found = {kind: each.messages for kind, each in report.found.items()}
-        others = set(found) - {Kind.DUPLICATE, Kind.LATE, Kind.GAP}
+        others = set(found) - {FaultKind.DUPLICATE, FaultKind.LATE, FaultKind.GAP}
         assert not others, f"found {others}, which the workload does not have"
         missing = report.gaps.lost_revisions + report.gaps.open_revisions
-        return cls(report.messages, report.groups, found.get(Kind.DUPLICATE, 0), found.get(Kind.LATE, 0), missing)
+        return cls(
+            report.messages, report.groups, found.get(FaultKind.DUPLICATE, 0), found.get(FaultKind.LATE, 0), missing
+        )
 
 
 # -- the contenders --------------------------------------------------------------------------------------------
 
-Run = Callable[[DataFrame, str, int], Report | None]
+Run = Callable[[DataFrame, str, int], AuditReport | None]
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Contender:
 
 
 def _audited(*, order: str | None = "revision", tx_id: str | None = None, writes: bool = False) -> Run:
-    def run(events: DataFrame, out: str, buckets: int) -> Report:  # noqa: ARG001 - spark.sql.shuffle.partitions
+    def run(events: DataFrame, out: str, buckets: int) -> AuditReport:  # noqa: ARG001 - spark.sql.shuffle.partitions
         folder = out if writes else None
         return audit(events, group="account_id", order=order, id=tx_id, arrival="offset", out=folder)
 

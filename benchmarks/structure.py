@@ -112,12 +112,12 @@ def verbs(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def endpoint(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the SendMessage of a client whose connection is open; the endpoint runs in this thread too."""
-    from inturn.server.config import Config, Server
+    from inturn.server.config import Config, ServerConfig
     from inturn.server.run import Endpoint
 
     with inturn.open(folder / "served.db", durable=False) as db, asyncio.Runner() as runner:
         db.queue("q.fifo")
-        served = runner.run(Endpoint(db, Config(server=Server(port=0))).__aenter__())
+        served = runner.run(Endpoint(db, Config(server=ServerConfig(port=0))).__aenter__())
         reader, writer = runner.run(asyncio.open_connection("127.0.0.1", served.port))
         body = {"QueueUrl": f"{served.url}/000000000000/q.fifo", "MessageBody": "m", "MessageGroupId": "a"}
 

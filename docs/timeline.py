@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from inturn import Gapless, Pipeline, Wait
-from inturn.core.identity import Entry
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.identity import TimelineEntry
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.grades import GaplessTimeline, timeline
-from inturn.core.pipeline.timeline import TABLE, Place, Status, Verdict
+from inturn.core.pipeline.timeline import TABLE, Position, Status, TimelineVerdict
 
 PAGE = Path(__file__).with_name("design.md")
 BEGIN, END = "<!-- timeline: begin -->", "<!-- timeline: end -->"
 
 PLACES = {
-    Place.NEXT: "it is its turn",
-    Place.AHEAD: "its turn has not come",
-    Place.COPY: "applied or held already, same content",
-    Place.OTHER: "applied or held already, other content",
-    Place.FORGOTTEN: "behind, and no longer remembered",
-    Place.SKIPPED: "in a gap that was skipped",
-    Place.LATE: "below the watermark",
+    Position.NEXT: "it is its turn",
+    Position.AHEAD: "its turn has not come",
+    Position.COPY: "applied or held already, same content",
+    Position.OTHER: "applied or held already, other content",
+    Position.FORGOTTEN: "behind, and no longer remembered",
+    Position.SKIPPED: "in a gap that was skipped",
+    Position.LATE: "below the watermark",
 }
 STATUSES = {
     Status.OPEN: "nothing is held",
@@ -40,7 +40,7 @@ STATUSES = {
     Status.FAILED: "parked: the handler raised",
     Status.GIVEN_UP: "parked for good: a person gave it up",
 }
-GROUP_CHANGES = {Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND}
+GROUP_CHANGES = {TimelineVerdict.APPLY, TimelineVerdict.EARLY, TimelineVerdict.BEHIND}
 
 
 def table() -> str:
@@ -79,21 +79,21 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
     """Every change of status that some history of three messages, decisions or ends of steps leads to, and why."""
     end_of_step = None
     messages = [(content, revision, epoch) for content in ("good", "bad") for revision in (1, 2) for epoch in (0, 1)]
-    for history in product([*messages, ("good", 3, 0), *Action, end_of_step], repeat=3):
+    for history in product([*messages, ("good", 3, 0), *DecisionAction, end_of_step], repeat=3):
         group, mended = _group()
         for each in history:
             before = group.timeline.status
             if each is end_of_step:
                 group.finish()
                 event = "the wait is over"
-            elif isinstance(each, Action):
+            elif isinstance(each, DecisionAction):
                 event = each.value
-                if each is Action.RESUME:
+                if each is DecisionAction.RESUME:
                     mended.append(True)
                 group.decide(_decision(each, group), lambda entry, new: replace(entry, message=new["content"]))
             else:
                 content, revision, epoch = each
-                entry = Entry(turn=revision, digest=content.encode().ljust(32), message=content, epoch=epoch)
+                entry = TimelineEntry(turn=revision, digest=content.encode().ljust(32), message=content, epoch=epoch)
                 renews = group.timeline.renews(entry)
                 verdict = group.offer(entry)
                 event = "higher epoch" if renews else verdict.value
@@ -123,12 +123,12 @@ def _group() -> tuple[Group, list[bool]]:
     return Group("a", timeline(order), Fold(pipeline, pipeline.state), Journal(), now_us=0), mended
 
 
-def _decision(action: Action, group: Group) -> Decision:
+def _decision(action: DecisionAction, group: Group) -> Decision:
     """Return a decision about the first message that the group holds, or the gap in front of it."""
     line = group.timeline
     head = line.head() if line.held else None
     gap = line.gaps()[:1] if isinstance(line, GaplessTimeline) else []
-    first, last = gap[0][:2] if gap and action is Action.SKIP else (head and head.turn, None)
+    first, last = gap[0][:2] if gap and action is DecisionAction.SKIP else (head and head.turn, None)
     old = {"group": group.name, "revision": first, "epoch": line.epoch}
     new = {**old, "content": "good"}
     epoch = line.epoch or 0
@@ -139,13 +139,13 @@ def _decision(action: Action, group: Group) -> Decision:
 
 def render() -> str:
     """Return the block between the two comments."""
-    stays = [verdict for verdict in Verdict if verdict not in GROUP_CHANGES]
+    stays = [verdict for verdict in TimelineVerdict if verdict not in GROUP_CHANGES]
     return f"""{BEGIN}
 
 {table()}
 
 A verdict of {", ".join(stays[:-1])} or {stays[-1]} leaves the group where it is; the others may move it.
-So may a decision: {", ".join(Action)}.
+So may a decision: {", ".join(DecisionAction)}.
 
 ```mermaid
 {diagram()}

@@ -34,8 +34,8 @@ from inturn.spark.driver import step as spark_step
 from inturn.spark.driver.step import Stepper
 from inturn.spark.executor import decisions, task
 from inturn.spark.executor.chunk import GROUP, HASH
-from inturn.spark.executor.task import Plan, Result
-from inturn.spark.tables.manifest import File, Manifest, Store
+from inturn.spark.executor.task import Plan, SliceResult
+from inturn.spark.tables.manifest import File, Manifest, SparkStore
 from inturn.spark.tables.merge import levels_to_merge
 
 DAWN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -127,7 +127,7 @@ class Bench:
         self._random = random.Random(seed)
         self._own = tempfile.TemporaryDirectory(prefix="inturn-test-", dir=QUICK) if root is None else None
         self.root = Path(self._own.name) if self._own else root
-        self.store = Store(self.root)
+        self.store = SparkStore(self.root)
 
     def __enter__(self) -> "Bench":
         return self
@@ -168,14 +168,14 @@ class Bench:
         counts = spark_step._total(results)
         return stepper._manifest(plan, results, counts, None, 0.0), counts
 
-    def _task(self, plan: Plan, table: pa.Table, bucket: int) -> Result:
+    def _task(self, plan: Plan, table: pa.Table, bucket: int) -> SliceResult:
         low, high = task.slice_bounds(bucket, plan.buckets)
         rows = [at for at, hash_ in enumerate(table[HASH].to_pylist()) if low <= hash_ <= high]
         self._random.shuffle(rows)
         mine = table.take(pa.array(rows, pa.int64())).combine_chunks()
         batches = mine.to_batches(max_chunksize=self._random.randint(1, 5))
         result = task.run(plan, self.pipeline, bucket, f"{plan.attempt}-0", batches)
-        return msgspec.json.decode(msgspec.json.encode(result), type=Result)
+        return msgspec.json.decode(msgspec.json.encode(result), type=SliceResult)
 
     def table(self, messages: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """The messages as columns, with the group's text, where its column is not text itself, and its hash."""

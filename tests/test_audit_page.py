@@ -19,21 +19,21 @@ from inturn.core.errors import SetupError
 from inturn.spark.audit import page, pictures
 from inturn.spark.audit.report import (
     MEANING,
+    AuditReport,
     Bar,
     Column,
     Consumers,
-    Found,
+    FaultCount,
+    FaultKind,
     Gap,
     Gaps,
     Grade,
-    Keys,
-    Kind,
+    GroupTimeline,
     Late,
+    LogColumns,
     Point,
-    Report,
     Sizes,
     Spread,
-    Timeline,
 )
 
 VOID = {"meta", "br", "link", "img"}
@@ -92,33 +92,33 @@ def spread(*counts: int) -> Spread:
     return Spread(3, 700, 90_000, [Bar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, n) for at, n in enumerate(counts)])
 
 
-def line(group: str, *points: tuple[int, str | None, int], gaps: tuple[Gap, ...] = ()) -> Timeline:
+def line(group: str, *points: tuple[int, str | None, int], gaps: tuple[Gap, ...] = ()) -> GroupTimeline:
     faults = Counter(kind for _, kind, _ in points if kind is not None)
     shown = [Point(at, place, kind, epoch) for at, (place, kind, epoch) in enumerate(points, 1)]
-    return Timeline(group, len(points), dict(faults), shown, list(gaps))
+    return GroupTimeline(group, len(points), dict(faults), shown, list(gaps))
 
 
-def empty() -> Report:
-    return Report(
-        "orders", Keys("g", "o"), "as the rows stand", 0, 0, None, None, {}, {}, None, None, [], 0, None, [], None
+def empty() -> AuditReport:
+    return AuditReport(
+        "orders", LogColumns("g", "o"), "as the rows stand", 0, 0, None, None, {}, {}, None, None, [], 0, None, [], None
     )
 
 
-def full() -> Report:
+def full() -> AuditReport:
     lost, still = Gap("acct-1", 0, 3, 5, 40, 7_200.0, open=False), Gap("acct-2", 1, 9, 9, 1, None, open=True)
     copies = line("acct-1", (1, None, 0), (2, None, 0), (6, None, 0), (2, "duplicate", 0), (4, "late", 0), gaps=(lost,))
     again = line("acct-2", (7, "conflict", 0), (8, "no-id", 1), (10, None, 1), gaps=(still,))
-    found = {kind: Found(1_000 + at, 20 + at) for at, kind in enumerate(Kind)}
+    found = {kind: FaultCount(1_000 + at, 20 + at) for at, kind in enumerate(FaultKind)}
     at_noon = dt.datetime(2024, 3, 1, 12, tzinfo=dt.UTC)
     return replace(
         empty(),
-        keys=Keys("account", "seq", id="event_id", time="received_at", start=1, ignore=("trace",)),
+        keys=LogColumns("account", "seq", id="event_id", time="received_at", start=1, ignore=("trace",)),
         messages=1_234_567,
         groups=8_901,
         began=at_noon,
         ended=at_noon + dt.timedelta(days=2),
         found=found,
-        samples={kind: [f"sample of {kind}"] for kind in Kind},
+        samples={kind: [f"sample of {kind}"] for kind in FaultKind},
         gaps=Gaps(
             12, 3_456, 1, 1, 1_800.0, "3 hours", [lost, still], [(Bar(1.7e9, 1.8e9, 12), Bar(1.7e9, 1.8e9, 1))], True
         ),
@@ -143,7 +143,7 @@ def full() -> Report:
 def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
     seen = Page(page.render(full()))
     assert "1,234,567 messages of 8,901 groups: 13 kinds of faults" in seen.text
-    for at, kind in enumerate(Kind):
+    for at, kind in enumerate(FaultKind):
         assert f"{kind} {MEANING[kind]} {1_000 + at:,}" in seen.text
         assert f"sample of {kind}" in seen.text
     assert "messages/kind=two-writers" in seen.text
@@ -191,8 +191,8 @@ def test_other_peoples_names_are_shown_and_not_obeyed() -> None:
         full(),
         source=HOSTILE,
         arrived=HOSTILE,
-        keys=Keys(HOSTILE, HOSTILE, id=HOSTILE, ignore=(HOSTILE,)),
-        samples={Kind.LATE: [HOSTILE]},
+        keys=LogColumns(HOSTILE, HOSTILE, id=HOSTILE, ignore=(HOSTILE,)),
+        samples={FaultKind.LATE: [HOSTILE]},
         gaps=Gaps(1, 1, 0, 0, None, HOSTILE, own.gaps),
         sizes=Sizes(2, [(HOSTILE, 3), ("x" * 5_000, 2)], 0.5, [Bar(2, 4, 2)], []),
         columns=[Column(HOSTILE, HOSTILE, 1, 1, 1, 1, 1, 1, HOSTILE, HOSTILE)],
@@ -232,7 +232,9 @@ def test_a_log_of_one_message() -> None:
     assert "1 message of 1 group: nothing wrong" in seen.text
     assert "No revision is missing." in seen.text
     assert "still needs" not in seen.text
-    alone = Page(page.render(replace(one, found={Kind.CONFLICT: Found(1, 1)}, worst=[line("a", (7, "conflict", 0))])))
+    alone = Page(
+        page.render(replace(one, found={FaultKind.CONFLICT: FaultCount(1, 1)}, worst=[line("a", (7, "conflict", 0))]))
+    )
     assert "1 message of 1 group: 1 kind of faults" in alone.text
     assert alone.labels == ["Group a as it arrived, 1 message: conflict 1"]
 
@@ -241,7 +243,7 @@ def test_a_log_of_one_message() -> None:
 def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
     still = replace(full(), found={}, gaps=Gaps(0, 0, 2, 3, None, "2 messages of its group"))
     assert "nothing wrong, but 3 revisions may still come" in Page(page.render(still)).text
-    blind = replace(still, keys=Keys("g"), gaps=None, late=None)
+    blind = replace(still, keys=LogColumns("g"), gaps=None, late=None)
     seen = Page(page.render(blind))
     assert "nothing wrong, but no column tells their order" in seen.text
     assert "Whether messages are missing cannot be told" in seen.text
@@ -252,12 +254,12 @@ def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
 def test_an_order_by_time_is_drawn_as_times() -> None:
     points = [(NOON_US + 60_000_000 * at, None, 0) for at in range(30)]
     timed = line("a", *points, (NOON_US, "late", 0), (NOON_US, "tie", 0))
-    report = replace(full(), keys=Keys("g", order_by="ts"), gaps=None, grade=None, worst=[timed])
+    report = replace(full(), keys=LogColumns("g", order_by="ts"), gaps=None, grade=None, worst=[timed])
     seen = Page(page.render(report))
     assert "2024-03-01 UTC" in seen.text
     assert "12:10" in seen.text
     assert "1,709," not in seen.text
-    counted = Page(page.render(replace(report, keys=Keys("g", order="ts"))))
+    counted = Page(page.render(replace(report, keys=LogColumns("g", order="ts"))))
     assert "1,709,294," in counted.text
 
 

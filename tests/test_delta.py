@@ -29,7 +29,7 @@ from inturn.core.errors import SetupError, StoreError, StoreMismatch
 from inturn.spark import sweep
 from inturn.spark.tables import delta
 from inturn.spark.tables.delta import LOG, ROOT, publish
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 from inturn.spark.tables.steps import HEAD
 from kernel_harness import Bench
 
@@ -161,7 +161,7 @@ def test_publishing_again_adds_nothing(bench: Bench) -> None:
     bench.step(rows(1))
     publish(bench.store, "ledger")
     before = log(bench)
-    assert publish(bench.store, "ledger").step == publish(Store(bench.root), "ledger").step == 1
+    assert publish(bench.store, "ledger").step == publish(SparkStore(bench.root), "ledger").step == 1
     assert log(bench) == before
 
 
@@ -225,7 +225,7 @@ def test_many_publishers_at_the_same_time_add_each_step_once(bench: Bench) -> No
 
     def race() -> int:
         start.wait()
-        return publish(Store(bench.root), "ledger").step
+        return publish(SparkStore(bench.root), "ledger").step
 
     with ThreadPoolExecutor(4) as pool:
         assert [each.result() for each in [pool.submit(race) for _ in range(4)]] == [5] * 4
@@ -242,7 +242,7 @@ def test_a_table_of_more_commits_than_a_checkpoint_holds(bench: Bench) -> None:
         publish(bench.store, "ledger")
     bench.step(rows(2))
     assert list((bench.root / LOG).glob("*.checkpoint*.parquet"))
-    assert publish(Store(bench.root), "ledger").step == 103
+    assert publish(SparkStore(bench.root), "ledger").step == 103
     assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
 
 

@@ -26,10 +26,10 @@ from inturn.demo import console, crash, delivery, flights, naive, page, picture,
 from inturn.demo.engines import Differences, Engine, differences
 from inturn.demo.event_log import course
 from inturn.demo.pipeline import aircraft
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, Example, Kill, Knot, Result, choose_knot
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Example, Kill, Knot, choose_knot
 
 WHEN = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
-RIGHT = naive.Answer("LAX", 1, 300, 0)
+RIGHT = naive.NaiveAnswer("LAX", 1, 300, 0)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def result(**changes):
     ]
     wrong = {name: naive.Wrong(0, 0, 0, 0, 0) for name in (NAIVE, DISTINCT, SPARK, PROCESS)}
     truth = flights.Truth("LAX", 1, 300)
-    made = Result(
+    made = DemoResult(
         messages=6,
         aircraft=1,
         producers={"UA": 4, "others": 2},
@@ -145,7 +145,7 @@ def test_the_pure_timeline_over_the_delivery_is_the_truth(legs, sent, rows):
     second = aircraft.replay(rows[half:], after=first)
     truth = flights.truth(legs)
     answers = {
-        tail: naive.Answer(state.location, state.legs, state.minutes, state.phantoms)
+        tail: naive.NaiveAnswer(state.location, state.legs, state.minutes, state.phantoms)
         for tail, state in second.states.items()
     }
     assert naive.compare(truth, answers) == naive.Wrong(0, 0, 0, 0, 0)

@@ -22,7 +22,7 @@ from inturn.core.values.forms import FORMS, KEPT, REFUSED, table
 from inturn.core.values.states import Normal
 from inturn.queue import draft
 from inturn.spark.columns.codec import StateCodec as Columns
-from inturn.worker.codec import StateCodec as Packed
+from inturn.worker.codec import WorkerStateCodec as Packed
 from kernel_harness import Bench
 
 

@@ -16,10 +16,10 @@ import pytest
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import StoreError, StoreMismatch
-from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.step import settle
 from inturn.spark.executor.decisions import group_hash
-from inturn.spark.tables.manifest import ABOUT, Store
+from inturn.spark.tables.manifest import ABOUT, SparkStore
 from inturn.spark.tables.steps import HEAD, manifest_name
 from inturn.spark.tables.vacuum import vacuum
 from kernel_harness import DAWN, Bench
@@ -62,7 +62,7 @@ def taken(root: Path) -> Any:
 
 
 def looked(root: Path) -> Any:
-    look = Inspector(str(root))
+    look = SparkInspector(str(root))
     return look.last.step, look.group("a"), look.group("b"), look.held("b")
 
 
@@ -70,10 +70,10 @@ VERBS: dict[str, Callable[[Path], Any]] = {
     "a step": taken,
     "a step without messages": lambda root: settle(ledger, store=root, now=DAWN).step,
     "look at groups": looked,
-    "the last step": lambda root: getattr(Store(root).latest(), "step", None),
-    "the steps": lambda root: [each.counts for each in map(Store(root).manifest, Store(root).steps())],
-    "the steps after one": lambda root: [each.step for each in Store(root).after(1)],
-    "go on after a step": lambda root: getattr(Store(root).latest(_known(root)), "step", None),
+    "the last step": lambda root: getattr(SparkStore(root).latest(), "step", None),
+    "the steps": lambda root: [each.counts for each in map(SparkStore(root).manifest, SparkStore(root).steps())],
+    "the steps after one": lambda root: [each.step for each in SparkStore(root).after(1)],
+    "go on after a step": lambda root: getattr(SparkStore(root).latest(_known(root)), "step", None),
     "vacuum": lambda root: vacuum(root, keep_steps=2, older_than_s=0),
 }
 _MANIFESTS: dict[Path, Any] = {}
@@ -154,7 +154,7 @@ def test_a_store_of_an_older_version_has_no_head(whole: Path, tmp_path: Path) ->
 def test_a_head_that_is_behind_does_no_harm(whole: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(whole, tmp_path / "behind"))
     (root / HEAD).write_text('{"step": 1}')
-    last = Store(root).latest()
+    last = SparkStore(root).latest()
     assert last is not None
     assert last.step == STEPS
 

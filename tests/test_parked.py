@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from inturn import Gapless, Monotone, Pipeline, Wait
 from inturn.cli import app
 from inturn.core.errors import InputError, StoreError
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.replay import Replay
 from inturn.spark import settle
-from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.executor.decisions import group_hash
 from kernel_harness import DAWN, Bench, Bounds, expected
 
@@ -58,7 +58,7 @@ def bench(tmp_path: Path) -> Bench:
 HISTORY = st.lists(
     st.tuples(
         st.lists(st.builds(row, st.integers(1, 5), st.sampled_from([1, 1, 2, -1]), st.sampled_from("ab")), max_size=6),
-        st.lists(st.tuples(st.sampled_from(Action), st.sampled_from("ab"), st.booleans()), max_size=3),
+        st.lists(st.tuples(st.sampled_from(DecisionAction), st.sampled_from("ab"), st.booleans()), max_size=3),
         st.integers(0, 8),
     ),
     min_size=1,
@@ -103,10 +103,10 @@ def unparked(timelines: dict[str, Any]) -> dict[str, Any]:
     return {group: each for group, each in timelines.items() if not each.parked}
 
 
-def made(bench: Bench, action: Action, group: str) -> Decision | None:
+def made(bench: Bench, action: DecisionAction, group: str) -> Decision | None:
     try:
-        inspector = Inspector(bench.root)
-        new = {"amount": 7} if action is Action.REPLACE else None
+        inspector = SparkInspector(bench.root)
+        new = {"amount": 7} if action is DecisionAction.REPLACE else None
         return inspector.decision(action, group, by="ann", new=new)
     except (InputError, StoreError):
         return None
@@ -117,21 +117,21 @@ def made(bench: Bench, action: Action, group: str) -> Decision | None:
 
 def test_a_group_that_waits_is_explained(bench: Bench) -> None:
     bench.step([row(1), row(4), row(5), row(1, account="other")], now=dt.datetime.now(dt.UTC))
-    said = Inspector(bench.root).explain("a")
+    said = SparkInspector(bench.root).explain("a")
     assert "Group a waits for revisions 2 to 3 since" in said
     assert "it has come to revision 1" in said
     assert "then the group is parked" in said
     assert "It holds 2 messages: revision 4, revision 5." in said
     assert 'state after step 1: {"state": "{\\"balance\\":1}"}' in said
-    assert Inspector(bench.root).explain("other").startswith("Group other is open: nothing is held")
+    assert SparkInspector(bench.root).explain("other").startswith("Group other is open: nothing is held")
     with pytest.raises(InputError, match="has no group 'nobody'"):
-        Inspector(bench.root).explain("nobody")
+        SparkInspector(bench.root).explain("nobody")
 
 
 def test_a_group_that_is_parked_is_explained(bench: Bench) -> None:
     bench.step([row(1), row(3)])
     bench.step([row(1, -5, "bad")], now=DAWN + dt.timedelta(minutes=11))
-    inspector = Inspector(bench.root)
+    inspector = SparkInspector(bench.root)
     assert "Group a is parked: revision 2 did not come since" in inspector.explain("a")
     said = inspector.explain("bad")
     assert "is parked: the handler raised on revision 1" in said
@@ -141,9 +141,9 @@ def test_a_group_that_is_parked_is_explained(bench: Bench) -> None:
 
 def test_what_went_on_is_no_longer_listed(bench: Bench) -> None:
     bench.step([row(2), row(1, -1, "bad")])
-    assert {each.group for each in Inspector(bench.root).parked()} == {"a", "bad"}
+    assert {each.group for each in SparkInspector(bench.root).parked()} == {"a", "bad"}
     bench.step([row(1)])
-    assert {each.group for each in Inspector(bench.root).parked()} == {"bad"}
+    assert {each.group for each in SparkInspector(bench.root).parked()} == {"bad"}
 
 
 # -- the commands ----------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_decision_is_carried_out_at_once(
     verb, group, *options = arguments
     code, said = command("parked", verb, parked, group, *options, "--by", "ann", "--pipeline", definition)
     assert (code, f"{verb}: done." in said) == (0, True), said
-    inspector = Inspector(parked)
+    inspector = SparkInspector(parked)
     assert inspector.group("a").status == status
     assert json.loads(inspector.group("a").state["state"])["balance"] == balance
     [kept] = [json.loads(path.read_text()) for path in parked.glob("decisions/taken/*.json")]
@@ -227,9 +227,9 @@ def test_a_decision_is_carried_out_at_once(
 def test_a_decision_waits_for_the_next_step(parked: Path, bench: Bench) -> None:
     code, said = command("parked", "drop", parked, "a")
     assert (code, "the next step takes it" in said) == (0, True)
-    assert "and not taken yet: drop." in Inspector(parked).explain("a")
+    assert "and not taken yet: drop." in SparkInspector(parked).explain("a")
     bench.step([row(4)])
-    assert Inspector(parked).group("a").reached == 4
+    assert SparkInspector(parked).group("a").reached == 4
 
 
 def test_a_decision_that_events_overtook_is_void(parked: Path, bench: Bench, definition: str) -> None:
@@ -253,21 +253,21 @@ def test_a_decision_that_events_overtook_is_void(parked: Path, bench: Bench, def
 
 def test_a_crash_before_a_decision_is_filed_away_does_not_take_it_twice(bench: Bench) -> None:
     bench.step([row(2, account="early")])
-    bench.store.decisions.append(Inspector(bench.root).decision(Action.SKIP, "early", by="ann"))
+    bench.store.decisions.append(SparkInspector(bench.root).decision(DecisionAction.SKIP, "early", by="ann"))
     manifest, _ = bench.prepare([])
     bench.store.commit(manifest)  # and dies here
     bench.step([row(3, account="early")])
     last = bench.store.latest()
     assert last is not None
     assert last.decisions == []
-    assert Inspector(bench.root).group("early").reached == 3
+    assert SparkInspector(bench.root).group("early").reached == 3
 
 
 def test_a_step_without_messages_ends_waits(bench: Bench) -> None:
     bench.step([row(2)], now=DAWN)
     report = settle(bench.pipeline, store=bench.root, now=DAWN + dt.timedelta(minutes=11))
     assert (report.step, report.counts.received) == (2, 0)
-    assert Inspector(bench.root).group("a").status == "gap"
+    assert SparkInspector(bench.root).group("a").status == "gap"
     with pytest.raises(StoreError, match="is not a store"):
         settle(bench.pipeline, store=bench.root / "nowhere")
 
@@ -305,7 +305,7 @@ def test_a_stray_file_among_the_decisions_stops_nothing(
 
     _, said = command("parked", "list", parked)
     assert f"decisions/new/{name} is passed over: " in said
-    assert Inspector(parked).explain("a")
+    assert SparkInspector(parked).explain("a")
     _, said = command("parked", "tidy", parked, "--json")
     assert [each["path"] for each in json.loads(said)] == [f"decisions/new/{name}"]
     assert (parked / "decisions" / "aside" / stray.name).read_bytes() == STRAYS[name]

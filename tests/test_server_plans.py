@@ -11,7 +11,7 @@ import inturn
 from inturn.store.postgres import PostgresStore
 from inturn.store.postgres.connection import connect
 from inturn.store.postgres.statements import text_of
-from inturn.store.records import HeldMessage, Kept, Line, MadeOutput, PipelineInfo
+from inturn.store.records import GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo
 
 HERE = files("inturn.store.postgres")
 NAMES = [
@@ -33,8 +33,8 @@ def fill(url: str, rows: int) -> None:
         store.pipelines.save(info)
         for at in range(0, rows, 5_000):
             kept = [
-                Kept(
-                    Line(f"g{n}", 0, "open", b"", b"", 1, 5, n),
+                GroupUpdate(
+                    GroupRecord(f"g{n}", 0, "open", b"", b"", 1, 5, n),
                     [HeldMessage(0, 1, f"{n}", 5, b"", "{}")],
                     (),
                     [MadeOutput(0, f"g{n}", None, 1, None, 0, f"{n}", "{}")],

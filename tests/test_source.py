@@ -27,7 +27,7 @@ from inturn.core.queue.messages import Draft
 from inturn.database import Database
 from inturn.queue import Queue, draft
 from inturn.spark.source import slices
-from inturn.spark.source.options import Place
+from inturn.spark.source.options import QueueLocation
 from inturn.spark.source.source import QueueSource
 
 ALL = ReadAllAvailable()
@@ -387,7 +387,7 @@ def test_a_part_is_read_where_the_driver_has_planned_it(db: Database, queue: Que
     """A server that the same address leads to from another machine may be another one."""
     fill(queue, 3)
     (part,) = batch(at).partitions()
-    assert "secret" not in repr(Place("postgresql://ann:secret@h/shop", "q"))
+    assert "secret" not in repr(QueueLocation("postgresql://ann:secret@h/shop", "q"))
     queue.delete()
     fill(db.queue("payments"), 3)
     with pytest.raises(StoreError, match=r"is another one on .* than where Spark's driver runs"):

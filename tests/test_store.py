@@ -21,7 +21,7 @@ import pytest
 from inturn import Gapless, Monotone, Pipeline
 from inturn.core.errors import InputError, PipelineError, StateError, StoreConflict, StoreError, StoreMismatch
 from inturn.spark import sweep
-from inturn.spark.tables.manifest import FORMAT, Store, about
+from inturn.spark.tables.manifest import FORMAT, SparkStore, about
 from kernel_harness import Bench, Bounds, Seen
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
@@ -346,12 +346,12 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, where: str) -> N
 
 def test_a_filesystem_that_cannot_commit_is_refused() -> None:
     with pytest.raises(StoreError, match="hdfs: is not known to do"):
-        Store("hdfs://host/ledger")
+        SparkStore("hdfs://host/ledger")
 
 
 def test_a_file_uri_is_the_path(bench: Bench) -> None:
     bench.step(rows(1))
-    assert Store(bench.root.as_uri()).steps() == [1]
+    assert SparkStore(bench.root.as_uri()).steps() == [1]
 
 
 # -- two writers ------------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_the_second_writer_of_a_step_is_told(bench: Bench) -> None:
 
 
 def test_two_writers_make_one_store(bench: Bench) -> None:
-    one, two = Store(bench.root), Store(bench.root)
+    one, two = SparkStore(bench.root), SparkStore(bench.root)
     assert one.about() is two.about() is None
     mine = one.open(about(ledger, 2), buckets=2)
     assert two.open(about(ledger, None), buckets=None) == mine
@@ -382,7 +382,7 @@ def test_a_writer_that_is_slow_to_look_finds_the_store_that_another_made(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one makes it after the first look, and has written more before the second."""
-    one, two = Store(bench.root), Store(bench.root)
+    one, two = SparkStore(bench.root), SparkStore(bench.root)
     look = one.files.names
 
     def slowly(folder: str) -> list[str]:
@@ -400,7 +400,7 @@ def test_writers_that_race_make_one_store(tmp_path: Path, round_: int) -> None:
 
     def make(_: int) -> Any:
         start.wait()
-        return Store(tmp_path / "store").open(about(ledger, 2), buckets=2)
+        return SparkStore(tmp_path / "store").open(about(ledger, 2), buckets=2)
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(make, range(4)))) == 1

@@ -23,7 +23,7 @@ from inturn.cli.audit import show
 from inturn.cli.texts import plain_console, say_json
 from inturn.core.pipeline.fold import Counts
 from inturn.queue import Queue, QueueSettings
-from inturn.spark.audit.report import Consumers, Gap, Gaps, Grade, Keys, Kind, Sizes
+from inturn.spark.audit.report import Consumers, FaultKind, Gap, Gaps, Grade, LogColumns, Sizes
 from inturn.spark.driver.step import Report
 from inturn.spark.executor.decisions import group_hash
 from kernel_harness import Bench
@@ -252,8 +252,8 @@ def test_reports_show_names_and_obey_none(text: str) -> None:
         full(),
         source=text,
         arrived=text,
-        keys=Keys(text, text, id=text, ignore=(text,)),
-        samples={Kind.LATE: [text]},
+        keys=LogColumns(text, text, id=text, ignore=(text,)),
+        samples={FaultKind.LATE: [text]},
         gaps=gaps,
         sizes=Sizes(2, [(text, 3)], 0.5, [], [Consumers(16, 1, 1.5)]),
         columns=[replace(full().columns[0], name=text, grade=text, verdict=text)],

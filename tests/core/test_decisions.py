@@ -12,8 +12,8 @@ from reference import BAD, Message, arrive, check_books, cut, pipeline, revision
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp, Wait
 from inturn.core.errors import GapError, InputError
-from inturn.core.identity import Entry
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.identity import TimelineEntry
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.grades import GaplessTimeline
 from inturn.core.pipeline.order import Order
@@ -38,12 +38,12 @@ def history(*values: Any, first: int = 1, **more: Any) -> list[Message]:
     return arrive([{"r": n, "t": at(n), "i": f"i{n}", "v": value, **more} for n, value in places])
 
 
-def about(result: Replay, action: Action, number: int = 0, *, new: Any = None, **given: Any) -> Decision:
+def about(result: Replay, action: DecisionAction, number: int = 0, *, new: Any = None, **given: Any) -> Decision:
     """A decision about the ``number``-th held message of group a, or about the gap in front, as it is seen now."""
     line = result.timelines["a"]
     held = [line.held[key] for key in sorted(line.held)]
     seen: dict[str, Any] = {"id": action.value, "action": action, "group": "a", "by": "ann", "at_us": 0}
-    if action is Action.SKIP and isinstance(line, GaplessTimeline):
+    if action is DecisionAction.SKIP and isinstance(line, GaplessTimeline):
         first, last, _ = line.gaps()[0]
         seen |= {"epoch": line.epoch or 0, "turn": first, "last": last}
     elif number < len(held):
@@ -51,7 +51,7 @@ def about(result: Replay, action: Action, number: int = 0, *, new: Any = None, *
     return Decision(**(seen | given))
 
 
-def names(entry: Entry, new: Any) -> dict[str, Any]:
+def names(entry: TimelineEntry, new: Any) -> dict[str, Any]:
     return {
         "epoch": entry.epoch,
         "turn": entry.turn,
@@ -125,7 +125,7 @@ def test_a_resumed_group_tries_its_head_again_and_goes_on(order: Order) -> None:
     line = pipeline(order, handler=handler)
     before = line.replay(history("x", BAD, "y"))
     handler.mended = True
-    result = done(line, before, about(before, Action.RESUME))
+    result = done(line, before, about(before, DecisionAction.RESUME))
     assert (status(result), result.states["a"], result.errors) == (Status.OPEN, ["x", BAD, "y"], {})
     assert (result.counts.released, result.counts.applied) == (2, 2)
 
@@ -133,7 +133,7 @@ def test_a_resumed_group_tries_its_head_again_and_goes_on(order: Order) -> None:
 @every_grade
 def test_a_resumed_head_that_fails_again_is_parked_again(order: Order) -> None:
     line, before = failed(order, "y")
-    result = done(line, before, about(before, Action.RESUME))
+    result = done(line, before, about(before, DecisionAction.RESUME))
     assert status(result) is Status.FAILED
     assert (result.states, result.held) == (before.states, before.held)
     assert (result.counts.released, result.counts.held, result.counts.applied) == (0, 0, 0)
@@ -143,14 +143,14 @@ def test_a_resumed_head_that_fails_again_is_parked_again(order: Order) -> None:
 def test_a_group_that_is_not_parked_cannot_be_resumed(order: Order) -> None:
     line = pipeline(order)
     before = line.replay(history("x"))
-    assert "not parked" in void(line, before, about(before, Action.RESUME))
+    assert "not parked" in void(line, before, about(before, DecisionAction.RESUME))
 
 
 @every_grade
 def test_a_resume_is_void_if_another_message_is_at_the_head(order: Order) -> None:
     line, before = failed(order, BAD)
-    seen = about(before, Action.RESUME)
-    after = done(line, before, about(before, Action.REPLACE, new="mended"))
+    seen = about(before, DecisionAction.RESUME)
+    after = done(line, before, about(before, DecisionAction.REPLACE, new="mended"))
     assert (status(after), after.states["a"]) == (Status.FAILED, ["x", "mended"])
     assert "another message is at the group's head" in void(line, after, seen)
 
@@ -160,7 +160,7 @@ def test_a_group_that_a_gap_parked_waits_anew_when_it_is_resumed() -> None:
     first = line.replay(revisions(1, 4), now=at(0))
     before = line.replay([], now=at(10), after=first)
     assert status(before) is Status.GAP
-    result = done(line, before, about(before, Action.RESUME), now=at(100))
+    result = done(line, before, about(before, DecisionAction.RESUME), now=at(100))
     assert (status(result), result.errors) == (Status.WAITING, {})
     assert status(line.replay([], now=at(109), after=result)) is Status.WAITING
     assert status(line.replay([], now=at(110), after=result)) is Status.GAP
@@ -175,7 +175,7 @@ def test_a_resumed_group_goes_on_through_the_epochs_that_it_kept_back(order: Ord
     before = line.replay(arrive([{"e": e, "r": r, "v": v} for e, r, v in given]))
     assert len(before.held) == 6
     handler.mended = True
-    result = done(line, before, about(before, Action.RESUME))
+    result = done(line, before, about(before, DecisionAction.RESUME))
     left = [] if isinstance(order, Gapless) else ["left"]
     assert result.states["a"] == [BAD, *left, "y", "y2", "z", "z2"]
     assert reasons(result) == ([] if left else [("late", "left")])
@@ -188,7 +188,7 @@ def test_a_resumed_group_goes_on_through_the_epochs_that_it_kept_back(order: Ord
 @every_grade
 def test_a_failed_group_goes_on_with_the_new_content_of_its_head(order: Order) -> None:
     line, before = failed(order, "y")
-    result = done(line, before, about(before, Action.REPLACE, new="mended"))
+    result = done(line, before, about(before, DecisionAction.REPLACE, new="mended"))
     assert (status(result), result.states["a"]) == (Status.OPEN, ["x", "mended", "y"])
     assert (result.counts.released, result.counts.applied, result.rejected) == (2, 2, [])
 
@@ -196,18 +196,18 @@ def test_a_failed_group_goes_on_with_the_new_content_of_its_head(order: Order) -
 @every_grade
 def test_new_content_behind_the_head_waits_with_the_others(order: Order) -> None:
     line, before = failed(order, BAD, "z")
-    result = done(line, before, about(before, Action.REPLACE, 1, new="mended"))
+    result = done(line, before, about(before, DecisionAction.REPLACE, 1, new="mended"))
     assert status(result) is Status.FAILED
     assert [each.message["v"] for each in result.held] == [BAD, "mended", "z"]
     assert (result.counts.released, result.counts.held) == (0, 0)
-    last = done(line, result, about(result, Action.REPLACE, new="too"))
+    last = done(line, result, about(result, DecisionAction.REPLACE, new="too"))
     assert last.states["a"] == ["x", "too", "mended", "z"]
 
 
 @every_grade
 def test_new_content_that_fails_parks_the_group_again(order: Order) -> None:
     line, before = failed(order)
-    result = done(line, before, about(before, Action.REPLACE, new=BAD))
+    result = done(line, before, about(before, DecisionAction.REPLACE, new=BAD))
     assert status(result) is Status.FAILED
     assert len(result.held) == 1
 
@@ -217,7 +217,7 @@ def test_new_content_that_fails_parks_the_group_again(order: Order) -> None:
 def test_a_copy_of_the_old_content_is_a_duplicate_and_of_the_new_a_conflict(order: Order, number: int) -> None:
     line, before = failed(order, "old")
     old = before.held[number].message
-    result = done(line, before, about(before, Action.REPLACE, number, new="new"))
+    result = done(line, before, about(before, DecisionAction.REPLACE, number, new="new"))
     again = line.replay([old], after=result)
     assert (again.counts.duplicate, again.rejected, again.states) == (1, [], result.states)
     other = line.replay([{**old, "v": "new"}], after=result)
@@ -227,7 +227,7 @@ def test_a_copy_of_the_old_content_is_a_duplicate_and_of_the_new_a_conflict(orde
 def test_a_message_that_waits_for_its_predecessor_can_be_replaced() -> None:
     line = pipeline(on_gap=Wait("10 seconds"))
     before = line.replay(revisions(3), now=at(0))
-    result = done(line, before, about(before, Action.REPLACE, new="new"), now=at(5))
+    result = done(line, before, about(before, DecisionAction.REPLACE, new="new"), now=at(5))
     assert (status(result), result.held[0].message["v"]) == (Status.WAITING, "new")
     assert status(line.replay([], after=result, now=at(10))) is Status.GAP, "it still waits since it came"
     assert line.replay(revisions(1, 2), after=result).states == {"a": ["v1", "v2", "new"]}
@@ -238,7 +238,7 @@ def test_a_message_that_waits_for_its_predecessor_can_be_replaced() -> None:
 def test_what_places_a_message_cannot_be_replaced(order: Order, field: str) -> None:
     line, before = failed(order)
     name = field if field == "g" else line.key_fields[-1]
-    decision = about(before, Action.REPLACE, new="mended")
+    decision = about(before, DecisionAction.REPLACE, new="mended")
     other = dataclasses.replace(decision, new={"v": "mended", name: "b"})
     assert f"{name} was" in void(line, before, other)
     assert f"{name} was None" in void(line, before, dataclasses.replace(other, old=None))
@@ -247,14 +247,14 @@ def test_what_places_a_message_cannot_be_replaced(order: Order, field: str) -> N
 @every_grade
 def test_a_field_that_the_new_content_leaves_out_stays_as_it_is(order: Order) -> None:
     line, before = failed(order, "y")
-    decision = dataclasses.replace(about(before, Action.REPLACE, 1), old=None, new={"v": "new"})
+    decision = dataclasses.replace(about(before, DecisionAction.REPLACE, 1), old=None, new={"v": "new"})
     result = done(line, before, decision)
     assert result.held[1].message == {**before.held[1].message, "v": "new"}
 
 
 def test_new_content_must_be_there() -> None:
     line, before = failed(FOREVER)
-    assert "the new content" in void(line, before, dataclasses.replace(about(before, Action.REPLACE), new=None))
+    assert "the new content" in void(line, before, dataclasses.replace(about(before, DecisionAction.REPLACE), new=None))
 
 
 def test_new_content_that_does_not_fit_the_message_type_is_void() -> None:
@@ -275,7 +275,7 @@ def test_new_content_that_does_not_fit_the_message_type_is_void() -> None:
     entry = before.timelines["a"].held[0, 1]
     old = {"g": "a", "r": 1, "v": BAD}
     seen = {"turn": 1, "digest": entry.digest.hex(), "old": old}
-    decision = Decision(id="1", action=Action.REPLACE, group="a", by="ann", at_us=0, **seen)  # type: ignore[arg-type]
+    decision = Decision(id="1", action=DecisionAction.REPLACE, group="a", by="ann", at_us=0, **seen)  # type: ignore[arg-type]
     assert "no field 'w'; it has g, r, v, at" in void(line, before, dataclasses.replace(decision, new={"w": 1}))
     result = done(line, before, dataclasses.replace(decision, new={**old, "v": "mended"}))
     assert result.states == {"a": [["mended", 7]]}, "what is no content is as it was"
@@ -286,10 +286,10 @@ def test_nothing_but_the_content_is_taken_from_what_was_made_again(order: Order)
     line, before = failed(order)
     held = before.timelines["a"]
     group = Group("a", held, Fold(line, line.state), Journal(), now_us=7)
-    given, head = about(before, Action.REPLACE, new=BAD), held.head()
+    given, head = about(before, DecisionAction.REPLACE, new=BAD), held.head()
 
-    def remake(entry: Entry, new: Message) -> Entry:
-        return Entry(turn=99, digest=b"", message=new, epoch=9, id="other", since_us=1, ref="there")
+    def remake(entry: TimelineEntry, new: Message) -> TimelineEntry:
+        return TimelineEntry(turn=99, digest=b"", message=new, epoch=9, id="other", since_us=1, ref="there")
 
     assert group.decide(given, remake) is None
     assert held.head() == dataclasses.replace(head, message=given.new, ref="there")
@@ -301,7 +301,7 @@ def test_nothing_but_the_content_is_taken_from_what_was_made_again(order: Order)
 @every_grade
 def test_a_failed_group_goes_on_without_its_head(order: Order) -> None:
     line, before = failed(order, "y")
-    result = done(line, before, about(before, Action.DROP, why="it is spoilt"))
+    result = done(line, before, about(before, DecisionAction.DROP, why="it is spoilt"))
     assert (status(result), result.states["a"]) == (Status.OPEN, ["x", "y"])
     assert reasons(result) == [("dropped", BAD)]
     assert result.rejected[0].detail == "dropped by ann: it is spoilt"
@@ -311,7 +311,7 @@ def test_a_failed_group_goes_on_without_its_head(order: Order) -> None:
 @every_grade
 def test_a_copy_of_a_dropped_message_does_not_come_in_after_all(order: Order) -> None:
     line, before = failed(order, "y")
-    result = done(line, before, about(before, Action.DROP))
+    result = done(line, before, about(before, DecisionAction.DROP))
     for value in (BAD, "other"):
         again = line.replay([{**before.held[0].message, "v": value}], after=result)
         assert (again.states, again.held, again.counts.applied) == (result.states, [], 0)
@@ -324,16 +324,16 @@ def test_a_copy_of_a_dropped_message_does_not_come_in_after_all(order: Order) ->
 @other_grades
 def test_without_revisions_any_held_message_can_be_dropped(order: Order) -> None:
     line, before = failed(order, "y", "z")
-    result = done(line, before, about(before, Action.DROP, 1))
+    result = done(line, before, about(before, DecisionAction.DROP, 1))
     assert (status(result), reasons(result)) == (Status.FAILED, [("dropped", "y")])
-    last = done(line, result, about(result, Action.REPLACE, new="mended"))
+    last = done(line, result, about(result, DecisionAction.REPLACE, new="mended"))
     assert last.states["a"] == ["x", "mended", "z"]
 
 
 def test_a_message_that_waits_for_a_later_one_can_be_dropped() -> None:
     line = pipeline(Timestamp("t", "1 hour"))
     before = line.replay(history("x", "y"))
-    result = done(line, before, about(before, Action.DROP))
+    result = done(line, before, about(before, DecisionAction.DROP))
     again = line.replay(history("x"), after=result, final=True)
     assert (again.states["a"], again.counts.duplicate, again.counts.applied) == (["y"], 1, 1)
 
@@ -343,27 +343,27 @@ def test_without_a_dropped_message_the_others_keep_their_order(number: int) -> N
     line = pipeline(Timestamp("t", "1 hour"))
     given = history(*"abcdef")
     before = line.replay(arrive([given[at] for at in (0, 4, 1, 5, 3, 2)]))
-    result = done(line, before, about(before, Action.DROP, number), final=True)
+    result = done(line, before, about(before, DecisionAction.DROP, number), final=True)
     assert result.states["a"] == [value for value in "abcdef" if value != "abcdef"[number]]
 
 
 def test_with_revisions_only_the_message_at_which_a_group_failed_can_be_dropped() -> None:
     line, before = failed(FOREVER, "y")
-    assert "only the message at which" in void(line, before, about(before, Action.DROP, 1))
+    assert "only the message at which" in void(line, before, about(before, DecisionAction.DROP, 1))
     waiting = line.replay(revisions(3))
-    assert "only the message at which" in void(line, waiting, about(waiting, Action.DROP))
+    assert "only the message at which" in void(line, waiting, about(waiting, DecisionAction.DROP))
 
 
 def test_a_message_of_an_epoch_that_has_not_begun_cannot_be_dropped() -> None:
     line = pipeline(Monotone("r", epoch="e"))
     before = line.replay(arrive([{"e": 1, "r": 1, "v": BAD}, {"e": 2, "r": 1, "v": "y"}]))
-    assert "has not begun" in void(line, before, about(before, Action.DROP, 1))
+    assert "has not begun" in void(line, before, about(before, DecisionAction.DROP, 1))
 
 
 def test_a_dropped_head_leaves_the_gap_behind_it() -> None:
     line = pipeline(on_gap=Wait("10 seconds", then="park"))
     before = line.replay(arrive([*history(BAD), *revisions(5)]), now=at(0))
-    result = done(line, before, about(before, Action.DROP), now=at(9))
+    result = done(line, before, about(before, DecisionAction.DROP), now=at(9))
     assert status(result) is Status.WAITING
     assert line.replay([], now=at(10), after=result).errors == {
         "a": "revisions 2 to 4 are missing and the wait is over"
@@ -371,8 +371,8 @@ def test_a_dropped_head_leaves_the_gap_behind_it() -> None:
 
 
 @every_grade
-@pytest.mark.parametrize("action", [Action.DROP, Action.REPLACE])
-def test_a_decision_about_a_message_that_is_gone_or_another_is_void(order: Order, action: Action) -> None:
+@pytest.mark.parametrize("action", [DecisionAction.DROP, DecisionAction.REPLACE])
+def test_a_decision_about_a_message_that_is_gone_or_another_is_void(order: Order, action: DecisionAction) -> None:
     line, before = failed(order, "y")
     decision = about(before, action, new="new")
     other = dataclasses.replace(decision, digest="00" * 32)
@@ -380,7 +380,7 @@ def test_a_decision_about_a_message_that_is_gone_or_another_is_void(order: Order
     assert "not held" in void(line, before, dataclasses.replace(decision, epoch=7))
     anyone = dataclasses.replace(decision, turn=None, message_id=None, digest=None)
     assert "which of 2 held messages" in void(line, before, anyone)
-    gone = done(line, before, about(before, Action.REPLACE, new="mended"))
+    gone = done(line, before, about(before, DecisionAction.REPLACE, new="mended"))
     assert "not held" in void(line, gone, decision)
 
 
@@ -395,11 +395,11 @@ def test_a_gap_is_skipped_as_a_wait_would_skip_it(parked: bool) -> None:
     if parked:
         before = line.replay([], now=at(10), after=before)
     assert status(before) is (Status.GAP if parked else Status.WAITING)
-    result = done(line, before, about(before, Action.SKIP))
+    result = done(line, before, about(before, DecisionAction.SKIP))
     assert (result.states["a"], status(result), result.errors) == (["v1", "v4", "v5"], Status.WAITING, {})
     late = line.replay(revisions(2), after=result)
     assert late.counts.rejected == {"skipped": 1}
-    last = done(line, late, about(late, Action.SKIP))
+    last = done(line, late, about(late, DecisionAction.SKIP))
     by_itself = pipeline(on_gap=Wait("10 seconds", then="skip"))
     skipped = by_itself.replay([], now=at(10), after=by_itself.replay(given, now=at(0)))
     assert (last.states, last.timelines) == (skipped.states, skipped.timelines)
@@ -408,7 +408,7 @@ def test_a_gap_is_skipped_as_a_wait_would_skip_it(parked: bool) -> None:
 def test_a_skip_is_void_if_the_gap_is_not_exactly_that() -> None:
     line = pipeline()
     before = line.replay(revisions(1, 5))
-    seen = about(before, Action.SKIP)
+    seen = about(before, DecisionAction.SKIP)
     assert (seen.turn, seen.last) == (2, 4)
     for came in (2, 4):
         assert "missing revisions are" in void(line, line.replay(revisions(came), after=before), seen)
@@ -419,19 +419,19 @@ def test_a_skip_is_void_if_the_gap_is_not_exactly_that() -> None:
 def test_a_group_that_failed_has_no_gap_to_skip() -> None:
     line = pipeline()
     before = line.replay(arrive([*history("x", BAD), *revisions(5)]))
-    assert "its handler raised" in void(line, before, about(before, Action.SKIP))
+    assert "its handler raised" in void(line, before, about(before, DecisionAction.SKIP))
 
 
 @other_grades
 def test_an_order_without_gaps_has_none_to_skip(order: Order) -> None:
     line, before = failed(order)
-    assert "cannot tell a gap" in void(line, before, about(before, Action.SKIP))
+    assert "cannot tell a gap" in void(line, before, about(before, DecisionAction.SKIP))
 
 
 def test_a_message_behind_a_skipped_gap_may_fail() -> None:
     line = pipeline()
     before = line.replay([history("x", "y", BAD)[2]])
-    result = done(line, before, about(before, Action.SKIP))
+    result = done(line, before, about(before, DecisionAction.SKIP))
     assert (status(result), result.counts.released, result.counts.held) == (Status.FAILED, 0, 0)
 
 
@@ -440,7 +440,7 @@ def test_decisions_come_before_the_check_that_ends_the_run() -> None:
     before = line.replay(revisions(2), now=at(0))
     with pytest.raises(GapError):
         line.replay([], now=at(10), after=before)
-    assert done(line, before, about(before, Action.SKIP), now=at(10)).states == {"a": ["v2"]}
+    assert done(line, before, about(before, DecisionAction.SKIP), now=at(10)).states == {"a": ["v2"]}
 
 
 # -- give up -------------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ def test_decisions_come_before_the_check_that_ends_the_run() -> None:
 @every_grade
 def test_a_group_that_is_given_up_rejects_what_it_holds_and_what_comes(order: Order) -> None:
     line, before = failed(order, "y")
-    result = done(line, before, about(before, Action.GIVE_UP, why="closed"))
+    result = done(line, before, about(before, DecisionAction.GIVE_UP, why="closed"))
     assert (status(result), result.held, result.states) == (Status.GIVEN_UP, [], before.states)
     assert reasons(result) == [("given up", BAD), ("given up", "y")]
     assert {each.detail for each in result.rejected} == {"given up by ann: closed"}
@@ -465,7 +465,7 @@ def test_a_group_that_is_open_or_waits_can_be_given_up() -> None:
     line = pipeline()
     for messages in (revisions(1), revisions(3), revisions(1, 3)):
         before = line.replay(messages)
-        result = done(line, before, about(before, Action.GIVE_UP))
+        result = done(line, before, about(before, DecisionAction.GIVE_UP))
         assert (status(result), result.held) == (Status.GIVEN_UP, [])
         assert result.counts.released == len(before.held)
 
@@ -474,7 +474,7 @@ def test_a_group_that_is_open_or_waits_can_be_given_up() -> None:
 def test_a_higher_epoch_does_not_revive_what_was_given_up(order: Order) -> None:
     line = pipeline(order)
     before = line.replay(history("x", BAD, e=1))
-    result = done(line, before, about(before, Action.GIVE_UP))
+    result = done(line, before, about(before, DecisionAction.GIVE_UP))
     for epoch, reason in ((2, "given up"), (1, "given up"), (0, None)):
         later = line.replay(history("z", first=3, e=epoch), after=result)
         assert (status(later), later.states, later.held) == (Status.GIVEN_UP, before.states, [])
@@ -484,19 +484,19 @@ def test_a_higher_epoch_does_not_revive_what_was_given_up(order: Order) -> None:
 def test_time_releases_nothing_of_a_group_that_was_given_up() -> None:
     line = pipeline(Timestamp("t", "1 hour"))
     before = line.replay(history("x", "y"))
-    result = done(line, before, about(before, Action.GIVE_UP))
+    result = done(line, before, about(before, DecisionAction.GIVE_UP))
     last = line.replay(history("x"), after=result, final=True)
     assert (last.states["a"], last.counts.rejected) == ([], {"given up": 1})
 
 
 @every_grade
-@pytest.mark.parametrize("action", Action)
-def test_nothing_can_be_decided_about_a_group_that_was_given_up(order: Order, action: Action) -> None:
+@pytest.mark.parametrize("action", DecisionAction)
+def test_nothing_can_be_decided_about_a_group_that_was_given_up(order: Order, action: DecisionAction) -> None:
     line, before = failed(order, "y")
-    if action is Action.SKIP and isinstance(order, Gapless):
+    if action is DecisionAction.SKIP and isinstance(order, Gapless):
         line = pipeline(order)
         before = line.replay(history("x", "y")[1:])
-    result = done(line, before, about(before, Action.GIVE_UP))
+    result = done(line, before, about(before, DecisionAction.GIVE_UP))
     assert "was given up" in void(line, result, about(before, action, new="new"))
 
 
@@ -505,8 +505,8 @@ def test_nothing_can_be_decided_about_a_group_that_was_given_up(order: Order, ac
 
 def test_decisions_are_taken_in_the_order_of_time_and_id() -> None:
     line, before = failed(FOREVER, "y")
-    drop = about(before, Action.DROP, id="b", at_us=1)
-    replace = about(before, Action.REPLACE, new="mended", id="a", at_us=1)
+    drop = about(before, DecisionAction.DROP, id="b", at_us=1)
+    replace = about(before, DecisionAction.REPLACE, new="mended", id="a", at_us=1)
     assert take(line, before, drop, replace).states["a"] == ["x", "mended", "y"]
     result = take(line, before, replace, dataclasses.replace(drop, at_us=0))
     assert (result.states["a"], list(result.verdicts)) == (["x", "y"], ["b", "a"])
@@ -517,19 +517,19 @@ def test_decisions_are_taken_in_the_order_of_time_and_id() -> None:
 def test_decisions_come_before_the_messages_of_the_step() -> None:
     line = pipeline()
     before = line.replay(revisions(1, 4))
-    result = done(line, before, about(before, Action.SKIP), then=revisions(2, 3, 5))
+    result = done(line, before, about(before, DecisionAction.SKIP), then=revisions(2, 3, 5))
     assert (result.states["a"], result.counts.rejected) == (["v1", "v4", "v5"], {"skipped": 2})
 
 
 def test_a_group_that_is_not_known_is_not_decided_about() -> None:
     line, before = failed(FOREVER)
-    decision = about(before, Action.GIVE_UP, group="b")
+    decision = about(before, DecisionAction.GIVE_UP, group="b")
     assert void(line, before, decision) == "group 'b' is not known"
     assert take(line, before, decision, then=history("x", g="b")).states["b"] == ["x"]
 
 
 def test_an_action_may_be_text_but_must_be_one() -> None:
-    assert Decision(id="1", action="give-up", group="a", by="b", at_us=0).action is Action.GIVE_UP  # type: ignore[arg-type]
+    assert Decision(id="1", action="give-up", group="a", by="b", at_us=0).action is DecisionAction.GIVE_UP  # type: ignore[arg-type]
     with pytest.raises(InputError, match="expected replace, drop"):
         Decision(id="1", action="shrug", group="a", by="b", at_us=0)  # type: ignore[arg-type]
 
@@ -575,9 +575,11 @@ def decided(draw: st.DrawFn, seen: Replay, number: int) -> list[Decision]:
     found = []
     for at_us in range(draw(st.integers(0, 3)) if line else 0):
         assert line is not None
-        action = draw(st.sampled_from([*Action, Action.RESUME, Action.REPLACE, Action.DROP]))
-        if action is Action.SKIP and not (isinstance(line, GaplessTimeline) and line.gaps()):
-            action = Action.RESUME
+        action = draw(
+            st.sampled_from([*DecisionAction, DecisionAction.RESUME, DecisionAction.REPLACE, DecisionAction.DROP])
+        )
+        if action is DecisionAction.SKIP and not (isinstance(line, GaplessTimeline) and line.gaps()):
+            action = DecisionAction.RESUME
         which = draw(st.integers(0, max(0, len(line.held) - 1)))
         new = draw(st.sampled_from(["x", "new", BAD]))
         name = f"{number}.{at_us}"

@@ -6,10 +6,10 @@ import pytest
 from reference import BAD, Message, arrive, cut, pipeline, steps
 
 from inturn import Gapless, Monotone, Wait
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.order import Order
-from inturn.core.pipeline.timeline import Place, Status
+from inturn.core.pipeline.timeline import Position, Status
 from inturn.core.values.instant import instant_us
 
 GAPLESS = Gapless("r", epoch="e")
@@ -113,7 +113,7 @@ def test_what_a_failed_group_holds_of_the_next_epoch_comes_when_that_begins(orde
     """A decision lets the group go on; the failed message and what is behind it are of an epoch that is over then."""
     line = timeline(order, epoch=1)
     for message in history((1, 1), (1, 2), (2, 1), (2, 3), (3, 1)):
-        each = Entry(message["r"], bytes(32), message["v"], epoch=message["e"])
+        each = TimelineEntry(message["r"], bytes(32), message["v"], epoch=message["e"])
         if line.parked:
             line.hold(each, now_us=0)
         else:
@@ -136,10 +136,10 @@ def test_what_a_failed_group_holds_of_the_next_epoch_comes_when_that_begins(orde
 )
 def test_what_is_still_held_when_its_epoch_begins_is_known(order: Order) -> None:
     line = timeline(order, epoch=1, parked=Status.FAILED)
-    line.hold(Entry(3, bytes(32), "2/3", epoch=2), now_us=0)
+    line.hold(TimelineEntry(3, bytes(32), "2/3", epoch=2), now_us=0)
     line.parked = None
     line.renew(2)
-    assert line.place(Entry(3, bytes(32), "2/3", epoch=2)) is Place.COPY
+    assert line.place(TimelineEntry(3, bytes(32), "2/3", epoch=2)) is Position.COPY
 
 
 def test_a_step_of_times_is_in_microseconds() -> None:

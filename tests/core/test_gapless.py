@@ -25,7 +25,7 @@ from reference import (
 )
 
 from inturn import Gapless
-from inturn.core.identity import Entry, digest
+from inturn.core.identity import TimelineEntry, digest
 from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.grades import timeline
 
@@ -79,7 +79,8 @@ def test_every_history_of_six_in_every_order() -> None:
     """As above; but past the reading of messages, which would take most of the time."""
     line = pipeline()
     entries = {
-        message["r"]: Entry(message["r"], digest(content(message)), message) for message in revisions(*range(1, 7))
+        message["r"]: TimelineEntry(message["r"], digest(content(message)), message)
+        for message in revisions(*range(1, 7))
     }
     for numbers in small_histories(6):
         group = Group("a", timeline(ORDER), Fold(line, list), Journal(), 0)

@@ -10,7 +10,7 @@ from reference import pipeline
 
 from inturn import Gapless, Monotone, Retry, Retryable, Timestamp
 from inturn.core import limits
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.fold import Fold
 from inturn.core.pipeline.grades import GaplessTimeline, MonotoneTimeline, TimestampTimeline, timeline
 from inturn.core.pipeline.order import Order
@@ -49,8 +49,8 @@ class Counted(dict[Any, Any]):
         return super().items()
 
 
-def entry(turn: int, epoch: int = 0) -> Entry:
-    return Entry(turn, turn.to_bytes(32, "big", signed=True), None, epoch)
+def entry(turn: int, epoch: int = 0) -> TimelineEntry:
+    return TimelineEntry(turn, turn.to_bytes(32, "big", signed=True), None, epoch)
 
 
 def test_a_gapless_group_remembers_in_place() -> None:
@@ -116,13 +116,13 @@ def test_times_all_alike_are_forgotten_one_by_one_from_the_oldest(monkeypatch: p
     line = timeline(Timestamp("t"))
     assert isinstance(line, TimestampTimeline)
     for number in range(10):
-        each = Entry(0, bytes(32), None, id=str(number))
+        each = TimelineEntry(0, bytes(32), None, id=str(number))
         line.see(each)
         line.applied(each)
-    later = Entry(1, bytes(32), None, id="later")
+    later = TimelineEntry(1, bytes(32), None, id="later")
     line.see(later)
     line.applied(later)
-    known = [line.recall(Entry(0, bytes(32), None, id=str(number))) is not None for number in range(10)]
+    known = [line.recall(TimelineEntry(0, bytes(32), None, id=str(number))) is not None for number in range(10)]
     assert known == [False] * 8 + [True] * 2
     assert line.recall(later) is not None
 

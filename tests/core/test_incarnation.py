@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inturn.core.queue.incarnation import ORIGIN, Began, Place, begin, incarnation_of, is_valid, trim
+from inturn.core.queue.incarnation import ORIGIN, Began, QueuePosition, begin, incarnation_of, is_valid, trim
 
 
 @dataclass
@@ -46,7 +46,7 @@ STEPS = st.lists(
 )
 def test_a_place_is_valid_where_everything_before_it_is_what_it_was(steps: list[Step], before: int) -> None:
     copies = {0: Copy([f"of an older version {each}" for each in range(before)])}
-    places: list[tuple[Place, list[str]]] = []
+    places: list[tuple[QueuePosition, list[str]]] = []
     for made, (act, which, number) in enumerate(steps):
         take(copies, places, act, which % len(copies), number, f"i{made}")
         for each in copies.values():
@@ -58,7 +58,7 @@ def test_a_place_is_valid_where_everything_before_it_is_what_it_was(steps: list[
 
 
 def take(
-    copies: dict[int, Copy], places: list[tuple[Place, list[str]]], act: str, which: int, number: int, new: str
+    copies: dict[int, Copy], places: list[tuple[QueuePosition, list[str]]], act: str, which: int, number: int, new: str
 ) -> None:
     here = copies[which]
     match act:
@@ -77,7 +77,7 @@ def take(
             here.history, here.opened = [each for each in here.history if each.after <= len(here.messages)], ""
         case "remember":
             at = min(number, len(here.messages))
-            places.append((Place(at, incarnation_of(here.history, at)), here.messages[:at]))
+            places.append((QueuePosition(at, incarnation_of(here.history, at)), here.messages[:at]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=10))
@@ -106,5 +106,5 @@ def test_what_a_reader_needs_is_not_trimmed(sent: list[int], read_to: int, most:
 
 
 def test_a_place_of_before_there_were_incarnations_is_taken_as_before() -> None:
-    assert is_valid(Place(5), "a", 5)
-    assert not is_valid(Place(6), "a", 5)
+    assert is_valid(QueuePosition(5), "a", 5)
+    assert not is_valid(QueuePosition(6), "a", 5)

@@ -10,8 +10,8 @@ from reference import pipeline
 from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
 from inturn.core import limits, texts
 from inturn.core.errors import InputError, PipelineError
-from inturn.core.pipeline.decision import Action, Decision
-from inturn.core.pipeline.inspection import Refused
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.inspection import RejectedStatus
 
 
 @given(text=TEXTS)
@@ -72,14 +72,17 @@ def _flat(value: object) -> str:
 
 @given(text=TEXTS)
 def test_a_decision_can_be_stored(text: str) -> None:
-    decision = Decision(id="1", action=Action.RESUME, group="a", by=text, why=text, at_us=0)
+    decision = Decision(id="1", action=DecisionAction.RESUME, group="a", by=text, why=text, at_us=0)
     (decision.by + decision.why).encode()
     if is_utf8(text):
-        assert Decision(id="1", action=Action.REPLACE, group=text, by="ann", at_us=0, new={"a": text}).group == text
+        assert (
+            Decision(id="1", action=DecisionAction.REPLACE, group=text, by="ann", at_us=0, new={"a": text}).group
+            == text
+        )
         return
     for wrong in ({"group": text}, {"group": "a", "new": {"a": [text]}}):
         with pytest.raises(InputError, match="surrogate"):
-            Decision(id="1", action=Action.REPLACE, by="ann", at_us=0, **wrong)  # type: ignore[arg-type]
+            Decision(id="1", action=DecisionAction.REPLACE, by="ann", at_us=0, **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("field", ["name", "group", "id", "arrival"])
@@ -100,7 +103,7 @@ def test_what_was_rejected_is_counted() -> None:
         ("a", "invalid", "\x1b", None),
         (None, "late", "", None),
     ]
-    assert str(Refused.of("a", rows)) == (
+    assert str(RejectedStatus.of("a", rows)) == (
         "Group a has no state: all of its 2 messages were rejected, 1 as invalid, 1 as late. The last: \\x1b."
     )
-    assert Refused.of("c", rows) is None
+    assert RejectedStatus.of("c", rows) is None

@@ -8,10 +8,10 @@ import pytest
 from reference import pipeline
 
 from inturn import Arrival, Gapless, Monotone, Timestamp
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.order import Order
-from inturn.core.pipeline.timeline import TABLE, Place, Status, Timeline, Verdict
+from inturn.core.pipeline.timeline import TABLE, Position, Status, Timeline, TimelineVerdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -19,18 +19,18 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_the_table_has_a_verdict_for_every_message_in_every_status() -> None:
     assert set(TABLE) == set(Status)
     for status, row in TABLE.items():
-        assert set(row) == set(Place), status
-    assert {verdict for row in TABLE.values() for verdict in row.values()} == set(Verdict)
+        assert set(row) == set(Position), status
+    assert {verdict for row in TABLE.values() for verdict in row.values()} == set(TimelineVerdict)
 
 
 def test_what_a_message_is_known_for_does_not_depend_on_the_status() -> None:
-    for place in set(Place) - {Place.NEXT, Place.AHEAD}:
+    for place in set(Position) - {Position.NEXT, Position.AHEAD}:
         assert len({row[place] for row in TABLE.values()}) == 1
 
 
 def test_a_parked_group_applies_nothing_but_the_missing_predecessor() -> None:
-    applies = {(status, place) for status, row in TABLE.items() for place in row if row[place] is Verdict.APPLY}
-    assert applies == {(status, Place.NEXT) for status in (Status.OPEN, Status.WAITING, Status.GAP)}
+    applies = {(status, place) for status, row in TABLE.items() for place in row if row[place] is TimelineVerdict.APPLY}
+    assert applies == {(status, Position.NEXT) for status in (Status.OPEN, Status.WAITING, Status.GAP)}
 
 
 def test_the_page_shows_the_table_that_the_code_obeys() -> None:
@@ -47,15 +47,15 @@ def test_the_script_changes_only_what_is_between_its_comments(tmp_path: Path) ->
         assert page.read_text(encoding="utf-8") == f"before\n{script['render']()}\nafter\n"
 
 
-def entry(turn: int, content: str = "x", epoch: int = 0) -> Entry:
-    return Entry(turn=turn, digest=content.encode().ljust(32), message=content, epoch=epoch, id=str(turn))
+def entry(turn: int, content: str = "x", epoch: int = 0) -> TimelineEntry:
+    return TimelineEntry(turn=turn, digest=content.encode().ljust(32), message=content, epoch=epoch, id=str(turn))
 
 
-REACHED: dict[type[Order], set[Place]] = {
-    Gapless: set(Place) - {Place.LATE},
-    Monotone: {Place.NEXT, Place.AHEAD, Place.COPY, Place.OTHER, Place.FORGOTTEN},
-    Timestamp: {Place.AHEAD, Place.COPY, Place.OTHER, Place.LATE},
-    Arrival: {Place.NEXT, Place.COPY, Place.OTHER},
+REACHED: dict[type[Order], set[Position]] = {
+    Gapless: set(Position) - {Position.LATE},
+    Monotone: {Position.NEXT, Position.AHEAD, Position.COPY, Position.OTHER, Position.FORGOTTEN},
+    Timestamp: {Position.AHEAD, Position.COPY, Position.OTHER, Position.LATE},
+    Arrival: {Position.NEXT, Position.COPY, Position.OTHER},
 }
 ORDERS = [Gapless("r", epoch="e"), Monotone("r", epoch="e"), Timestamp("t", "0 seconds"), Arrival()]
 
@@ -83,7 +83,7 @@ def _applied(order: Order, turns: tuple[int, ...]) -> Timeline:
     line.epoch = 0
     for turn in turns:
         each = entry(turn)
-        if line.place(each) in (Place.NEXT, Place.AHEAD):
+        if line.place(each) in (Position.NEXT, Position.AHEAD):
             line.see(each)
             line.hold(each, 0)
         while (ready := line.ready()) is not None:

@@ -1,4 +1,4 @@
-"""``Turns`` does what a list does that is searched from its beginning, however many are withdrawn."""
+"""``Scheduler`` does what a list does that is searched from its beginning, however many are withdrawn."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inturn.core.errors import QueueFull
-from inturn.core.scheduler import Turns
+from inturn.core.scheduler import Scheduler
 
 GROUPS = [None, "a", "a", "b", "c"]
 
@@ -63,7 +63,7 @@ departures = st.tuples(
 @given(st.integers(1, 3), st.sampled_from([2, 5, 200]), st.lists(arrivals | departures, max_size=40))
 @settings(max_examples=300, deadline=None)
 def test_it_does_what_a_search_does(max_active: int, max_queued: int, steps: list[tuple[str, Any, Any, int]]) -> None:
-    turns, model = Turns[Any](max_active, max_queued), Model(max_active, max_queued)
+    turns, model = Scheduler[Any](max_active, max_queued), Model(max_active, max_queued)
     places: dict[int, Any] = {}
     told: list[int] = []
     for what, group, how, times in steps:
@@ -93,7 +93,7 @@ def test_it_does_what_a_search_does(max_active: int, max_queued: int, steps: lis
 
 
 def _arrive(
-    turns: Turns[Any], model: Model, places: dict[int, Any], told: list[int], group: Hashable, how: str
+    turns: Scheduler[Any], model: Model, places: dict[int, Any], told: list[int], group: Hashable, how: str
 ) -> None:
     number = len(model.groups)
     model.groups[number] = group
@@ -126,7 +126,7 @@ def _arrive(
 
 @pytest.mark.parametrize("max_active", [1, 2])
 def test_a_group_without_a_hash_is_refused_at_once(max_active: int) -> None:
-    turns = Turns[Any](max_active, 10)
+    turns = Scheduler[Any](max_active, 10)
     turns.take("a")
     with pytest.raises(TypeError, match="unhashable"):
         turns.enter(([], 1))

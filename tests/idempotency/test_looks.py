@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 import inturn
 from inturn.core.errors import LockLost
-from inturn.core.idempotency_keys import Accept, Extend, Lock, Record, Release, Slot, Verdict, current, decide
+from inturn.core.idempotency_keys import (
+    AcceptKey,
+    ExtendKey,
+    KeyRecord,
+    KeyResult,
+    KeySlot,
+    LockKey,
+    ReleaseKey,
+    current,
+    decide,
+)
 from inturn.idempotency import Completed, InProgress, Locked
 from inturn.idempotency.keys import DatabaseKeys
 
@@ -18,10 +28,10 @@ DAY = 86_400
 START = 1_700_000_000
 TIMES = st.integers(-10_000, 10_000)
 OTHERS = st.one_of(
-    st.builds(Lock, st.integers(1, 50), st.sampled_from([None, "d"])),
-    st.builds(Accept, st.just(6), st.integers(1, 50)),
-    st.builds(Extend, st.just(6), st.integers(1, 50)),
-    st.builds(Release, st.just(6)),
+    st.builds(LockKey, st.integers(1, 50), st.sampled_from([None, "d"])),
+    st.builds(AcceptKey, st.just(6), st.integers(1, 50)),
+    st.builds(ExtendKey, st.just(6), st.integers(1, 50)),
+    st.builds(ReleaseKey, st.just(6)),
 )
 
 
@@ -32,25 +42,25 @@ OTHERS = st.one_of(
     looks=st.lists(st.tuples(st.integers(0, 6_000), st.booleans(), OTHERS), max_size=12),
 )
 def test_a_steady_clock_that_is_behind_ends_no_lifetime_early(
-    is_done: bool, length: int, offset: int, looks: list[tuple[int, bool, Lock | Accept | Extend | Release]]
+    is_done: bool, length: int, offset: int, looks: list[tuple[int, bool, LockKey | AcceptKey | ExtendKey | ReleaseKey]]
 ) -> None:
     """Of two clocks one is right and one is behind; what is not over by the right one is over by neither."""
-    record = Record(7, 0, length, is_done=is_done, digest="d")
-    slot = Slot(record, 7)
+    record = KeyRecord(7, 0, length, is_done=is_done, digest="d")
+    slot = KeySlot(record, 7)
     for time, is_behind, request in sorted(looks, key=lambda look: look[0]):
         if time >= length:
             break
         slot, answer = decide(slot, request, time + offset * is_behind)
-        assert answer.verdict not in (Verdict.LOCKED, Verdict.DONE)
+        assert answer.verdict not in (KeyResult.LOCKED, KeyResult.DONE)
         assert 0 <= answer.wait_ms <= length
         assert slot.record is not None
         assert slot.record.until_ms == length
         assert current(slot.record, time) is not None
 
 
-@given(now=st.lists(TIMES, min_size=1), owns=st.sampled_from([Accept(7, 1_000), Extend(7, 1_000)]))
-def test_the_times_of_a_record_never_go_back(now: list[int], owns: Accept | Extend) -> None:
-    slot = Slot(Record(7, 0, 500), 7)
+@given(now=st.lists(TIMES, min_size=1), owns=st.sampled_from([AcceptKey(7, 1_000), ExtendKey(7, 1_000)]))
+def test_the_times_of_a_record_never_go_back(now: list[int], owns: AcceptKey | ExtendKey) -> None:
+    slot = KeySlot(KeyRecord(7, 0, 500), 7)
     for each in now:
         before = slot.record
         slot, _ = decide(slot, owns, each)

@@ -13,7 +13,17 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import inturn
 from inturn.core.errors import KeyConflict, LockLost
-from inturn.core.idempotency_keys import Accept, Answer, Extend, Lock, Release, Request, Slot, Verdict, decide
+from inturn.core.idempotency_keys import (
+    AcceptKey,
+    ExtendKey,
+    KeyAnswer,
+    KeyRequest,
+    KeyResult,
+    KeySlot,
+    LockKey,
+    ReleaseKey,
+    decide,
+)
 from inturn.core.identity import digest
 from inturn.idempotency import Completed, IdempotencyKeys, InProgress, Locked, MemoryKeys, RedisKeys
 
@@ -33,7 +43,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = START_MS
-        self.slots: dict[str, Slot] = {}
+        self.slots: dict[str, KeySlot] = {}
         self.last: dict[str, int] = {}  # the last token that was seen of each key
         self.tokens: dict[Locked, int] = {}  # what the rules call the store's locks
         self.is_done: set[str] = set()  # completed for ever
@@ -58,49 +68,49 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.cleanup.close()
 
-    def expected(self, key: str, request: Request) -> Answer:
-        slot = self.slots.get(key, Slot(None, 0))
+    def expected(self, key: str, request: KeyRequest) -> KeyAnswer:
+        slot = self.slots.get(key, KeySlot(None, 0))
         self.slots[key], answer = decide(slot, request, self.now_ms)
         return answer
 
     @rule(target=locks, key=KEYS, timeout_s=TIMES, payload=st.sampled_from([None, 1, 2]))
     def lock(self, key: str, timeout_s: int, payload: int | None) -> Any:
         known = None if payload is None else digest({"payload": payload}).hex()
-        verdict, record, wait_ms = self.expected(key, Lock(timeout_s * 1000, known))
+        verdict, record, wait_ms = self.expected(key, LockKey(timeout_s * 1000, known))
         try:
             attempt = self.keys.try_lock(key, timeout_s, payload=payload)
         except KeyConflict:
-            assert verdict is Verdict.CONFLICT
+            assert verdict is KeyResult.CONFLICT
             return Locked(key, 0)
         match attempt:
             case Locked():
-                assert verdict is Verdict.LOCKED
+                assert verdict is KeyResult.LOCKED
                 assert key not in self.is_done
                 assert attempt.fencing_token > self.last.get(key, 0)
                 assert record is not None
                 self.last[key], self.tokens[attempt] = attempt.fencing_token, record.token
                 return attempt
             case InProgress():
-                assert (verdict, wait_ms) == (Verdict.IN_PROGRESS, attempt.retry_after_s * 1000)
+                assert (verdict, wait_ms) == (KeyResult.IN_PROGRESS, attempt.retry_after_s * 1000)
             case Completed():
-                assert verdict is Verdict.COMPLETED
+                assert verdict is KeyResult.COMPLETED
                 assert record is not None
                 assert record.result == attempt.json
         return Locked(key, 0)
 
-    def settle(self, lock: Locked, request: Request, verb: str, *args: Any, **more: Any) -> None:
+    def settle(self, lock: Locked, request: KeyRequest, verb: str, *args: Any, **more: Any) -> None:
         verdict = self.expected(lock.key, request).verdict
         try:
             getattr(self.keys, verb)(lock, *args, **more)
         except LockLost:
-            assert verdict is Verdict.LOST
+            assert verdict is KeyResult.LOST
         else:
-            assert verdict is Verdict.DONE
+            assert verdict is KeyResult.DONE
 
     @rule(lock=locks, keep_s=st.sampled_from([1_000, 9_000, 9_000, None]))
     def accept(self, lock: Locked, keep_s: int | None) -> None:
         token, result = self.tokens.get(lock, 0), len(self.tokens)
-        request = Accept(token, None if keep_s is None else keep_s * 1000, str(result))
+        request = AcceptKey(token, None if keep_s is None else keep_s * 1000, str(result))
         self.settle(lock, request, "accept", result, keep_s=keep_s)
         record = self.slots[lock.key].record
         if record is not None and record.until_ms is None:
@@ -108,11 +118,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(lock=consumes(locks))
     def release(self, lock: Locked) -> None:
-        self.settle(lock, Release(self.tokens.get(lock, 0)), "release")
+        self.settle(lock, ReleaseKey(self.tokens.get(lock, 0)), "release")
 
     @rule(lock=locks, timeout_s=TIMES)
     def extend(self, lock: Locked, timeout_s: int) -> None:
-        self.settle(lock, Extend(self.tokens.get(lock, 0), timeout_s * 1000), "extend", timeout_s)
+        self.settle(lock, ExtendKey(self.tokens.get(lock, 0), timeout_s * 1000), "extend", timeout_s)
 
     @rule(seconds=st.sampled_from([0.001, 999.999, 1_000, 5_000, 10_000]))
     def wait(self, seconds: float) -> None:

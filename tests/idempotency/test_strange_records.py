@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import inturn
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
-from inturn.core.idempotency_keys import Record
+from inturn.core.idempotency_keys import KeyRecord
 from inturn.core.identity import canonical, digest
 from inturn.idempotency import Completed, IdempotencyKeys, Locked, MemoryKeys, RedisKeys, idempotent
 from inturn.store.key_records import read_record, written_record
@@ -101,7 +101,7 @@ def test_any_text_is_a_record_or_a_store_error(text: str | bytes) -> None:
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    for record in (Record(1, 0, 5, digest="d", behind_ms=-3), Record(1, 0, None, is_done=True, result='{"a":1}')):
+    for record in (KeyRecord(1, 0, 5, digest="d", behind_ms=-3), KeyRecord(1, 0, None, is_done=True, result='{"a":1}')):
         assert read_record(written_record(record), "here") == record
 
 

@@ -5,21 +5,21 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
-from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import (
     Content,
     Delivery,
     Depth,
     Draft,
-    Entry,
     GroupView,
     ParkedGroup,
     QueueInfo,
     QueueSettings,
+    ReceiveRequest,
     Sent,
-    Want,
+    StoredMessage,
 )
-from inturn.core.queue.sessions import Answer, Request, Verb
+from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
 from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
 from inturn.store.protocols import SessionStore, Store
@@ -97,9 +97,11 @@ class Desk:
     ) -> list[Delivery]:
         visibility_ms = None if visibility_s is None else round(visibility_s * 1000)
         with self.store.transaction():
-            return self.store.receive(self.store.queues[queue], [Want(limit, visibility_ms, group)], self.now)[0]
+            return self.store.receive(
+                self.store.queues[queue], [ReceiveRequest(limit, visibility_ms, group)], self.now
+            )[0]
 
-    def receive_each(self, *wants: Want, queue: str = "q") -> list[list[Delivery]]:
+    def receive_each(self, *wants: ReceiveRequest, queue: str = "q") -> list[list[Delivery]]:
         """Several receivers at once."""
         with self.store.transaction():
             return self.store.receive(self.store.queues[queue], wants, self.now)
@@ -108,58 +110,64 @@ class Desk:
         """The bodies of a receive."""
         return [str(each.entry.body) for each in self.receive(limit, **more)]
 
-    def change(self, act: Act, *got: Delivery, queue: str = "q", s: float = 0, to: str | None = None) -> list[Verdict]:
+    def change(
+        self, act: SettleAction, *got: Delivery, queue: str = "q", s: float = 0, to: str | None = None
+    ) -> list[SettleResult]:
         """Do the same with all of them."""
-        changes = [Change(each.entry.sequence_number, each.token, act, round(s * 1000), to) for each in got]
+        changes = [Settlement(each.entry.sequence_number, each.token, act, round(s * 1000), to) for each in got]
         with self.store.transaction():
             return self.store.settle(self.store.queues[queue], changes, self.now)
 
-    def settle(self, *changes: Change, queue: str = "q") -> list[Verdict]:
+    def settle(self, *changes: Settlement, queue: str = "q") -> list[SettleResult]:
         """Different things at once."""
         with self.store.transaction():
             return self.store.settle(self.store.queues[queue], changes, self.now)
 
-    def ack(self, *got: Delivery, **more: Any) -> list[Verdict]:
-        return self.change(Act.ACK, *got, **more)
+    def ack(self, *got: Delivery, **more: Any) -> list[SettleResult]:
+        return self.change(SettleAction.ACK, *got, **more)
 
-    def nack(self, *got: Delivery, **more: Any) -> list[Verdict]:
-        return self.change(Act.NACK, *got, **more)
+    def nack(self, *got: Delivery, **more: Any) -> list[SettleResult]:
+        return self.change(SettleAction.NACK, *got, **more)
 
-    def extend(self, *got: Delivery, **more: Any) -> list[Verdict]:
-        return self.change(Act.EXTEND, *got, **more)
+    def extend(self, *got: Delivery, **more: Any) -> list[SettleResult]:
+        return self.change(SettleAction.EXTEND, *got, **more)
 
-    def move(self, to: str, *entries: Entry, queue: str = "q") -> list[Verdict]:
-        changes = [Change(entry.sequence_number, None, Act.MOVE, to=to) for entry in entries]
+    def move(self, to: str, *entries: StoredMessage, queue: str = "q") -> list[SettleResult]:
+        changes = [Settlement(entry.sequence_number, None, SettleAction.MOVE, to=to) for entry in entries]
         with self.store.transaction():
             return self.store.settle(self.store.queues[queue], changes, self.now)
 
-    def defer(self, *got: Delivery, **more: Any) -> list[Verdict]:
-        return self.change(Act.DEFER, *got, **more)
+    def defer(self, *got: Delivery, **more: Any) -> list[SettleResult]:
+        return self.change(SettleAction.DEFER, *got, **more)
 
-    def fetch(self, number: int, *, queue: str = "q", lock: Answer | None = None) -> list[Delivery]:
+    def fetch(self, number: int, *, queue: str = "q", lock: SessionAnswer | None = None) -> list[Delivery]:
         """A deferred message, within a session or without."""
-        want = Want(1, None, lock.group, lock.gate.token, number) if lock else Want(1, number=number)
+        want = (
+            ReceiveRequest(1, None, lock.group, lock.gate.token, number) if lock else ReceiveRequest(1, number=number)
+        )
         return self.receive_each(want, queue=queue)[0]
 
-    def cancel(self, *numbers: int, queue: str = "q") -> list[Verdict]:
-        return self.settle(*(Change(number, None, Act.CANCEL) for number in numbers), queue=queue)
+    def cancel(self, *numbers: int, queue: str = "q") -> list[SettleResult]:
+        return self.settle(*(Settlement(number, None, SettleAction.CANCEL) for number in numbers), queue=queue)
 
-    def ask(self, group: str | None, verb: Verb, *, queue: str = "q", s: float = 0, **more: Any) -> Answer:
+    def ask(
+        self, group: str | None, verb: SessionVerb, *, queue: str = "q", s: float = 0, **more: Any
+    ) -> SessionAnswer:
         """Ask for something about a group."""
-        request = Request(verb, ms=round(s * 1000), **more)
+        request = SessionRequest(verb, ms=round(s * 1000), **more)
         with self.store.transaction():
             return self.store.session(self.store.queues[queue], group, request, self.now)
 
-    def lock(self, group: str | None = None, *, queue: str = "q", s: float = 10) -> Answer:
-        return self.ask(group, Verb.LOCK, queue=queue, s=s)
+    def lock(self, group: str | None = None, *, queue: str = "q", s: float = 10) -> SessionAnswer:
+        return self.ask(group, SessionVerb.LOCK, queue=queue, s=s)
 
-    def hold(self, lock: Answer, verb: Verb, *, queue: str = "q", **more: Any) -> Answer:
+    def hold(self, lock: SessionAnswer, verb: SessionVerb, *, queue: str = "q", **more: Any) -> SessionAnswer:
         """What the holder of a lock asks."""
         return self.ask(lock.group, verb, queue=queue, token=lock.gate.token, **more)
 
-    def within(self, lock: Answer, limit: int = 1, *, queue: str = "q") -> list[Delivery]:
+    def within(self, lock: SessionAnswer, limit: int = 1, *, queue: str = "q") -> list[Delivery]:
         """What a session receives."""
-        return self.receive_each(Want(limit, None, lock.group, lock.gate.token), queue=queue)[0]
+        return self.receive_each(ReceiveRequest(limit, None, lock.group, lock.gate.token), queue=queue)[0]
 
     def purge(self, queue: str = "q") -> None:
         with self.store.transaction():
@@ -177,7 +185,7 @@ class Desk:
         """Move the clock; back, if negative."""
         self.now += round(seconds * 1000)
 
-    def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", **which: Any) -> list[Entry]:
+    def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", **which: Any) -> list[StoredMessage]:
         with self.store.transaction():
             return self.store.read(self.store.queues[queue], after, limit, **which)
 
@@ -207,5 +215,5 @@ class Desk:
         bodies = []
         while got := self.receive(10, queue=queue):
             bodies += [str(each.entry.body) for each in got]
-            assert set(self.ack(*got, queue=queue)) == {Verdict.DONE}
+            assert set(self.ack(*got, queue=queue)) == {SettleResult.DONE}
         return bodies

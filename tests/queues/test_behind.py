@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import inturn
 from inturn.core.errors import LeaseExpired
-from inturn.core.queue.clock_skew import Behind, Span
+from inturn.core.queue.clock_skew import ClockSkew, Span
 from inturn.database import Database
 from inturn.queue import Message, Queue
 
@@ -169,7 +169,7 @@ def test_a_steady_clock_that_is_behind_ends_nothing_early(
     offset: int, lengths: list[int], looks: list[tuple[int, bool]]
 ) -> None:
     spans = [Span("hold", 1, number, 0, length) for number, length in enumerate(lengths)]
-    behind = Behind()
+    behind = ClockSkew()
     for time, is_lost in sorted(looks):
         now = time + offset
         over = behind.look(now, lambda now: [span for span in spans if span.since_ms > now])
@@ -181,7 +181,7 @@ def test_a_steady_clock_that_is_behind_ends_nothing_early(
 
 @given(times=st.lists(st.integers(-10_000, 10_000), min_size=1), length=st.integers(1, 100))
 def test_once_a_clock_is_steady_nothing_lasts_longer_than_it_was_to(times: list[int], length: int) -> None:
-    span, behind = Span("lock", 1, "a", 20_000, 20_000 + length), Behind()
+    span, behind = Span("lock", 1, "a", 20_000, 20_000 + length), ClockSkew()
     for now in times:
         for each in behind.look(now, lambda _: [span]):
             assert now >= each.until_ms

@@ -6,10 +6,10 @@ from contextlib import suppress
 import pytest
 from desk import Desk
 
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Draft, Want, Why
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Draft, ReceiveRequest, Why
 
-DONE, EXPIRED, GONE = Verdict.DONE, Verdict.EXPIRED, Verdict.GONE
+DONE, EXPIRED, GONE = SettleResult.DONE, SettleResult.EXPIRED, SettleResult.GONE
 
 
 def test_the_oldest_free_group_comes_first_then_more_of_the_same_then_the_next(desk: Desk) -> None:
@@ -184,8 +184,8 @@ def test_a_message_that_somebody_has_is_not_moved_by_another(desk: Desk) -> None
     desk.make("dead")
     desk.send("a1", "a2")
     (held,) = desk.receive()
-    assert desk.move("dead", *desk.read()) == [Verdict.HELD, DONE]
-    assert desk.change(Act.MOVE, held, to="dead") == [DONE]
+    assert desk.move("dead", *desk.read()) == [SettleResult.HELD, DONE]
+    assert desk.change(SettleAction.MOVE, held, to="dead") == [DONE]
     assert desk.bodies(queue="dead") == ["a2", "a1"]
 
 
@@ -367,8 +367,8 @@ def test_nothing_of_a_transaction_that_fails_is_kept(desk: Desk) -> None:
     with pytest.raises(ZeroDivisionError), desk.store.transaction():  # noqa: PT012 - it is the block that must not be kept
         queue = desk.store.queues["q"]
         desk.store.send(queue, [], desk.now)
-        desk.store.receive(queue, [Want(10)], desk.now)
-        desk.store.settle(queue, [Change(number, held.token, Act.ACK)], desk.now)
+        desk.store.receive(queue, [ReceiveRequest(10)], desk.now)
+        desk.store.settle(queue, [Settlement(number, held.token, SettleAction.ACK)], desk.now)
         1 / 0  # noqa: B018 - raises
     assert desk.info().depth == 2
     assert desk.take(10) == ["b1"]
@@ -391,5 +391,5 @@ def test_what_is_past_its_retention_goes_though_somebody_has_it(desk: Desk) -> N
 
 def test_each_of_several_receivers_has_all_it_wants_of_a_group(desk: Desk) -> None:
     desk.send(*"a" * 12, *"b" * 12)
-    answers = desk.receive_each(Want(10), Want(10))
+    answers = desk.receive_each(ReceiveRequest(10), ReceiveRequest(10))
     assert ["".join(str(each.entry.body) for each in given) for given in answers] == ["a" * 10, "b" * 10]

@@ -20,10 +20,10 @@ import inturn
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.queue import draft
-from inturn.server.config import Config, Server
+from inturn.server.config import Config, ServerConfig
 from inturn.server.run import Endpoint
-from inturn.store.sqlite.log import Log
-from inturn.store.writer.event_loop import InLoop
+from inturn.store.sqlite.log import SqliteLog
+from inturn.store.writer.event_loop import EventLoopWriter
 
 # --- whose they are ---
 
@@ -213,7 +213,7 @@ def test_who_only_reads_the_log_is_told(tmp_path: Path) -> None:
     """As Spark does."""
     with inturn.open(tmp_path / "shop.db") as db:
         db.queue("q").send("x")
-        log = Log(str(tmp_path / "shop.db"), "q")
+        log = SqliteLog(str(tmp_path / "shop.db"), "q")
         assert log.info().last
         replace(tmp_path / "shop.db")
         with pytest.raises(StoreError, match=LOST):
@@ -243,7 +243,10 @@ def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path, caplog: pytest.LogCa
 
     async def main() -> tuple[str, int]:
         with inturn.open(tmp_path / "shop.db") as db:
-            async with InLoop(db.writer, db.store), Endpoint(db, Config(server=Server(port=0))) as endpoint:  # type: ignore[arg-type]
+            async with (
+                EventLoopWriter(db.writer, db.store),
+                Endpoint(db, Config(server=ServerConfig(port=0))) as endpoint,
+            ):  # type: ignore[arg-type]
                 delete_all(tmp_path / "shop.db")
                 return await asyncio.to_thread(use, endpoint.url)
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from inturn.core.errors import InputError, StoreError
-from inturn.core.queue.delivery import Act, Change
-from inturn.core.queue.messages import Content, Draft, QueueInfo, Want
+from inturn.core.queue.delivery import SettleAction, Settlement
+from inturn.core.queue.messages import Content, Draft, QueueInfo, ReceiveRequest
 from inturn.database import Database
 from inturn.store.commands import Ask, Command, Receive, Send, Settle
 from inturn.store.sqlite import SqliteStore
-from inturn.store.writer.event_loop import InLoop
+from inturn.store.writer.event_loop import EventLoopWriter
 
 
 class Threads(SqliteStore):
@@ -72,7 +72,7 @@ async def posted(db: Any, command: Command[Any]) -> Any:
 
 def in_loop(db: Any, act: Callable[[], Any]) -> Any:
     async def run() -> Any:
-        async with InLoop(db.writer, db.store):
+        async with EventLoopWriter(db.writer, db.store):
             return await act()
 
     return asyncio.run(asyncio.wait_for(run(), 30))
@@ -97,14 +97,14 @@ def test_a_task_and_a_thread_are_served_too(db: Any) -> None:
 
 def test_all_three_verbs_and_a_long_poll(db: Any) -> None:
     async def act() -> Any:
-        receive: Receive[Any] = Receive("q", lambda found: found, Want(10), wait_s=20)
+        receive: Receive[Any] = Receive("q", lambda found: found, ReceiveRequest(10), wait_s=20)
         waiting = asyncio.ensure_future(posted(db, receive))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await posted(db, sending("hello"))
         (found,) = await waiting
         assert found.entry.body == "hello"
-        change = Change(found.entry.sequence_number, found.token, Act.ACK)
+        change = Settlement(found.entry.sequence_number, found.token, SettleAction.ACK)
         await posted(db, Settle("q", list, (change,)))
         return await posted(db, Ask("q", lambda store, now_ms: store.depth(store.queues["q"], now_ms).messages))
 

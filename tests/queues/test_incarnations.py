@@ -16,7 +16,7 @@ import inturn
 from copied_databases import Files, Tables
 from inturn.core import limits
 from inturn.core.errors import StoreMismatch
-from inturn.core.queue.incarnation import Began, Place, incarnation_of, trim
+from inturn.core.queue.incarnation import Began, QueuePosition, incarnation_of, trim
 from inturn.database import Database
 
 
@@ -192,7 +192,7 @@ class Model:
         self.first = self.db.queue("q").send("first").sequence_number
         self.bodies = ["first"]
         self.saved: list[list[str]] = []
-        self.places: list[tuple[Place, list[str]]] = []
+        self.places: list[tuple[QueuePosition, list[str]]] = []
 
     def again(self, act: Callable[[str], object] = str, name: str = "") -> None:
         self.db.close()
@@ -216,7 +216,7 @@ class Model:
                 at = max(1, len(self.bodies) - which)
                 self.places.append((self.db.queue("q").reader("r").place(self.first + at - 1), self.bodies[:at]))
 
-    def takes(self, place: Place) -> bool:
+    def takes(self, place: QueuePosition) -> bool:
         try:
             self.db.queue("q").reader("r").seek(place)
         except StoreMismatch:

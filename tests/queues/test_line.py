@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from inturn.core import limits
 from inturn.core.errors import InputError
-from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import QueueSettings, Why
 from inturn.core.queue.redelivery import retry_ms
-from inturn.core.queue.sessions import Verb
+from inturn.core.queue.sessions import SessionVerb
 
 Fail = Callable[[Desk], str]
 TURNS = 200
@@ -51,14 +51,14 @@ def _nacked_by_a_session(desk: Desk) -> str:
     lock = desk.lock()
     (got,) = desk.within(lock)
     desk.nack(got)
-    desk.hold(lock, Verb.CLOSE)
+    desk.hold(lock, SessionVerb.CLOSE)
     return str(got.entry.body)
 
 
 def _closed(desk: Desk) -> str:
     lock = desk.lock()
     (got,) = desk.within(lock)
-    desk.hold(lock, Verb.CLOSE)
+    desk.hold(lock, SessionVerb.CLOSE)
     return str(got.entry.body)
 
 
@@ -181,9 +181,9 @@ def test_what_comes_back_from_the_dead_letters_stands_behind_who_was_given_back(
 
 def test_a_parked_group_that_is_resumed_stands_behind_who_was_given_back(desk: Desk) -> None:
     desk.send("a1", "b1")
-    desk.ask("a", Verb.PARK, note="why")
+    desk.ask("a", SessionVerb.PARK, note="why")
     desk.nack(*desk.receive())
-    desk.ask("a", Verb.RESUME)
+    desk.ask("a", SessionVerb.RESUME)
     assert desk.take(10) == ["b1", "a1"]
 
 
@@ -307,7 +307,7 @@ def test_the_delay_grows_with_the_attempts(desk: Desk) -> None:
     for delay_s in (1, 3, 5, 5):
         (got,) = desk.receive(group="a")
         number, token = got.entry.sequence_number, got.token
-        assert desk.settle(Change(number, token, Act.NACK, None)) == [Verdict.DONE]
+        assert desk.settle(Settlement(number, token, SettleAction.NACK, None)) == [SettleResult.DONE]
         desk.wait(delay_s - 0.001)
         assert desk.take(group="a") == []
         desk.wait(0.001)
@@ -340,7 +340,7 @@ def test_a_session_that_ends_delays_what_it_did_not_settle(desk: Desk) -> None:
     desk.send("a1", "b1")
     lock = desk.lock("a")
     desk.within(lock)
-    desk.hold(lock, Verb.CLOSE)
+    desk.hold(lock, SessionVerb.CLOSE)
     assert desk.take(10) == ["b1"]
     desk.wait(2)
     assert desk.take(10) == ["a1"]
@@ -351,7 +351,7 @@ def test_deferred_messages_are_not_delayed(desk: Desk) -> None:
     (sent,) = desk.send("a1")
     desk.defer(*desk.receive())
     (got,) = desk.fetch(sent.sequence_number)
-    desk.settle(Change(got.entry.sequence_number, got.token, Act.NACK, None))
+    desk.settle(Settlement(got.entry.sequence_number, got.token, SettleAction.NACK, None))
     assert len(desk.fetch(sent.sequence_number)) == 1
 
 

@@ -21,7 +21,7 @@ from inturn.idempotency import Completed, Locked
 from inturn.queue import QueueSettings, draft
 from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import names
-from inturn.store.postgres.log import Log
+from inturn.store.postgres.log import PostgresLog
 
 
 def longest(seed: int, length: int = limits.ID_LENGTH) -> str:
@@ -142,7 +142,7 @@ def test_another_process_reads_the_names(postgres_url: str) -> None:
         connection.commit()
         (message,) = queue.receive(100)
         assert message.group == longest(9)
-    log = Log(postgres_url, "q")
+    log = PostgresLog(postgres_url, "q")
     try:
         rows = log.rows(log.first(), log.info().last or 2**62)
         assert [row.group for row in rows] == [*GROUPS, longest(9)]

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Delivery, Want
-from inturn.core.queue.sessions import Answer, Verb
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, ReceiveRequest
+from inturn.core.queue.sessions import SessionAnswer, SessionVerb
 from inturn.store.sqlite import SqliteStore
 
 GROUPS = st.sampled_from(["a", "b", "c", None])
@@ -36,7 +36,7 @@ class Stores(RuleBasedStateMachine):
     url: Any = None
     dead_letter = "dead"
     deliveries: Bundle[tuple[str, Delivery]] = Bundle("deliveries")
-    locks: Bundle[Answer] = Bundle("locks")
+    locks: Bundle[SessionAnswer] = Bundle("locks")
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Stores(RuleBasedStateMachine):
         """Whatever was done before, nothing is forgotten."""
         self.look_at_groups(queue="q", group="a")
         for group in ("a", "b", "d"):
-            self.both("ask", group, Verb.RESUME)
+            self.both("ask", group, SessionVerb.RESUME)
         self.both("wait", 20)
         for queue in ("q", "dead"):
             self.both("drain", queue=queue)
@@ -88,11 +88,11 @@ class Stores(RuleBasedStateMachine):
     @rule(
         target=deliveries,
         wants=st.lists(
-            st.builds(Want, st.integers(1, 3), st.none(), st.sampled_from([None, None, "a", "b"])), min_size=1
+            st.builds(ReceiveRequest, st.integers(1, 3), st.none(), st.sampled_from([None, None, "a", "b"])), min_size=1
         ),
         queue=QUEUES,
     )
-    def receive_each(self, wants: list[Want], queue: str) -> Any:
+    def receive_each(self, wants: list[ReceiveRequest], queue: str) -> Any:
         found = self.both("receive_each", *wants, queue=queue)
         return multiple(*((queue, each) for given in found for each in given))
 
@@ -110,16 +110,18 @@ class Stores(RuleBasedStateMachine):
 
     @rule(each=deliveries)
     def nack_as_the_queue_says(self, each: tuple[str, Delivery]) -> None:
-        self.both("settle", Change(each[1].entry.sequence_number, each[1].token, Act.NACK, None), queue=each[0])
+        self.both(
+            "settle", Settlement(each[1].entry.sequence_number, each[1].token, SettleAction.NACK, None), queue=each[0]
+        )
 
     @rule(each=deliveries, s=st.integers(0, 5))
     def extend(self, each: tuple[str, Delivery], s: float) -> None:
         self.both("extend", each[1], queue=each[0], s=s)
 
-    @rule(each=deliveries, act=st.sampled_from([Act.EXTEND, Act.NACK]))
-    def change_whoever_has_it(self, each: tuple[str, Delivery], act: Act) -> None:
+    @rule(each=deliveries, act=st.sampled_from([SettleAction.EXTEND, SettleAction.NACK]))
+    def change_whoever_has_it(self, each: tuple[str, Delivery], act: SettleAction) -> None:
         queue, delivery = each
-        self.both("settle", Change(delivery.entry.sequence_number, None, act, 2_000, any_holder=True), queue=queue)
+        self.both("settle", Settlement(delivery.entry.sequence_number, None, act, 2_000, any_holder=True), queue=queue)
 
     @rule(many=st.lists(deliveries, min_size=2, max_size=4))
     def ack_together(self, many: list[tuple[str, Delivery]]) -> None:
@@ -127,12 +129,19 @@ class Stores(RuleBasedStateMachine):
 
     @rule(
         many=st.lists(
-            st.tuples(deliveries, st.sampled_from([Act.ACK, Act.EXTEND, Act.NACK, Act.DEFER])), min_size=2, max_size=5
+            st.tuples(
+                deliveries,
+                st.sampled_from([SettleAction.ACK, SettleAction.EXTEND, SettleAction.NACK, SettleAction.DEFER]),
+            ),
+            min_size=2,
+            max_size=5,
         )
     )
-    def settle(self, many: list[tuple[tuple[str, Delivery], Act]]) -> None:
+    def settle(self, many: list[tuple[tuple[str, Delivery], SettleAction]]) -> None:
         changes = [
-            Change(each.entry.sequence_number, each.token, act, 2_000) for (queue, each), act in many if queue == "q"
+            Settlement(each.entry.sequence_number, each.token, act, 2_000)
+            for (queue, each), act in many
+            if queue == "q"
         ]
         self.both("settle", *changes)
 
@@ -157,32 +166,37 @@ class Stores(RuleBasedStateMachine):
     @rule(target=locks, group=st.sampled_from(["a", "b", "d", None, None]), s=st.sampled_from([1, 3, 10]))
     def lock(self, group: str | None, s: float) -> Any:
         answer = self.both("lock", group, s=s)
-        return multiple(answer) if answer.verdict is Verdict.DONE else multiple()
+        return multiple(answer) if answer.verdict is SettleResult.DONE else multiple()
 
     @rule(target=deliveries, lock=locks, limit=st.integers(1, 3))
-    def within(self, lock: Answer, limit: int) -> Any:
+    def within(self, lock: SessionAnswer, limit: int) -> Any:
         return multiple(*(("q", each) for each in self.both("within", lock, limit)))
 
     @rule(target=deliveries, lock=locks, at=st.integers(0, 3))
-    def fetch_within(self, lock: Answer, at: int) -> Any:
+    def fetch_within(self, lock: SessionAnswer, at: int) -> Any:
         entries = self.both("read", deferred=True)[at : at + 1]
         found = [each for entry in entries for each in self.both("fetch", entry.sequence_number, lock=lock)]
         return multiple(*(("q", each) for each in found))
 
-    @rule(lock=locks, verb=st.sampled_from([Verb.LOOK, Verb.GET_STATE, Verb.CLOSE, Verb.PARK]))
-    def hold(self, lock: Answer, verb: Verb) -> None:
+    @rule(
+        lock=locks, verb=st.sampled_from([SessionVerb.LOOK, SessionVerb.GET_STATE, SessionVerb.CLOSE, SessionVerb.PARK])
+    )
+    def hold(self, lock: SessionAnswer, verb: SessionVerb) -> None:
         self.both("hold", lock, verb, note="why")
 
     @rule(lock=locks, s=st.sampled_from([1, 5]))
-    def renew(self, lock: Answer, s: float) -> None:
-        self.both("hold", lock, Verb.RENEW, s=s)
+    def renew(self, lock: SessionAnswer, s: float) -> None:
+        self.both("hold", lock, SessionVerb.RENEW, s=s)
 
     @rule(lock=locks, state=st.sampled_from([b"", b"x", None]))
-    def set_state(self, lock: Answer, state: bytes | None) -> None:
-        self.both("hold", lock, Verb.SET_STATE, state=state)
+    def set_state(self, lock: SessionAnswer, state: bytes | None) -> None:
+        self.both("hold", lock, SessionVerb.SET_STATE, state=state)
 
-    @rule(group=st.sampled_from(["a", "b"]), verb=st.sampled_from([Verb.PARK, Verb.RESUME, Verb.RESUME]))
-    def decide(self, group: str, verb: Verb) -> None:
+    @rule(
+        group=st.sampled_from(["a", "b"]),
+        verb=st.sampled_from([SessionVerb.PARK, SessionVerb.RESUME, SessionVerb.RESUME]),
+    )
+    def decide(self, group: str, verb: SessionVerb) -> None:
         self.both("ask", group, verb, note="so")
 
     @rule(at=st.integers(0, 3), there=st.booleans())

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from desk import Desk
 
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Content, Draft, Want
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Content, Draft, ReceiveRequest
 from inturn.store.sqlite import SqliteStore
 
 KEPT = 10  # how many messages are new
@@ -93,7 +93,7 @@ def test_all_leave_the_table_whatever_becomes_of_them(desk: Desk, tmp_path: Path
         *desk.defer(*desk.receive(group="b")),
         *desk.move("other", desk.read()[1]),
     ]
-    assert set(verdicts) == {Verdict.DONE}
+    assert set(verdicts) == {SettleResult.DONE}
     assert not {1, 2, 3, 4} & {at for _, at in table(tmp_path)}
     desk.purge()
     assert table(tmp_path) == []
@@ -150,8 +150,8 @@ def test_what_was_rolled_back_was_never_there(desk: Desk, tmp_path: Path) -> Non
     with pytest.raises(ZeroDivisionError), store.transaction():  # noqa: PT012 - all of it is to be rolled back
         info = store.queues["q"]
         store.send(info, [Draft("b", Content.TEXT, "b")] * 3 * KEPT, desk.now)
-        store.settle(info, [Change(first.entry.sequence_number, first.token, Act.ACK)], desk.now)
-        assert [each.entry.body for each in store.receive(info, [Want(1, group="a")], desk.now)[0]] == ["a2"]
+        store.settle(info, [Settlement(first.entry.sequence_number, first.token, SettleAction.ACK)], desk.now)
+        assert [each.entry.body for each in store.receive(info, [ReceiveRequest(1, group="a")], desk.now)[0]] == ["a2"]
         raise ZeroDivisionError
     assert table(tmp_path) == []
     desk.send("c1")  # it has the number that a message of b had

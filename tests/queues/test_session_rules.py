@@ -5,18 +5,24 @@ from pathlib import Path
 import pytest
 from desk import STORES, Desk
 
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Delivery, ParkedGroup, Want, Why
-from inturn.core.queue.sessions import Answer, Gate, Request, Verb, decide
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, ParkedGroup, ReceiveRequest, Why
+from inturn.core.queue.sessions import GroupLock, SessionAnswer, SessionRequest, SessionVerb, decide
 
-DONE, EXPIRED, HELD, GONE, LATE = Verdict.DONE, Verdict.EXPIRED, Verdict.HELD, Verdict.GONE, Verdict.LATE
+DONE, EXPIRED, HELD, GONE, LATE = (
+    SettleResult.DONE,
+    SettleResult.EXPIRED,
+    SettleResult.HELD,
+    SettleResult.GONE,
+    SettleResult.LATE,
+)
 
 
 def bodies(got: list[Delivery]) -> list[str]:
     return [str(each.entry.body) for each in got]
 
 
-def locked(desk: Desk, group: str | None = None, s: float = 10) -> Answer:
+def locked(desk: Desk, group: str | None = None, s: float = 10) -> SessionAnswer:
     answer = desk.lock(group, s=s)
     assert answer.verdict is DONE
     return answer
@@ -77,7 +83,7 @@ def test_messages_are_leased_as_long_as_the_lock_and_under_its_token(desk: Desk)
     desk.wait(4)
     (first,) = desk.within(lock)
     assert (first.until_ms, first.token) == (desk.now + 6_000, lock.gate.token)
-    assert desk.hold(lock, Verb.RENEW, s=20).gate.until_ms == desk.now + 20_000
+    assert desk.hold(lock, SessionVerb.RENEW, s=20).gate.until_ms == desk.now + 20_000
     desk.wait(19)
     assert desk.ack(first) == [DONE]
 
@@ -88,7 +94,7 @@ def test_to_extend_a_message_of_a_session_is_to_renew_it(desk: Desk) -> None:
     got = desk.within(lock, 2)
     assert desk.extend(got[1], s=30) == [DONE]
     desk.wait(29)
-    assert desk.hold(lock, Verb.LOOK).verdict is DONE
+    assert desk.hold(lock, SessionVerb.LOOK).verdict is DONE
     assert desk.ack(*got) == [DONE, DONE]
 
 
@@ -98,17 +104,27 @@ def test_to_extend_a_message_by_nothing_is_to_let_go_of_all(desk: Desk) -> None:
     lock = locked(desk)
     first, second = (each.entry.sequence_number for each in desk.within(lock, 2))
     token = lock.gate.token
-    assert desk.settle(Change(second, token, Act.EXTEND), Change(first, token, Act.ACK)) == [DONE, EXPIRED]
+    assert desk.settle(Settlement(second, token, SettleAction.EXTEND), Settlement(first, token, SettleAction.ACK)) == [
+        DONE,
+        EXPIRED,
+    ]
     assert desk.take(10) == ["a1", "a2"]
 
 
 def test_a_lock_that_is_over_gives_back_everything_and_changes_nothing_any_more(desk: Desk) -> None:
     desk.send("a1", "a2", "a3")
     lock = locked(desk, s=10)
-    desk.hold(lock, Verb.SET_STATE, state=b"before")
+    desk.hold(lock, SessionVerb.SET_STATE, state=b"before")
     got = desk.within(lock, 2)
     desk.wait(10)
-    for verb in (Verb.LOOK, Verb.RENEW, Verb.CLOSE, Verb.PARK, Verb.GET_STATE, Verb.SET_STATE):
+    for verb in (
+        SessionVerb.LOOK,
+        SessionVerb.RENEW,
+        SessionVerb.CLOSE,
+        SessionVerb.PARK,
+        SessionVerb.GET_STATE,
+        SessionVerb.SET_STATE,
+    ):
         assert desk.hold(lock, verb, s=10, note="late", state=b"late").verdict is EXPIRED
     assert desk.ack(*got) + desk.defer(*got) + desk.nack(*got) == [EXPIRED] * 6
     assert desk.within(lock) == []
@@ -116,7 +132,7 @@ def test_a_lock_that_is_over_gives_back_everything_and_changes_nothing_any_more(
     assert again.gate.token is not None
     assert lock.gate.token is not None
     assert again.gate.token > lock.gate.token
-    assert desk.hold(again, Verb.GET_STATE).state == b"before"
+    assert desk.hold(again, SessionVerb.GET_STATE).state == b"before"
     assert bodies(desk.within(again, 5)) == ["a1", "a2", "a3"]
     assert desk.ack(*got) == [EXPIRED, EXPIRED], "somebody else has them"
 
@@ -135,8 +151,8 @@ def test_a_session_that_is_closed_gives_back_what_it_has(desk: Desk) -> None:
     lock = locked(desk)
     first, *_ = desk.within(lock, 2)
     desk.ack(first)
-    assert desk.hold(lock, Verb.CLOSE).verdict is DONE
-    assert desk.hold(lock, Verb.CLOSE).verdict is EXPIRED
+    assert desk.hold(lock, SessionVerb.CLOSE).verdict is DONE
+    assert desk.hold(lock, SessionVerb.CLOSE).verdict is EXPIRED
     assert desk.take(5) == ["a2", "a3"]
 
 
@@ -145,7 +161,7 @@ def test_messages_behind_the_head_have_used_up_no_attempt(desk: Desk) -> None:
     for attempt in (1, 2, 3):
         lock = locked(desk)
         assert [each.attempts for each in desk.within(lock, 2)] == [attempt, 1]
-        desk.hold(lock, Verb.CLOSE)
+        desk.hold(lock, SessionVerb.CLOSE)
 
 
 def test_a_group_of_which_somebody_has_a_message_cannot_be_locked(desk: Desk) -> None:
@@ -194,12 +210,12 @@ def test_the_state_stays_until_it_is_set_to_nothing(desk: Desk) -> None:
     desk.send("a1")
     for before, after in ((None, b"one"), (b"one", b""), (b"", None), (None, b"two")):
         lock = locked(desk, "a")
-        assert desk.hold(lock, Verb.GET_STATE).state == before
-        desk.hold(lock, Verb.SET_STATE, state=after)
-        assert desk.hold(lock, Verb.GET_STATE).state == after
-        desk.hold(lock, Verb.CLOSE)
+        assert desk.hold(lock, SessionVerb.GET_STATE).state == before
+        desk.hold(lock, SessionVerb.SET_STATE, state=after)
+        assert desk.hold(lock, SessionVerb.GET_STATE).state == after
+        desk.hold(lock, SessionVerb.CLOSE)
     desk.purge()
-    assert desk.hold(locked(desk, "a"), Verb.GET_STATE).state == b"two"
+    assert desk.hold(locked(desk, "a"), SessionVerb.GET_STATE).state == b"two"
 
 
 def test_what_fails_in_sessions_too_often_goes_to_the_dead_letter_queue(desk: Desk) -> None:
@@ -232,7 +248,7 @@ def test_a_clock_that_is_set_back_shortens_no_lock(desk: Desk) -> None:
     desk.wait(-100)
     assert desk.take() == []
     desk.wait(9)
-    assert desk.hold(lock, Verb.LOOK).verdict is DONE
+    assert desk.hold(lock, SessionVerb.LOOK).verdict is DONE
     assert desk.ack(first) == [DONE], "a message lasts as long as its lock"
     desk.wait(1)
     assert desk.take() == ["a2"]
@@ -248,7 +264,7 @@ def test_an_unanswered_wait_knows_when_a_lock_is_over(desk: Desk) -> None:
 def test_the_groups_say_who_is_locked_and_who_is_parked(desk: Desk) -> None:
     desk.send("a1", "b1", "c1")
     lock = locked(desk, "a", s=10)
-    desk.ask("b", Verb.PARK, note="bad data")
+    desk.ask("b", SessionVerb.PARK, note="bad data")
     a, b, c = desk.groups()
     assert (a.why, a.until_ms, a.token, a.note) == (Why.LOCKED, desk.now + 10_000, lock.gate.token, None)
     assert (b.why, b.until_ms, b.token, b.note) == (Why.PARKED, None, None, "bad data")
@@ -263,17 +279,17 @@ def test_a_parked_group_keeps_its_order_and_new_messages_come_behind(desk: Desk)
     lock = locked(desk)
     first, *_ = desk.within(lock, 2)
     desk.ack(first)
-    assert desk.hold(lock, Verb.PARK, note="cannot be parsed").verdict is DONE
+    assert desk.hold(lock, SessionVerb.PARK, note="cannot be parsed").verdict is DONE
     parked_ms = desk.now
-    assert desk.hold(lock, Verb.LOOK).verdict is EXPIRED, "the session is over"
+    assert desk.hold(lock, SessionVerb.LOOK).verdict is EXPIRED, "the session is over"
     desk.send("a4")
     assert desk.take(10) == ["b1"]
     desk.wait(1_000_000)
     assert desk.take(10, group="a") == []
     assert desk.lock("a").verdict is HELD
     assert desk.parked() == [ParkedGroup("a", "cannot be parsed", parked_ms)]
-    assert desk.ask("a", Verb.RESUME).verdict is DONE
-    assert desk.ask("a", Verb.RESUME).verdict is GONE
+    assert desk.ask("a", SessionVerb.RESUME).verdict is DONE
+    assert desk.ask("a", SessionVerb.RESUME).verdict is GONE
     assert desk.parked() == []
     desk.wait(1)
     assert desk.take(10, group="a") == ["a2", "a3", "a4"]
@@ -282,13 +298,15 @@ def test_a_parked_group_keeps_its_order_and_new_messages_come_behind(desk: Desk)
 def test_a_group_can_be_parked_by_nobodys_session_if_nobody_has_it(desk: Desk) -> None:
     desk.send("a1", "b1")
     lock, (b1,) = locked(desk, "a"), desk.receive()
-    assert desk.ask("a", Verb.PARK, note="x").verdict is desk.ask("b", Verb.PARK, note="x").verdict is HELD
-    desk.hold(lock, Verb.CLOSE)
+    assert (
+        desk.ask("a", SessionVerb.PARK, note="x").verdict is desk.ask("b", SessionVerb.PARK, note="x").verdict is HELD
+    )
+    desk.hold(lock, SessionVerb.CLOSE)
     desk.nack(b1)
-    desk.ask("b", Verb.PARK, note="first")
+    desk.ask("b", SessionVerb.PARK, note="first")
     desk.wait(1)
-    desk.ask("a", Verb.PARK, note="second")
-    desk.ask("empty", Verb.PARK, note="third")
+    desk.ask("a", SessionVerb.PARK, note="second")
+    desk.ask("empty", SessionVerb.PARK, note="third")
     assert [(each.group, each.note) for each in desk.parked()] == [("b", "first"), ("a", "second"), ("empty", "third")]
     desk.send("e1", group="empty")
     assert desk.take(5) == []
@@ -296,7 +314,7 @@ def test_a_group_can_be_parked_by_nobodys_session_if_nobody_has_it(desk: Desk) -
 
 def test_a_park_outlives_a_purge_and_not_its_queue(desk: Desk) -> None:
     desk.send("a1")
-    desk.ask("a", Verb.PARK, note="x")
+    desk.ask("a", SessionVerb.PARK, note="x")
     desk.purge()
     desk.send("a2")
     assert desk.take() == []
@@ -312,7 +330,7 @@ def test_what_is_parked_goes_to_no_dead_letter_queue_but_is_kept_no_longer_than_
     desk.make("q", dead_letter="dead", max_receives=1, retention_s=100)
     desk.send("a1", "a2")
     desk.nack(*desk.receive())
-    desk.ask("a", Verb.PARK, note="x")
+    desk.ask("a", SessionVerb.PARK, note="x")
     assert desk.take() == []
     assert desk.bodies(queue="dead") == []
     desk.wait(50)
@@ -320,17 +338,17 @@ def test_what_is_parked_goes_to_no_dead_letter_queue_but_is_kept_no_longer_than_
     desk.wait(50)
     assert desk.take() == []
     assert desk.bodies() == ["a3"]
-    desk.ask("a", Verb.RESUME)
+    desk.ask("a", SessionVerb.RESUME)
     assert desk.take() == ["a3"]
 
 
 def test_an_operator_can_move_messages_out_of_a_parked_group(desk: Desk) -> None:
     desk.make("dead")
     desk.send("a1", "a2")
-    desk.ask("a", Verb.PARK, note="x")
+    desk.ask("a", SessionVerb.PARK, note="x")
     assert desk.move("dead", *desk.read(limit=1)) == [DONE]
     assert desk.take() == []
-    desk.ask("a", Verb.RESUME)
+    desk.ask("a", SessionVerb.RESUME)
     assert desk.take(5) == ["a2"]
 
 
@@ -438,7 +456,7 @@ def test_a_session_defers_and_fetches_in_its_group_only(desk: Desk) -> None:
     (again,) = desk.fetch(number, lock=a)
     assert (again.token, again.until_ms) == (a.gate.token, a.gate.until_ms)
     assert bodies(desk.within(a, 5)) == ["a2"]
-    desk.hold(a, Verb.RENEW, s=100)
+    desk.hold(a, SessionVerb.RENEW, s=100)
     desk.wait(90)
     assert desk.ack(again) == [DONE], "it was renewed with the rest"
 
@@ -450,7 +468,7 @@ def test_what_a_session_fetched_is_deferred_again_when_it_ends(desk: Desk) -> No
     desk.defer(first)
     desk.fetch(first.entry.sequence_number, lock=lock)
     assert desk.depth().in_flight == 1
-    desk.hold(lock, Verb.CLOSE)
+    desk.hold(lock, SessionVerb.CLOSE)
     assert desk.depth().in_flight == 0
     assert desk.take(5) == ["a2"]
     assert len(desk.fetch(first.entry.sequence_number)) == 1
@@ -461,9 +479,9 @@ def test_what_is_deferred_in_a_parked_group_is_not_fetched(desk: Desk) -> None:
     desk.send("a1")
     (first,) = desk.receive()
     desk.defer(first)
-    desk.ask("a", Verb.PARK, note="x")
+    desk.ask("a", SessionVerb.PARK, note="x")
     assert desk.fetch(first.entry.sequence_number) == []
-    desk.ask("a", Verb.RESUME)
+    desk.ask("a", SessionVerb.RESUME)
     assert len(desk.fetch(first.entry.sequence_number)) == 1
 
 
@@ -545,22 +563,27 @@ def test_what_is_cancelled_is_known_as_sent(desk: Desk) -> None:
 def test_a_set_of_wants_with_sessions_among_them(desk: Desk) -> None:
     desk.send("a1", "b1", "b2", "c1")
     lock = locked(desk, "b")
-    found = desk.receive_each(Want(1), Want(1, None, "b", lock.gate.token), Want(5), Want(1, group="b"))
+    found = desk.receive_each(
+        ReceiveRequest(1),
+        ReceiveRequest(1, None, "b", lock.gate.token),
+        ReceiveRequest(5),
+        ReceiveRequest(1, group="b"),
+    )
     assert [bodies(each) for each in found] == [["a1"], ["b1"], ["c1"], []]
 
 
-@pytest.mark.parametrize("verb", list(Verb))
-def test_a_gate_is_changed_by_its_holder_only(verb: Verb) -> None:
-    gate = Gate(token=7, until_ms=100, since_ms=0)
+@pytest.mark.parametrize("verb", list(SessionVerb))
+def test_a_gate_is_changed_by_its_holder_only(verb: SessionVerb) -> None:
+    gate = GroupLock(token=7, until_ms=100, since_ms=0)
     for token, now_ms in ((8, 50), (None, 50), (7, 100)):
-        verdict, after = decide(gate, Request(verb, token, 10), now_ms, is_held=False, token=9)
-        free = now_ms == 100 and (verb is Verb.LOCK or (verb is Verb.PARK and token is None))
+        verdict, after = decide(gate, SessionRequest(verb, token, 10), now_ms, is_held=False, token=9)
+        free = now_ms == 100 and (verb is SessionVerb.LOCK or (verb is SessionVerb.PARK and token is None))
         assert (verdict is DONE) == free
         assert free or after == gate
 
 
 def test_an_open_gate_is_nobodys(desk: Desk) -> None:
-    assert desk.hold(Answer(DONE, "a"), Verb.RENEW, s=5).verdict is EXPIRED
+    assert desk.hold(SessionAnswer(DONE, "a"), SessionVerb.RENEW, s=5).verdict is EXPIRED
 
 
 @pytest.mark.thorough
@@ -592,7 +615,7 @@ def test_what_is_parked_locked_and_deferred_costs_the_next_receive_nothing(tmp_p
         lock = desk.lock(name, s=1_000)
         desk.defer(*desk.within(lock))
         if int(name) % 2:
-            desk.hold(lock, Verb.PARK, note="x")
+            desk.hold(lock, SessionVerb.PARK, note="x")
         desk.send("z of which the rest is free")
         desk.defer(*desk.receive())
     assert cost() < before * 1.5 + 20
@@ -602,5 +625,5 @@ def test_what_is_parked_locked_and_deferred_costs_the_next_receive_nothing(tmp_p
 def test_what_is_refused_says_nothing_of_a_lock_that_is_over(desk: Desk) -> None:
     lock = desk.lock("a", s=1)
     desk.wait(1)
-    assert desk.hold(lock, Verb.PARK) == Answer(Verdict.EXPIRED, "a")
-    assert desk.ask("a", Verb.RESUME) == Answer(Verdict.GONE, "a")
+    assert desk.hold(lock, SessionVerb.PARK) == SessionAnswer(SettleResult.EXPIRED, "a")
+    assert desk.ask("a", SessionVerb.RESUME) == SessionAnswer(SettleResult.GONE, "a")

@@ -23,7 +23,7 @@ from botocore.exceptions import ClientError
 
 import inturn
 from inturn.server.app import App
-from inturn.server.http import Reply, Request, Server
+from inturn.server.http import HttpServer, Reply, Request
 from inturn.server.naming import Home, Scope
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class House:
             home=Home(Scope(REGION, ACCOUNT)), joined=False, base_url=f"http://127.0.0.1:{self.server.port}"
         )
 
-    async def _start(self) -> Server:
-        server = Server(self._handle, "127.0.0.1")
+    async def _start(self) -> HttpServer:
+        server = HttpServer(self._handle, "127.0.0.1")
         await server.start()
         return server
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import uvloop
 
-from inturn.server.http import Handler, Limits, Reply, Request, Response, Server
+from inturn.server.http import Handler, HttpServer, Limits, Reply, Request, Response
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -75,7 +75,7 @@ class Front:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             self._stopped = asyncio.Event()
-            self.server = Server(handler, "127.0.0.1", tls=tls, limits=limits)
+            self.server = HttpServer(handler, "127.0.0.1", tls=tls, limits=limits)
             await self.server.start()
             self.port = self.server.port
             self._ready.set()

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import inturn
 from inturn.server.config import Config
 from inturn.server.run import Endpoint
-from inturn.store.writer.event_loop import InLoop
+from inturn.store.writer.event_loop import EventLoopWriter
 
 WAIT_S = 60
 
@@ -40,7 +40,7 @@ class Served(logging.Handler):
         logging.getLogger().addHandler(self)
         self._thread.start()
         self.db = inturn.open(self._path, durable=False)
-        self._in_loop = InLoop(self.db.writer, self.db.store)
+        self._in_loop = EventLoopWriter(self.db.writer, self.db.store)
         self._run(self._in_loop.__aenter__())
         self._endpoint = Endpoint(self.db, self._config)
         self._run(self._endpoint.start())

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 import inturn
 from inturn.core import limits
-from inturn.core.queue.messages import Content, Delivery, Entry, QueueInfo, QueueSettings, first_number
+from inturn.core.queue.messages import Content, Delivery, QueueInfo, QueueSettings, StoredMessage, first_number
 from inturn.server import errors
 from inturn.server.actions import DONE_BY
-from inturn.server.actions.names import Names, Receipt, sequence_number
-from inturn.server.app import BOUNDS_S, App, Counts, Open
+from inturn.server.actions.names import MessageNames, ReceiptHandle, sequence_number
+from inturn.server.app import BOUNDS_S, App, OpenAccess, RequestCounts
 from inturn.server.attempts import Attempts
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS
-from inturn.server.naming import Caller, Home, Scope
+from inturn.server.naming import Home, RequestOrigin, Scope
 from inturn.server.wire import Call
 
 HOME = Home(Scope("us-east-1", "000000000000"))
@@ -47,8 +47,8 @@ def test_every_action_of_the_model_is_done() -> None:
 def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
 
-    class Closed(Open):
-        def permit(self, who: None, request: Request, call: Call) -> Caller:
+    class Closed(OpenAccess):
+        def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:
             seen.append((request.method, call.action))
             raise errors.access_denied("not you")
 
@@ -66,9 +66,9 @@ def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     sqs.client.send_message(QueueUrl=url, MessageBody="nobody must say")
 
-    class Known(Open):
-        def permit(self, who: None, request: Request, call: Call) -> Caller:
-            return Caller("AKIDEXAMPLE")
+    class Known(OpenAccess):
+        def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:
+            return RequestOrigin("AKIDEXAMPLE")
 
     sqs.options = {"gate": Known()}
     sqs.restart()
@@ -103,7 +103,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
-    counts = Counts()
+    counts = RequestCounts()
     for took_s in (0.0, BOUNDS_S[0], BOUNDS_S[-1] + 1):
         counts.add("SendMessage", "", took_s)
     assert [counts.latencies["SendMessage"].counts[at] for at in (0, -1)] == [2, 1]
@@ -111,8 +111,8 @@ def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
 
 @pytest.mark.parametrize("protocol", boto_halves.PROTOCOLS)
 def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: str) -> None:
-    class Broken(Open):
-        def permit(self, who: None, request: Request, call: Call) -> Caller:
+    class Broken(OpenAccess):
+        def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:
             raise RuntimeError("secret")
 
     with inturn.open(tmp_path / "q.db") as db:
@@ -156,7 +156,7 @@ LINEAGES = [bytes(16), b"a" * 16, b"b" * 16]
 
 
 def test_no_two_messages_have_one_id() -> None:
-    ids = [Names(lineage).message_id(number) for lineage in LINEAGES for number in NUMBERS]
+    ids = [MessageNames(lineage).message_id(number) for lineage in LINEAGES for number in NUMBERS]
     assert len({*ids}) == len(ids)
     assert {uuid.UUID(each).version for each in ids} == {4}
     assert {uuid.UUID(each).variant for each in ids} == {uuid.RFC_4122}
@@ -164,21 +164,21 @@ def test_no_two_messages_have_one_id() -> None:
 
 @given(st.binary(min_size=16, max_size=16), st.lists(st.integers(1, 2**63 - 1), unique=True, max_size=50))
 def test_ids_of_any_database_are_distinct(lineage: bytes, numbers: list[int]) -> None:
-    names = Names(lineage)
+    names = MessageNames(lineage)
     assert len({names.message_id(number) for number in numbers}) == len(numbers)
 
 
 def test_a_receipt_handle_is_of_one_database() -> None:
     info = QueueInfo(3, "q", QueueSettings(), 0)
     number = first_number(3) + 1
-    handles = [Names(lineage).handle(number, 7, 1) for lineage in LINEAGES]
+    handles = [MessageNames(lineage).handle(number, 7, 1) for lineage in LINEAGES]
     for made_by, handle in zip(LINEAGES, handles, strict=True):
         for lineage in LINEAGES:
             if lineage == made_by:
-                assert Names(lineage).receipt(info, handle) == Receipt(number, 7, 1)
+                assert MessageNames(lineage).receipt(info, handle) == ReceiptHandle(number, 7, 1)
             else:
                 with pytest.raises(errors.SqsError, match="not a valid receipt handle"):
-                    Names(lineage).receipt(info, handle)
+                    MessageNames(lineage).receipt(info, handle)
 
 
 def test_the_order_of_sequence_numbers_is_that_of_their_texts() -> None:
@@ -190,8 +190,8 @@ def test_the_order_of_sequence_numbers_is_that_of_their_texts() -> None:
 
 
 def deliveries(*numbers: int) -> list[Delivery]:
-    def entry(number: int) -> Entry:
-        return Entry(number, "x", Content.TEXT, "g", None, None, None, 0, None, None, None)
+    def entry(number: int) -> StoredMessage:
+        return StoredMessage(number, "x", Content.TEXT, "g", None, None, None, 0, None, None, None)
 
     return [Delivery(entry(number), 1, 0, 1, 0) for number in numbers]
 

@@ -10,9 +10,9 @@ from inturn.core.errors import InputError
 from inturn.server.config import (
     AccessKey,
     Config,
-    Limits,
-    Queue,
-    Server,
+    LimitsConfig,
+    QueueConfig,
+    ServerConfig,
     check_exposure,
     is_loopback,
     load,
@@ -34,7 +34,7 @@ def refused(folder: Path, text: str) -> str:
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
     config = load(written(tmp_path, ""))
-    assert (config.server, config.limits, config.keys, config.queues) == (Server(), Limits(), (), ())
+    assert (config.server, config.limits, config.keys, config.queues) == (ServerConfig(), LimitsConfig(), (), ())
     assert (config.server.host, config.server.port, config.server.account) == ("127.0.0.1", 9324, "000000000000")
     assert config.limits.connections == limits.HTTP_CONNECTIONS
 
@@ -96,7 +96,7 @@ def test_everything(tmp_path: Path) -> None:
     maxReceiveCount = 3
     """
     config = load(written(tmp_path, text), {"B_SECRET": "from the environment"})
-    assert config.server == Server(
+    assert config.server == ServerConfig(
         host="0.0.0.0",  # noqa: S104
         port=443,
         region="eu-central-1",
@@ -111,7 +111,7 @@ def test_everything(tmp_path: Path) -> None:
         json_logs=True,
         grace_s=3,
     )
-    assert config.limits == Limits(connections=10, idle_s=1.5, request_s=2, unread_s=3)
+    assert config.limits == LimitsConfig(connections=10, idle_s=1.5, request_s=2, unread_s=3)
     assert config.keys == (
         AccessKey(id="a", secret="plain", admin=True),  # noqa: S106
         AccessKey(
@@ -122,7 +122,7 @@ def test_everything(tmp_path: Path) -> None:
         ),
         AccessKey(id="c", secret="from a file", account="111122223333"),  # noqa: S106
     )
-    assert config.queues[0] == Queue(
+    assert config.queues[0] == QueueConfig(
         name="dead.fifo", attributes={"FifoQueue": True}, region="eu-central-1", account="111122223333"
     )
     assert config.scope_of(config.queues[0]) == ("eu-central-1", "111122223333")
@@ -263,15 +263,15 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LocalHost"])
 def test_without_keys_only_this_machine_can_come(host: str) -> None:
     assert is_loopback(host)
-    check_exposure(Config(server=Server(host=host)))
+    check_exposure(Config(server=ServerConfig(host=host)))
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::", "example.org", "127.0.0.1.example.org", "::ffff:10.0.0.1"])
 def test_other_addresses_need_keys(host: str) -> None:
     assert not is_loopback(host)
     with pytest.raises(InputError, match=r"Add \[\[keys\]\] with an id and a secret to the configuration"):
-        check_exposure(Config(server=Server(host=host)))
-    check_exposure(Config(server=Server(host=host), keys=(AccessKey(id="a", secret="s"),)))  # noqa: S106
+        check_exposure(Config(server=ServerConfig(host=host)))
+    check_exposure(Config(server=ServerConfig(host=host), keys=(AccessKey(id="a", secret="s"),)))  # noqa: S106
 
 
 def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     config = load(written(tmp_path, text), {"SHOP_SECRET": "s", "OPS_SECRET": "s"})
     assert (len(config.keys), len(config.queues), config.limits.connections) == (3, 2, 500)
     assert [key.id for key in config.keys if key.admin] == ["ops"]
-    server = Server()
+    server = ServerConfig()
     for said in (
         "127.0.0.1, 9324",
         'us-east-1, "000000000000"',
@@ -294,8 +294,8 @@ def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
         assert f"| {said} |" in page
     assert (server.host, server.port, server.region, server.account) == ("127.0.0.1", 9324, "us-east-1", "0" * 12)
     assert (server.replays, server.metrics, server.json_logs, server.grace_s) == ("accept", "local", False, 10)
-    assert config.limits == Limits(connections=500, idle_s=75, request_s=60, unread_s=30)
-    assert Limits().connections == 1000
+    assert config.limits == LimitsConfig(connections=500, idle_s=75, request_s=60, unread_s=30)
+    assert LimitsConfig().connections == 1000
     assert limits.REPLAYS == 250_000
 
 
@@ -315,6 +315,6 @@ def test_queues_of_one_name_in_two_regions_and_accounts(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together_with_an_option_is_told() -> None:
-    config = Config(queues=(Queue(name="q", region="eu-west-1"),))
+    config = Config(queues=(QueueConfig(name="q", region="eu-west-1"),))
     with pytest.raises(InputError, match="for which nobody can ask with check_region = true"):
         with_options(config, {"check_region": True})

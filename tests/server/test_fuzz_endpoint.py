@@ -27,9 +27,9 @@ from signing import signed
 from inturn.core import limits
 from inturn.core.queue.messages import first_number
 from inturn.server.actions import settings as attributes
-from inturn.server.actions.names import Names
+from inturn.server.actions.names import MessageNames
 from inturn.server.auth import Key
-from inturn.server.config import AccessKey, Config, Limits, Server
+from inturn.server.config import AccessKey, Config, LimitsConfig, ServerConfig
 from inturn.server.http import Request
 from inturn.server.model import ACTIONS
 
@@ -50,7 +50,7 @@ QUEUES = ("plain", "orders.fifo", "dead.fifo")
 @pytest.fixture(scope="module", params=["without keys", "with keys"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     keys = (AccessKey(id=KEY.id, secret=KEY.secret),) if request.param == "with keys" else ()
-    config = Config(server=Server(port=0), keys=keys, limits=Limits(request_s=0.2, idle_s=0.2))
+    config = Config(server=ServerConfig(port=0), keys=keys, limits=LimitsConfig(request_s=0.2, idle_s=0.2))
     with pytest.MonkeyPatch.context() as patch, Served(tmp_path_factory.mktemp("fuzz") / "fuzz.db", config) as served:
         patch.setattr(limits, "RECEIVE_WAIT_S", 0)  # nobody waits for messages here
         patch.setitem(attributes._NUMBERS, "ReceiveMessageWaitTimeSeconds", (0, 0))
@@ -125,7 +125,7 @@ NASTY = [
     *("'; drop table inturn_queues; --", "<!DOCTYPE x [<!ENTITY e SYSTEM 'file:///etc/passwd'>]>&e;", "]]>", "${7*7}"),
     *("true", "false", "0", "1", "-1", "99999999999999999999", "1e3", "All", ".*", "x" * 200),
 ]
-NAMES = Names(LINEAGE)
+NAMES = MessageNames(LINEAGE)
 HANDLES = [
     NAMES.handle(first_number(queue) + 1, token, at)
     for queue in (1, 2, 3)

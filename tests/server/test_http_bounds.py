@@ -9,7 +9,7 @@ import pytest
 from raw_http import LOOPS, OK, Front, Later, always, chunked, get, post
 
 from inturn.core.limits import HTTP_RESERVED
-from inturn.server.http import Request, Response, Server
+from inturn.server.http import HttpServer, Request, Response
 
 
 @pytest.fixture(params=LOOPS)
@@ -434,7 +434,7 @@ def test_a_stop_cuts_what_is_not_answered_in_time(loop: str) -> None:
 def test_an_address_that_is_taken_cannot_be_listened_on(loop: str, front: Front) -> None:
     async def listen() -> None:
         with pytest.raises(OSError, match="in use"):
-            await Server(always(OK), "127.0.0.1", front.port).start()
+            await HttpServer(always(OK), "127.0.0.1", front.port).start()
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(listen())

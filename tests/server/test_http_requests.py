@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from raw_http import chunked, get, post
 
 from inturn.core.limits import HTTP_BLOCK_BYTES, HTTP_READ_BYTES
-from inturn.server.request import Limits, Reader, Request
+from inturn.server.request import Request, RequestLimits, RequestReader
 
-SMALL = Limits(header_bytes=200, headers=5, body_bytes=20)
+SMALL = RequestLimits(header_bytes=200, headers=5, body_bytes=20)
 
 
-def read(*pieces: bytes, limits: Limits = SMALL) -> Reader:
-    reader = Reader(limits, "peer")
+def read(*pieces: bytes, limits: RequestLimits = SMALL) -> RequestReader:
+    reader = RequestReader(limits, "peer")
     for piece in pieces:
         for at in range(0, len(piece), HTTP_READ_BYTES):
             reader.feed(piece[at : at + HTTP_READ_BYTES])
     return reader
 
 
-def only(data: bytes, limits: Limits = SMALL) -> Request:
+def only(data: bytes, limits: RequestLimits = SMALL) -> Request:
     reader = read(data, limits=limits)
     assert reader.refused == 0
     (request,) = reader.requests
@@ -42,7 +42,7 @@ def test_a_request_is_taken_as_it_was_sent() -> None:
 def test_a_long_body_is_put_together_however_it_comes(size: int) -> None:
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
     for step in (997, HTTP_READ_BYTES):
-        reader = Reader(Limits(), "peer")
+        reader = RequestReader(RequestLimits(), "peer")
         data = post(body)
         for at in range(0, len(data) - 1, step):
             reader.feed(data[at : min(at + step, len(data) - 1)])
@@ -199,7 +199,7 @@ def test_what_has_come_of_a_request_is_let_go_of_at_once() -> None:
 
 def test_a_request_to_change_the_protocol_is_read_as_any_other() -> None:
     asks = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c")
-    reader = read(post(b"abc", *asks) + get("/next") + post(b"d", *asks), limits=Limits())
+    reader = read(post(b"abc", *asks) + get("/next") + post(b"d", *asks), limits=RequestLimits())
     assert [request.body for request in reader.requests] == [b"abc", b"", b"d"]
     assert (reader.refused, reader.is_last) == (0, False)
     assert b"upgrade" not in reader.requests[0].headers
@@ -209,7 +209,7 @@ def test_a_request_to_change_the_protocol_is_read_as_any_other() -> None:
 def test_many_requests_to_change_the_protocol_at_once_are_read() -> None:
     data = get("/", "Connection: upgrade", "Upgrade: x") * 250
     assert len(data) < HTTP_READ_BYTES
-    assert len(read(data, limits=Limits()).requests) == 250
+    assert len(read(data, limits=RequestLimits()).requests) == 250
 
 
 def test_a_tunnel_is_refused() -> None:
@@ -217,7 +217,7 @@ def test_a_tunnel_is_refused() -> None:
 
 
 def test_who_waits_to_be_told_to_go_on_is_known_until_the_body_comes() -> None:
-    reader = Reader(SMALL, "peer")
+    reader = RequestReader(SMALL, "peer")
     data = post(b"abc", "Expect: 100-Continue")
     reader.feed(data[:-3])
     assert reader.expects
@@ -229,7 +229,7 @@ def test_who_waits_to_be_told_to_go_on_is_known_until_the_body_comes() -> None:
 
 
 def test_a_bug_of_ours_is_no_fault_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(SMALL, "peer")
+    reader = RequestReader(SMALL, "peer")
     monkeypatch.setattr(reader, "_headers", None)
     with pytest.raises(httptools.HttpParserCallbackError):
         reader.feed(get())

@@ -13,7 +13,7 @@ from signing import signed
 
 import inturn
 from inturn.server.auth import Key
-from inturn.server.config import AccessKey, Config, Server
+from inturn.server.config import AccessKey, Config, ServerConfig
 from inturn.server.http import Request
 from inturn.server.run import Endpoint
 
@@ -23,7 +23,7 @@ IMAGE = "image/avif,image/webp,image/png,image/svg+xml,image/*;q=0.8,*/*;q=0.5"
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    with Served(tmp_path / "q.db", Config(server=Server(port=0))) as served:
+    with Served(tmp_path / "q.db", Config(server=ServerConfig(port=0))) as served:
         served.db.queue("orders").send("x")
         yield served
         assert served.errors == []
@@ -72,7 +72,7 @@ def test_what_no_page_sends_goes_on(served: Served) -> None:
 
 def test_with_keys_what_is_signed_goes_on_whoever_sends_it(tmp_path: Path) -> None:
     key = Key("all", "s1")
-    config = Config(server=Server(port=0), keys=(AccessKey(id=key.id, secret=key.secret),))
+    config = Config(server=ServerConfig(port=0), keys=(AccessKey(id=key.id, secret=key.secret),))
     with Served(tmp_path / "q.db", config) as served:
         url = f"{served.url}/?Action=CreateQueue&QueueName=made"
         target = signed(url, b"", {}, method="GET", key=key, at=time.time(), expires=60).target.decode()
@@ -95,7 +95,7 @@ def test_the_pages_answer_no_page_of_another_name(served: Served, target: str) -
 def test_with_keys_the_metrics_of_this_machine_are_not_for_a_page_of_another_name(tmp_path: Path) -> None:
     keys = (AccessKey(id="all", secret="s1"),)  # noqa: S106
     for metrics, status in (("local", 403), ("all", 200)):
-        config = Config(server=Server(port=0, metrics=metrics), keys=keys)  # type: ignore[arg-type]
+        config = Config(server=ServerConfig(port=0, metrics=metrics), keys=keys)  # type: ignore[arg-type]
         with Served(tmp_path / "q.db", config) as served:
             assert ask(served.port, "/metrics").status == 200
             assert ask(served.port, "/metrics", host="rebound.example.org").status == status
@@ -118,7 +118,7 @@ def test_who_looks_at_it_with_a_browser_is_told_what_it_is(served: Served) -> No
 def test_it_is_ready_until_it_stops(tmp_path: Path) -> None:
     async def main() -> tuple[int, bytes]:
         with inturn.open(tmp_path / "q.db") as db:
-            endpoint = Endpoint(db, Config(server=Server(port=0)))
+            endpoint = Endpoint(db, Config(server=ServerConfig(port=0)))
             await endpoint.start()
             pages = endpoint._pages
             request = Request("GET", b"/ready", {b"host": b"localhost"}, b"", "127.0.0.1:1")

@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import inturn
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.core.queue.delivery import Act, Change
+from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.database import Database
 from inturn.queue import QueueSettings, draft
-from inturn.server.metrics import Figures, Metrics, _Kept, buckets, figures_of
+from inturn.server.metrics import Figures, Metrics, _TimedCache, buckets, figures_of
 from inturn.store.commands import Ask, Command, Outcome, Send, Settle, execute
 
 
@@ -142,10 +142,10 @@ def test_what_transactions_do_is_counted(db: Database) -> None:
     do(Send("a", list, drafts))
     leases = [(each.sequence_number, 1) for each in db.queue("a").peek()]
     assert len(db.queue("a").receive()) == 1
-    acks = [Change(number, token, Act.ACK) for number, token in leases]
-    (outcome,) = do(Settle("a", list, [*acks, Change(1, 1, Act.ACK)]))
+    acks = [Settlement(number, token, SettleAction.ACK) for number, token in leases]
+    (outcome,) = do(Settle("a", list, [*acks, Settlement(1, 1, SettleAction.ACK)]))
     assert [verdict.name for verdict in outcome[0]] == ["DONE", "EXPIRED", "GONE"]
-    do(Settle("a", list, [Change(leases[1][0], None, Act.NACK)]))
+    do(Settle("a", list, [Settlement(leases[1][0], None, SettleAction.NACK)]))
     nothing = Ask("", lambda _store, _now_ms: None)
     do(*[nothing] * 5)
     found = samples(asyncio.run(metrics.page()))
@@ -158,7 +158,7 @@ def test_what_transactions_do_is_counted(db: Database) -> None:
     assert found["inturn_commit_batch_size_bucket", ("2",)] == 4
     db.queue("a").delete()
     assert ("inturn_messages_sent_total", ("a",)) in samples(asyncio.run(metrics.page())), "for a second"
-    metrics._figures = _Kept(metrics._look, 0)
+    metrics._figures = _TimedCache(metrics._look, 0)
     assert ("inturn_messages_sent_total", ("a",)) not in samples(asyncio.run(metrics.page()))
 
 

@@ -18,7 +18,7 @@ from served import Served
 import inturn
 from inturn.core.errors import InputError
 from inturn.server import policies
-from inturn.server.config import AccessKey, Config, Queue, Server
+from inturn.server.config import AccessKey, Config, QueueConfig, ServerConfig
 from inturn.server.context import Context
 from inturn.server.run import Endpoint
 
@@ -49,7 +49,7 @@ def client(url: str, key: str = "owner") -> Any:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    with Served(tmp_path / "q.db", Config(server=Server(port=0), keys=KEYS)) as served:
+    with Served(tmp_path / "q.db", Config(server=ServerConfig(port=0), keys=KEYS)) as served:
         yield served
         assert served.errors == []
 
@@ -189,15 +189,15 @@ def test_addresses_and_tls(served: Served) -> None:
 @pytest.mark.parametrize(
     ("server", "host", "is_secure"),
     [
-        (Server(), b"queues.example.org", False),
-        (Server(tls_cert="c", tls_key="k"), b"any", True),
-        (Server(base_url="https://queues.example.org"), b"queues.example.org", True),
-        (Server(base_url="https://queues.example.org:8443/sqs"), b"queues.example.org:8443", True),
-        (Server(base_url="https://queues.example.org"), b"10.0.0.1:9324", False),
-        (Server(base_url="http://queues.example.org"), b"queues.example.org", False),
+        (ServerConfig(), b"queues.example.org", False),
+        (ServerConfig(tls_cert="c", tls_key="k"), b"any", True),
+        (ServerConfig(base_url="https://queues.example.org"), b"queues.example.org", True),
+        (ServerConfig(base_url="https://queues.example.org:8443/sqs"), b"queues.example.org:8443", True),
+        (ServerConfig(base_url="https://queues.example.org"), b"10.0.0.1:9324", False),
+        (ServerConfig(base_url="http://queues.example.org"), b"queues.example.org", False),
     ],
 )
-def test_what_is_taken_for_secure(tmp_path: Path, server: Server, host: bytes, is_secure: bool) -> None:
+def test_what_is_taken_for_secure(tmp_path: Path, server: ServerConfig, host: bytes, is_secure: bool) -> None:
     with inturn.open(tmp_path / "q.db") as db:
         context = Context(db=db, place=server)  # type: ignore[arg-type] - nothing is asked for its URL
         assert policies.Policies(context, server, lambda: 0).is_secure({b"host": host}) is is_secure
@@ -248,7 +248,7 @@ def test_dead_letters_are_moved_by_the_queue_itself(served: Served) -> None:
 @pytest.mark.parametrize("kind", ["file", "postgres"])
 def test_what_another_server_was_told_applies_here(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "q.db" if kind == "file" else request.getfixturevalue("postgres_url")
-    config = Config(server=Server(port=0), keys=KEYS)
+    config = Config(server=ServerConfig(port=0), keys=KEYS)
     with ExitStack() as stack:
         one, two = (stack.enter_context(Served(path, config)) for _ in range(2))
         url = made(one, "new", DENY_ALL)
@@ -261,7 +261,7 @@ def test_what_another_server_was_told_applies_here(kind: str, tmp_path: Path, re
 
 
 def test_an_idle_server_learns_of_a_policy_before_anybody_asks(tmp_path: Path) -> None:
-    config = Config(server=Server(port=0), keys=KEYS)
+    config = Config(server=ServerConfig(port=0), keys=KEYS)
     with ExitStack() as stack:
         one, idle = (stack.enter_context(Served(tmp_path / "q.db", config)) for _ in range(2))
         url = made(one, "orders")
@@ -292,7 +292,7 @@ def test_without_keys_policies_are_kept_and_the_log_says_that_they_do_not_apply(
     async def main() -> list[str]:
         caplog.clear()
         with inturn.open(tmp_path / "q.db") as db:
-            async with Endpoint(db, Config(server=Server(port=0))) as endpoint:
+            async with Endpoint(db, Config(server=ServerConfig(port=0))) as endpoint:
                 await asyncio.to_thread(use, endpoint.url)
         return [record.getMessage() for record in caplog.records]
 
@@ -301,11 +301,11 @@ def test_without_keys_policies_are_kept_and_the_log_says_that_they_do_not_apply(
 
 
 def test_a_malformed_policy_of_a_configured_queue_stops_the_start(tmp_path: Path) -> None:
-    queue = Queue(name="q", attributes={"Policy": {"Statement": {"Effect": "Denied"}}})
+    queue = QueueConfig(name="q", attributes={"Policy": {"Statement": {"Effect": "Denied"}}})
 
     async def main() -> None:
         with inturn.open(tmp_path / "q.db") as db:
-            async with Endpoint(db, Config(server=Server(port=0), queues=(queue,))):
+            async with Endpoint(db, Config(server=ServerConfig(port=0), queues=(queue,))):
                 pass
 
     with pytest.raises(InputError, match="Statement 1: Effect is 'Denied'; it is 'Allow' or 'Deny'"):

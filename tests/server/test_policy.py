@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from inturn.core import limits
 from inturn.server.auth.conditions import facts_of
-from inturn.server.auth.policy import Asked, Decision, PolicyError, parse, stored
+from inturn.server.auth.policy import PolicyDecision, PolicyError, PolicyRequest, parse, stored
 
-ALLOWED, DENIED, NEITHER = Decision.ALLOWED, Decision.DENIED, Decision.NEITHER
+ALLOWED, DENIED, NEITHER = PolicyDecision.ALLOWED, PolicyDecision.DENIED, PolicyDecision.NEITHER
 QUEUE = "arn:aws:sqs:us-east-1:000000000000:orders.fifo"
 ACCOUNT, OTHER = "111122223333", "444455556666"
 NOW = 1_700_000_000  # 2023-11-14T22:13:20Z
@@ -25,10 +25,10 @@ def asked(
     resource: str = QUEUE,
     address: str = "10.1.2.3",
     is_secure: bool = True,
-) -> Asked:
+) -> PolicyRequest:
     facts = facts_of(account=account, key_id=key_id, address=address, is_secure=is_secure, now=NOW)
     actions = tuple(dict.fromkeys((action, action.removesuffix("batch"))))
-    return Asked(account, key_id, actions, resource, facts)
+    return PolicyRequest(account, key_id, actions, resource, facts)
 
 
 def statement(**changed: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def policy(*statements: Mapping[str, Any]) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
 
 
-def decided(*statements: Mapping[str, Any], **request: Any) -> Decision:
+def decided(*statements: Mapping[str, Any], **request: Any) -> PolicyDecision:
     return parse(policy(*statements)).decide(asked(**request))
 
 
@@ -330,7 +330,7 @@ def test_malformed_policies(text: str, words: str) -> None:
         ('{"Statement": "x"}', DENIED),
     ],
 )
-def test_what_was_kept_before_policies_were_checked(text: str, decision: Decision) -> None:
+def test_what_was_kept_before_policies_were_checked(text: str, decision: PolicyDecision) -> None:
     assert stored(text).decide(asked()) is decision
 
 
@@ -385,7 +385,9 @@ RANK = {DENIED: 0, NEITHER: 1, ALLOWED: 2}
 
 
 @given(POLICIES, statements(), REQUESTS)
-def test_one_more_statement_changes_only_what_it_may(before: list[Any], one: dict[str, Any], request: Asked) -> None:
+def test_one_more_statement_changes_only_what_it_may(
+    before: list[Any], one: dict[str, Any], request: PolicyRequest
+) -> None:
     was, alone = parse(policy(*before)).decide(request), parse(policy(one)).decide(request)
     for every in ([*before, one], [one, *before]):
         now = parse(policy(*every)).decide(request)
@@ -399,14 +401,14 @@ def test_one_more_statement_changes_only_what_it_may(before: list[Any], one: dic
 
 @given(POLICIES, statements(st.just("Allow")), UNKNOWN_CONDITIONS, REQUESTS)
 def test_an_unknown_condition_in_an_allow_never_grants(
-    before: list[Any], one: dict[str, Any], condition: dict[str, Any], request: Asked
+    before: list[Any], one: dict[str, Any], condition: dict[str, Any], request: PolicyRequest
 ) -> None:
     unknown = {**one, "Condition": {**one.get("Condition", {}), **condition}}
     assert parse(policy(*before, unknown)).decide(request) is parse(policy(*before)).decide(request)
 
 
 @given(POLICIES, REQUESTS)
-def test_it_is_the_same_whatever_the_order(every: list[Any], request: Asked) -> None:
+def test_it_is_the_same_whatever_the_order(every: list[Any], request: PolicyRequest) -> None:
     assert parse(policy(*every)).decide(request) is parse(policy(*reversed(every))).decide(request)
 
 
@@ -425,7 +427,7 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING | statements().map(lambda each: {"Statement": each}), REQUESTS)
-def test_whatever_it_is_it_is_refused_or_decides(document: Any, request: Asked) -> None:
+def test_whatever_it_is_it_is_refused_or_decides(document: Any, request: PolicyRequest) -> None:
     text = json.dumps(document)
     try:
         parsed = parse(text)

@@ -24,7 +24,7 @@ import inturn
 from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.database import Database
-from inturn.server.config import AccessKey, Config, Queue, Server
+from inturn.server.config import AccessKey, Config, QueueConfig, ServerConfig
 from inturn.server.run import Endpoint
 from inturn.store.sqlite.backup import restore
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 US, EU = "us-east-1", "eu-west-1"
 OURS, THEIRS = "000000000000", "111122223333"
 NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
-FREE = Server(port=0)
+FREE = ServerConfig(port=0)
 KEYS = (
     AccessKey(id="ours", secret="s1"),  # noqa: S106 - of these tests
     AccessKey(id="theirs", secret="s2", account=THEIRS),  # noqa: S106
@@ -192,7 +192,7 @@ def test_without_keys_another_accounts_queue_is_found_by_its_owner(db: Database)
         assert code(sqs.get_queue_url, QueueName="theirs") == NO_QUEUE
         assert client(url, EU).list_queues()["QueueUrls"] == [f"{url}/queue/{EU}/{OURS}/far"]
 
-    queues = (Queue(name="theirs", account=THEIRS), Queue(name="far", region=EU))
+    queues = (QueueConfig(name="theirs", account=THEIRS), QueueConfig(name="far", region=EU))
     during(db, Config(server=FREE, queues=queues), use)
     assert db.queues() == [f"arn:aws:sqs:{EU}:{OURS}:far", f"arn:aws:sqs:{US}:{THEIRS}:theirs"]
     assert db.queue(f"arn:aws:sqs:{US}:{THEIRS}:theirs").receive()[0].body == "x"
@@ -200,7 +200,7 @@ def test_without_keys_another_accounts_queue_is_found_by_its_owner(db: Database)
 
 def test_queues_made_in_python_are_of_the_servers_region_and_account(db: Database) -> None:
     db.queue("orders").send("x")
-    server = Server(port=0, region=EU, account=THEIRS)
+    server = ServerConfig(port=0, region=EU, account=THEIRS)
 
     def use(url: str) -> None:
         eu = client(url, EU)
@@ -314,7 +314,7 @@ def test_what_is_no_region_is_refused(db: Database, config: Config) -> None:
 
 
 def test_one_region_alone(db: Database, config: Config) -> None:
-    server = Server(port=0, check_region=True)
+    server = ServerConfig(port=0, check_region=True)
 
     def use(url: str) -> None:
         assert code(client(url).list_queues) == ""
@@ -325,7 +325,7 @@ def test_one_region_alone(db: Database, config: Config) -> None:
 
 def test_joined_regions_are_one(db: Database, config: Config, caplog: pytest.LogCaptureFixture) -> None:
     during(db, config, lambda url: made(client(url, EU), "lost"))
-    joined = Config(server=Server(port=0, regions="joined"), keys=config.keys)
+    joined = Config(server=ServerConfig(port=0, regions="joined"), keys=config.keys)
 
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
@@ -411,7 +411,7 @@ def test_another_home_has_the_queues_that_were_made_for_it(db: Database) -> None
         assert made(eu, "more") == f"{url}/{OURS}/more"
 
     during(db, Config(server=FREE), first)
-    moved = Config(server=Server(port=0, region=EU))
+    moved = Config(server=ServerConfig(port=0, region=EU))
     during(db, moved, then)
     assert db.queues() == [f"arn:aws:sqs:{EU}:{OURS}:orders", "more"]
     during(db, Config(server=FREE), lambda url: made(client(url), "orders"))

@@ -32,7 +32,7 @@ from signing import signed
 
 from inturn.core.limits import HTTP_BODY_BYTES, HTTP_PENDING_BYTES
 from inturn.server.auth import Key
-from inturn.server.config import AccessKey, Config, Server
+from inturn.server.config import AccessKey, Config, ServerConfig
 
 # --- what requests say comes back as it was, and is nothing but text ---
 
@@ -116,7 +116,7 @@ ALL, ORDERS = (Key(each.id, each.secret or "") for each in KEYS)
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """An endpoint with keys, to which nothing may come twice."""
     with Served(
-        tmp_path_factory.mktemp("guarded") / "q.db", Config(server=Server(port=0, replays="refuse"), keys=KEYS)
+        tmp_path_factory.mktemp("guarded") / "q.db", Config(server=ServerConfig(port=0, replays="refuse"), keys=KEYS)
     ) as served:
         sqs = client(served.url, ALL)
         for name in ("orders-eu", "other"):

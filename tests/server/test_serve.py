@@ -29,9 +29,9 @@ from inturn.cli import app
 from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server import http
-from inturn.server.config import AccessKey, Config, Queue, Server
+from inturn.server.config import AccessKey, Config, QueueConfig, ServerConfig
 from inturn.server.logs import configure
-from inturn.server.run import Endpoint, Place
+from inturn.server.run import Endpoint, EndpointNaming
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def got(url: str, headers: dict[str, str] | None = None, body: bytes | None = No
         return error.code, error.headers["Content-Type"], error.read()
 
 
-FREE = Server(port=0)
+FREE = ServerConfig(port=0)
 
 
 def test_pages_beside_the_api(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_without_keys_no_web_page_may_do_anything(db: Database) -> None:
         assert got(f"{url}/?Action=ListQueues", {"Sec-Fetch-Site": "cross-site"})[0] == 403
         assert got(f"{url}/?Action=ListQueues", {"Sec-Fetch-Site": "none"})[0] == 200
 
-    server = Server(port=0, base_url="http://queues.example.org")
+    server = ServerConfig(port=0, base_url="http://queues.example.org")
 
     async def main() -> None:
         endpoint = Endpoint(db, Config(server=server))
@@ -238,7 +238,7 @@ def test_who_may_read_the_metrics(db: Database) -> None:
         answers: list[http.Response] = []
 
         async def main() -> None:
-            async with Endpoint(db, Config(server=Server(port=0, metrics=metrics))) as endpoint:
+            async with Endpoint(db, Config(server=ServerConfig(port=0, metrics=metrics))) as endpoint:
                 endpoint._handle(http.Request("GET", b"/metrics", {}, b"", peer), answers.append)
                 while not answers:
                     await asyncio.sleep(0.01)
@@ -254,23 +254,23 @@ def test_who_may_read_the_metrics(db: Database) -> None:
 @pytest.mark.parametrize(
     ("server", "url"),
     [
-        (Server(), "http://127.0.0.1:9324"),
-        (Server(host="::1"), "http://[::1]:9324"),
-        (Server(host="[::1]", port=1), "http://[::1]:1"),
-        (Server(host="::"), "http://localhost:9324"),
-        (Server(tls_cert="c", tls_key="k"), "https://127.0.0.1:9324"),
-        (Server(base_url="https://queues.example.org/sqs"), "https://queues.example.org/sqs"),
+        (ServerConfig(), "http://127.0.0.1:9324"),
+        (ServerConfig(host="::1"), "http://[::1]:9324"),
+        (ServerConfig(host="[::1]", port=1), "http://[::1]:1"),
+        (ServerConfig(host="::"), "http://localhost:9324"),
+        (ServerConfig(tls_cert="c", tls_key="k"), "https://127.0.0.1:9324"),
+        (ServerConfig(base_url="https://queues.example.org/sqs"), "https://queues.example.org/sqs"),
     ],
 )
-def test_what_queues_urls_begin_with(server: Server, url: str) -> None:
-    assert Place(Config(server=server)).base_url == url
+def test_what_queues_urls_begin_with(server: ServerConfig, url: str) -> None:
+    assert EndpointNaming(Config(server=server)).base_url == url
 
 
 # --- queues that are configured ---
 
-DEAD = Queue(name="dead.fifo", attributes={"FifoQueue": True})
+DEAD = QueueConfig(name="dead.fifo", attributes={"FifoQueue": True})
 POLICY = {"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:dead.fifo", "maxReceiveCount": 3}
-ORDERS = Queue(
+ORDERS = QueueConfig(
     name="orders.fifo",
     attributes={"FifoQueue": True, "VisibilityTimeout": 60, "RedrivePolicy": POLICY},
     tags={"team": "shop"},
@@ -297,15 +297,15 @@ def test_queues_are_made_once_whatever_their_order(db: Database) -> None:
     ("queue", "words"),
     [
         (
-            Queue(name="dead.fifo", attributes={"FifoQueue": True, "VisibilityTimeout": 5}),
+            QueueConfig(name="dead.fifo", attributes={"FifoQueue": True, "VisibilityTimeout": 5}),
             "attribute VisibilityTimeout",
         ),
-        (Queue(name="no name"), "Can only include alphanumeric characters"),
-        (Queue(name="q", attributes={"VisibilityTimeout": -1}), "VisibilityTimeout"),
-        (Queue(name="q", attributes={"Visibility": 1}), "Unknown Attribute Visibility"),
+        (QueueConfig(name="no name"), "Can only include alphanumeric characters"),
+        (QueueConfig(name="q", attributes={"VisibilityTimeout": -1}), "VisibilityTimeout"),
+        (QueueConfig(name="q", attributes={"Visibility": 1}), "Unknown Attribute Visibility"),
     ],
 )
-def test_queues_that_cannot_be_made_stop_the_start(db: Database, queue: Queue, words: str) -> None:
+def test_queues_that_cannot_be_made_stop_the_start(db: Database, queue: QueueConfig, words: str) -> None:
     during(db, Config(server=FREE, queues=(DEAD,)), lambda _url: None)
     with pytest.raises(InputError, match=words) as caught:
         during(db, Config(server=FREE, queues=(queue,)), lambda _url: None)
@@ -322,7 +322,9 @@ def test_tls(db: Database, tmp_path: Path) -> None:
     issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     for each in issued.cert_chain_pems:
         each.write_to_path(str(tmp_path / "cert.pem"), append=True)
-    server = Server(host="localhost", port=0, tls_cert=str(tmp_path / "cert.pem"), tls_key=str(tmp_path / "key.pem"))
+    server = ServerConfig(
+        host="localhost", port=0, tls_cert=str(tmp_path / "cert.pem"), tls_key=str(tmp_path / "key.pem")
+    )
 
     def use(url: str) -> None:
         assert url.startswith("https://localhost:")
@@ -337,7 +339,7 @@ def test_tls(db: Database, tmp_path: Path) -> None:
 def test_certificates_that_are_none(db: Database, tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nothing")
     for name, words in (("cert.pem", "is of no use"), ("nowhere.pem", "No such file")):
-        server = Server(port=0, tls_cert=str(tmp_path / name), tls_key=str(tmp_path / "cert.pem"))
+        server = ServerConfig(port=0, tls_cert=str(tmp_path / name), tls_key=str(tmp_path / "cert.pem"))
         with pytest.raises(InputError, match=words):
             during(db, Config(server=server), lambda _url: None)
 
@@ -346,12 +348,12 @@ def test_an_address_that_is_taken(db: Database) -> None:
     def use(url: str) -> None:
         port = int(url.rpartition(":")[2])
         with pytest.raises(InputError) as caught:
-            during(db, Config(server=Server(port=port)), lambda _url: None)
+            during(db, Config(server=ServerConfig(port=port)), lambda _url: None)
         assert (
             str(caught.value) == f"port {port} of 127.0.0.1 is in use: stop what listens there, or give another --port"
         )
         with pytest.raises(InputError) as caught:
-            during(db, Config(server=Server(host="127.1.2.300", port=port), keys=KEYS), lambda _url: None)
+            during(db, Config(server=ServerConfig(host="127.1.2.300", port=port), keys=KEYS), lambda _url: None)
         assert str(caught.value).startswith(f"127.1.2.300:{port} cannot be listened on (Name or service not known): ")
 
     during(db, Config(server=FREE), use)

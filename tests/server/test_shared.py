@@ -21,14 +21,14 @@ from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.database import Database
-from inturn.server.config import AccessKey, Config, Server, load
+from inturn.server.config import AccessKey, Config, ServerConfig, load
 from inturn.server.run import Endpoint
 from inturn.server.shared import keys, remove_key, save_key, text_of
 from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
 
 T = TypeVar("T")
-PORT = Server(port=0)
+PORT = ServerConfig(port=0)
 SHOP = AccessKey(id="shop", secret="s1")  # noqa: S106 - of these tests
 
 
@@ -137,7 +137,7 @@ def test_the_first_key_ends_that_everybody_may_everything(databases: list[Databa
 
 
 def test_with_keys_in_the_database_any_address_is_allowed(databases: list[Database]) -> None:
-    everywhere = Config(server=Server(host="0.0.0.0", port=0))  # noqa: S104
+    everywhere = Config(server=ServerConfig(host="0.0.0.0", port=0))  # noqa: S104
     with pytest.raises(InputError, match="no access keys"):
         during(databases[:1], [everywhere], lambda _: None)
     save_key(databases[0], SHOP)
@@ -147,7 +147,7 @@ def test_with_keys_in_the_database_any_address_is_allowed(databases: list[Databa
 def test_settings_that_clients_see_are_the_same_everywhere(
     databases: list[Database], tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = Server(port=0, region="eu-west-1", account="123456789012")
+    told = ServerConfig(port=0, region="eu-west-1", account="123456789012")
     databases[0].queue("q")
 
     def arn(endpoint: Endpoint, region: str = "eu-west-1") -> str:
@@ -216,7 +216,7 @@ def test_a_receive_is_tried_again_at_another_server(databases: list[Database]) -
 
 
 def test_a_request_is_accepted_by_one_server_only(databases: list[Database]) -> None:
-    strict = Config(server=Server(port=0, replays="refuse"), keys=(SHOP,))
+    strict = Config(server=ServerConfig(port=0, replays="refuse"), keys=(SHOP,))
 
     def use(one: Endpoint, two: Endpoint) -> list[tuple[int, bytes]]:
         signed: list[tuple[Any, bytes]] = []

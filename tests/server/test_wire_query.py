@@ -15,9 +15,9 @@ from inturn.server.errors import SqsError
 from inturn.server.http import Request
 from inturn.server.model import (
     ACTIONS,
+    ApiMessage,
     Empty,
     ListQueueTagsAnswer,
-    Message,
     MessageAttributeValue,
     ReceiveMessageAnswer,
 )
@@ -262,7 +262,7 @@ def test_the_same_said_twice_is_said_once() -> None:
 
 def test_an_answer_is_the_document_that_the_service_sends() -> None:
     value = MessageAttributeValue("Binary", binary_value=b"\0\1")
-    message = Message("m", "h", "d", '<a b="c">&\r\n\0\ud800</a>', {"SenderId": "s"}, None, {"k": value})
+    message = ApiMessage("m", "h", "d", '<a b="c">&\r\n\0\ud800</a>', {"SenderId": "s"}, None, {"k": value})
     call = Call(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer(), "/")
     response = wire.answered(call, ReceiveMessageAnswer([message, message]), "r&")
     once = (
@@ -295,7 +295,7 @@ def test_an_error_is_the_document_that_the_service_sends() -> None:
 def test_an_element_without_content_closes_itself() -> None:
     call = Call(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer(), "/")
     assert b"<ReceiveMessageResult/><ResponseMetadata>" in wire.answered(call, ReceiveMessageAnswer(), "r").body
-    message = Message("m", "h", "d", "", {"": ""})
+    message = ApiMessage("m", "h", "d", "", {"": ""})
     told = wire.answered(call, ReceiveMessageAnswer([message]), "r").body
     assert b"<Body/><Attribute><Name/><Value/></Attribute></Message>" in told
     assert b"<Message/><Detail/>" in wire.refused(Protocol.QUERY, errors.message_not_inflight(), "r").body
@@ -331,7 +331,7 @@ def in_json(action: str, answer: Any) -> Any:
 
 def test_answers_in_json_have_the_structure_of_those_in_xml() -> None:
     value = MessageAttributeValue("Binary", binary_value=b"\0\1")
-    message = Message("m", "h", "d", "<a>", {"SenderId": "s"}, None, {"k": value})
+    message = ApiMessage("m", "h", "d", "<a>", {"SenderId": "s"}, None, {"k": value})
     attribute = {"DataType": "Binary", "StringValue": None, "BinaryValue": "AAE="}
     attribute |= {"StringListValues": None, "BinaryListValues": None}
     assert in_json("ReceiveMessage", ReceiveMessageAnswer([message])) == {
@@ -372,7 +372,7 @@ def test_an_error_in_json() -> None:
         "RequestId": "r",
     }
     odd = wire.refused(Protocol.QUERY_JSON, errors.invalid_parameter_value("\ud800"), "r")
-    assert json.loads(odd.body)["Error"]["Message"] == "?"
+    assert json.loads(odd.body)["Error"]["ApiMessage"] == "?"
 
 
 @pytest.mark.parametrize("action", sorted(ACTIONS))

@@ -7,8 +7,8 @@ import pytest
 from faulty_proxy import Fault, Proxy, once, proxied
 
 from inturn.core.errors import StoreConflict, StoreError
-from inturn.core.pipeline.decision import Action, Decision
-from inturn.spark.tables.manifest import Store
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.spark.tables.manifest import SparkStore
 from inturn.spark.tables.storage import Storage, storage
 
 FAULTS: tuple[Fault, ...] = (500, 503, 429, 408, "cut")
@@ -58,8 +58,8 @@ def test_what_cannot_be_read_back_is_said_to_be_unknown(files: Storage, proxy: P
 
 
 def test_a_decision_that_comes_twice_is_taken_once(files: Storage) -> None:
-    store = Store(files.location.replace("s3a://", "s3://"))
-    decision = Decision(id="d1", action=Action.RESUME, group="a", by="ada", at_us=1)
+    store = SparkStore(files.location.replace("s3a://", "s3://"))
+    decision = Decision(id="d1", action=DecisionAction.RESUME, group="a", by="ada", at_us=1)
     name = store.decisions.append(decision)
     pending = f"decisions/new/{name}.json"
     data = files.read(pending)

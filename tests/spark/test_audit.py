@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from inturn.core.errors import InputError, PipelineError
 from inturn.spark import audit
-from inturn.spark.audit.report import Kind
+from inturn.spark.audit.report import FaultKind
 
 
 def frame(spark: SparkSession, log: list[dict[str, Any]], ddl: str = DDL) -> DataFrame:
@@ -41,7 +41,9 @@ def test_every_fault_is_found_and_nothing_else(spark: SparkSession, tmp_path: Pa
         matrix[truth.get(fault, "nothing"), fault[0]] += times
     kinds = [kind for kind in SPOILERS if injected[kind]]
     assert matrix == Counter({(kind, kind): len(injected[kind]) for kind in kinds}), matrix
-    assert {kind: report.found[Kind(kind)].messages for kind in kinds} == {kind: len(injected[kind]) for kind in kinds}
+    assert {kind: report.found[FaultKind(kind)].messages for kind in kinds} == {
+        kind: len(injected[kind]) for kind in kinds
+    }
     assert set(report.found) == set(kinds)
     assert report.messages == len(log)
     assert report.groups == len({message["account"] for message in log} - {None})
@@ -67,9 +69,9 @@ def test_an_order_by_time_shows_ties_copies_and_how_late_messages_are(spark: Spa
     df = spark.createDataFrame(log, "device string, seen timestamp, text string, n bigint").coalesce(1)
     report = audit(df, group="device", order_by="seen")
     assert {kind: (found.messages, found.groups) for kind, found in report.found.items()} == {
-        Kind.DUPLICATE: (1, 1),
-        Kind.TIE: (1, 1),
-        Kind.LATE: (2, 2),
+        FaultKind.DUPLICATE: (1, 1),
+        FaultKind.TIE: (1, 1),
+        FaultKind.LATE: (2, 2),
     }
     assert report.late is not None
     assert report.late.behind.most == 420
@@ -87,7 +89,7 @@ def test_a_message_is_late_though_its_time_was_seen_before(spark: SparkSession) 
     log = [("a", 5, "1"), ("a", 9, "2"), ("a", 5, "3"), ("a", 9, "4"), ("a", 1, "5"), ("a", 1, "6")]
     df = spark.createDataFrame(log, "g string, s bigint, id string").selectExpr("g", "timestamp_seconds(s) as at", "id")
     report = audit(df.coalesce(1), group="g", order_by="at", id="id")
-    assert {kind: found.messages for kind, found in report.found.items()} == {Kind.TIE: 3, Kind.LATE: 3}
+    assert {kind: found.messages for kind, found in report.found.items()} == {FaultKind.TIE: 3, FaultKind.LATE: 3}
     assert report.late is not None
     assert (report.late.positions.most, report.late.behind.most) == (5, 8), "since the first that overtook it"
 
@@ -112,11 +114,11 @@ def test_how_late_and_how_old_go_by_the_clock_of_the_log(spark: SparkSession) ->
         "open": (True, 20),
     }
     assert report.gaps.oldest_open_s == 20
-    assert report.samples[Kind.LATE] == ["a at 2, 2 messages late (30 seconds)"]
+    assert report.samples[FaultKind.LATE] == ["a at 2, 2 messages late (30 seconds)"]
     patient = audit(df, group="g", order="revision", patience="1 hour")
     assert patient.gaps is not None
     assert (patient.gaps.lost, patient.gaps.open) == (0, 2)
-    assert patient.wrong() == [Kind.LATE]
+    assert patient.wrong() == [FaultKind.LATE]
 
 
 @pytest.mark.slow
@@ -128,7 +130,10 @@ def test_a_column_of_the_delivery_that_makes_copies_differ_is_pointed_out(spark:
     assert report.grade is not None
     assert "50% of the contradicting messages differ in seq alone" in report.grade.needs[0]
     mended = audit(df, group="g", order="n", ignore=["seq"])
-    assert {kind: found.messages for kind, found in mended.found.items()} == {Kind.DUPLICATE: 2, Kind.CONFLICT: 1}
+    assert {kind: found.messages for kind, found in mended.found.items()} == {
+        FaultKind.DUPLICATE: 2,
+        FaultKind.CONFLICT: 1,
+    }
     assert [each.columns for each in mended.differ] == [["says"]]
 
 
@@ -142,8 +147,8 @@ def test_epochs_that_a_column_tells_are_no_faults(spark: SparkSession) -> None:
     assert report.gaps is not None
     assert [(gap.group, gap.epoch, gap.first, gap.open) for gap in report.gaps.largest] == [("a", 2, 2, True)]
     blind = audit(df, group="g", order="revision")
-    assert Kind.RESET not in blind.found, "one revision twice and a hole is too little to tell a reset by"
-    assert set(blind.found) == {Kind.CONFLICT}
+    assert FaultKind.RESET not in blind.found, "one revision twice and a hole is too little to tell a reset by"
+    assert set(blind.found) == {FaultKind.CONFLICT}
 
 
 @pytest.mark.parametrize("start", [0, 1])
@@ -186,8 +191,8 @@ def test_a_log_that_is_cut_off_at_its_beginning_has_no_gap_there(spark: SparkSes
 def test_a_counter_that_falls_to_its_beginning_has_been_reset(spark: SparkSession) -> None:
     log = [("device", n) for n in (*range(5000, 5020), *range(30))]
     report = audit(spark.createDataFrame(log, "g string, n bigint").coalesce(1), group="g", order="n", start=0)
-    assert report.found[Kind.RESET].messages == 1
-    assert Kind.LATE not in report.found
+    assert report.found[FaultKind.RESET].messages == 1
+    assert FaultKind.LATE not in report.found
 
 
 @pytest.mark.parametrize(
@@ -236,7 +241,7 @@ def test_without_an_order_columns_are_rated(spark: SparkSession) -> None:
 
 def test_a_null_moved_to_another_column_is_other_content(spark: SparkSession) -> None:
     df = spark.createDataFrame([("a", 1, "x", None), ("a", 1, None, "x")], "g string, n int, b string, c string")
-    assert set(audit(df.coalesce(1), group="g", order="n").found) == {Kind.CONFLICT}
+    assert set(audit(df.coalesce(1), group="g", order="n").found) == {FaultKind.CONFLICT}
 
 
 def test_columns_within_columns_and_names_with_dots(spark: SparkSession) -> None:

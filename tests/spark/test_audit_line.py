@@ -17,7 +17,7 @@ import inturn
 from inturn import Pipeline, Timestamp
 from inturn.core.values.instant import instant_us, parsed
 from inturn.spark import audit, batch
-from inturn.spark.audit.report import Kind, Report
+from inturn.spark.audit.report import AuditReport, FaultKind
 from inturn.spark.audit.values import numbers_and_times, text_micros
 from inturn.testing.replayed import in_list_order
 
@@ -29,7 +29,7 @@ def take(state: Message, message: Message) -> tuple[Message, list[Any]]:
     return state, [message["body"]]
 
 
-def proposed(report: Report) -> Pipeline:
+def proposed(report: AuditReport) -> Pipeline:
     """The line as it is printed; only its handler is left to write."""
     assert report.grade is not None
     made: Pipeline = eval(report.grade.line, {**vars(inturn), "apply": take})  # noqa: S307 - that it runs is the point
@@ -95,7 +95,7 @@ def frame(spark: SparkSession, log: list[Message], kind: str) -> DataFrame:
     return df if "came" in log[0] else df.drop("came")
 
 
-def check(report: Report, log: list[Message]) -> None:
+def check(report: AuditReport, log: list[Message]) -> None:
     """Hold what the report says of its line to what the pure timeline makes of the log."""
     assert report.grade is not None
     pipeline = proposed(report)
@@ -126,7 +126,7 @@ def test_revisions(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     log.insert(5, {**log[9], "after": {"account": "a3", "version": -4, "tx": "below"}})
     report = audit(frame(spark, log, "bigint"), group="after.account", order="after.version")
     check(report, log)
-    assert report.found[Kind.NO_ORDER].messages == 2, "one is null, and one below the first revision"
+    assert report.found[FaultKind.NO_ORDER].messages == 2, "one is null, and one below the first revision"
     arrived = [{**each, "came": at} for at, each in enumerate(log)]
     report = audit(frame(spark, arrived, "bigint"), group="after.account", order="after.version", arrival="came")
     check(report, arrived)
@@ -174,11 +174,11 @@ def test_times(spark: SparkSession, form: str, seed: int) -> None:
     order = proposed(report).order
     assert isinstance(order, Timestamp)
     # No lateness at all: what is late is turned away, and of what was turned away nobody knows a copy.
-    assert Kind.ID_CONFLICT in report.found
+    assert FaultKind.ID_CONFLICT in report.found
     own = [each for each in log if each["body"] != 7]
     counts = replay_with(report, own, 0).counts
     again = audit(df.where("body <> 7"), group="after.account", order_by="after.seen_at", id="after.tx")
-    late, copies = (again.found[kind].messages for kind in (Kind.LATE, Kind.DUPLICATE))
+    late, copies = (again.found[kind].messages for kind in (FaultKind.LATE, FaultKind.DUPLICATE))
     assert counts.rejected["late"] + counts.duplicate == late + copies
     assert again.late is not None
     behind_us = round(again.late.behind.most * 1e6)
@@ -191,7 +191,7 @@ def rename(message: Message) -> Message:
     return {**message, "after": {"account": key["account"], "seen_at": key["version"], "tx": key["tx"]}}
 
 
-def replay_with(report: Report, log: list[Message], lateness_us: int) -> Any:
+def replay_with(report: AuditReport, log: list[Message], lateness_us: int) -> Any:
     pipeline = in_list_order(proposed(report))
     assert isinstance(pipeline.order, Timestamp)
     order = Timestamp(pipeline.order.column, dt.timedelta(microseconds=lateness_us), pipeline.order.unit)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import inturn
 from inturn.demo import delivery, flights
 from inturn.spark import audit, batch, read
-from inturn.spark.audit.report import Kind, Report
+from inturn.spark.audit.report import AuditReport, FaultKind
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
     return spark.createDataFrame([tuple(row[name] for name in (*FLIGHT, "offset")) for row in rows], FLIGHTS)
 
 
-def counts(report: Report) -> dict[str, int]:
+def counts(report: AuditReport) -> dict[str, int]:
     return {str(kind): found.messages for kind, found in report.found.items()}
 
 
@@ -199,4 +199,4 @@ def test_changes_that_git_has_and_the_log_lacks_are_named(
 def test_no_kind_of_fault_goes_without_words() -> None:
     from inturn.spark.audit.report import MEANING
 
-    assert set(MEANING) == set(Kind)
+    assert set(MEANING) == set(FaultKind)

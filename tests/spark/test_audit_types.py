@@ -9,7 +9,7 @@ from type_rows import GOOD, frame
 from type_table import CARRIED, INVALID, REFUSED, there_are
 
 from inturn.core.errors import InputError
-from inturn.spark.audit.report import Kind
+from inturn.spark.audit.report import FaultKind
 from inturn.spark.audit.run import audit
 
 SEEN = set(CARRIED) - {"ArrayType", "MapType", "TimeType"}
@@ -21,7 +21,7 @@ def test_a_row_that_no_pipeline_takes_is_unreadable(spark: SparkSession, tmp_pat
     df, groups = frame(spark, [CARRIED[name] for name in there_are(sorted(SEEN))])
     invalid = sum(value is INVALID for _, _, value in groups.values())
     report = audit(df, group="g", order="r", out=str(tmp_path / "out"))
-    assert {kind: found.messages for kind, found in report.found.items()} == {Kind.UNREADABLE: invalid}
+    assert {kind: found.messages for kind, found in report.found.items()} == {FaultKind.UNREADABLE: invalid}
     assert (report.messages, report.groups) == (len(groups) + GOOD, len(groups) - invalid + 1)
     assert (tmp_path / "out" / "report.html").exists()
 
@@ -36,7 +36,7 @@ def test_groups_whose_names_are_no_utf8(spark: SparkSession, tmp_path: Path) -> 
     """Two names, of which Java makes the same characters."""
     df = rows(spark, "CAST(X'636166E9' AS string)", "CAST(X'636166E8' AS string)", "'caf'")
     report = audit(df, group="v", order="r", out=str(tmp_path / "out"))
-    assert report.found[Kind.UNREADABLE].messages == 4
+    assert report.found[FaultKind.UNREADABLE].messages == 4
     assert report.groups == 1
 
 
@@ -50,7 +50,7 @@ def test_days_and_times_beyond_those_of_python(spark: SparkSession, part: str) -
             continue  # no pipeline has days there
         place: dict[str, Any] = {"group": "g"} | ({} if part == "order_by" else {"order": "r"}) | {part: "v"}
         report = audit(df, **place)
-        assert report.found[Kind.UNREADABLE].messages == 2
+        assert report.found[FaultKind.UNREADABLE].messages == 2
         assert report.messages == 4
 
 
@@ -81,4 +81,4 @@ def test_other_types_are_content(spark: SparkSession, tmp_path: Path) -> None:
         "SELECT 'a' AS g, 1 AS r, parse_json('{}') AS v, map(array(1), 2) AS m, INTERVAL '1' YEAR AS y, map() AS n"
     )
     report = audit(df.union(df), group="g", order="r", out=str(tmp_path / "out"))
-    assert {kind: found.messages for kind, found in report.found.items()} == {Kind.DUPLICATE: 1}
+    assert {kind: found.messages for kind, found in report.found.items()} == {FaultKind.DUPLICATE: 1}

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
 from inturn.core.errors import InputError, Retryable
 from inturn.spark import batch
-from inturn.testing import Comparison, Different, Story, compare, disorder, same, sparked
+from inturn.testing import Comparison, Different, EngineResult, compare, disorder, same, sparked
 
 ALL = ("replay", "worker", "batch", "stream")
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -245,7 +245,7 @@ def test_an_engine_that_cannot_take_them_says_why(spark: SparkSession) -> None:
 
 
 def test_no_messages_and_a_session_that_is_there(spark: SparkSession) -> None:
-    assert same(ledger(Gapless("revision")), [], engines=ALL) == Story(seconds=pytest.approx(0, abs=60))
+    assert same(ledger(Gapless("revision")), [], engines=ALL) == EngineResult(seconds=pytest.approx(0, abs=60))
     assert spark.range(1).count() == 1, "it was not stopped"
 
 

@@ -22,7 +22,7 @@ from inturn.core.errors import StoreError
 from inturn.core.pipeline.fold import Counts
 from inturn.spark import pickling
 from inturn.spark.driver.listener import StepListener, StepSummary
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 
 LIMIT_S = 120
 """A stream that takes longer hangs."""
@@ -77,7 +77,7 @@ def test_each_step_is_told_once_with_what_is_held(spark: SparkSession, tmp_path:
         assert each.counts == after.counts
         assert each.held == len(after.held)
         assert each.parked == sum(bool(line.parked) for line in after.timelines.values())
-    manifests = [Store(tmp_path / "store").manifest(step) for step in (2, 3, 4)]
+    manifests = [SparkStore(tmp_path / "store").manifest(step) for step in (2, 3, 4)]
     # These accounts wait for ever for their second revision, so the wait goes on from step to step.
     assert told[-1].held > 0
     assert told[-1].parked > 0
@@ -123,7 +123,7 @@ def test_a_store_that_cannot_be_read_is_a_warning(
     assert warnings
     assert {each.levelname for each in warnings} == {"WARNING"}
     assert "000000000001.json is damaged" in caplog.text
-    assert Store(tmp_path / "store").steps() == [1]
+    assert SparkStore(tmp_path / "store").steps() == [1]
 
 
 def test_it_can_be_pickled(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def main(server: str, messages: str, store: str, checkpoint: str) -> None:
     exception = query.exception()
     if exception is not None:
         raise exception
-    steps = [told.get(timeout=LIMIT_S).to_dict() for _ in Store(store).steps()]
+    steps = [told.get(timeout=LIMIT_S).to_dict() for _ in SparkStore(store).steps()]
     spark.streams.removeListener(listener)  # or Spark's thread that listens keeps this process alive
     sys.stdout.write(json.dumps(steps))
 

@@ -17,7 +17,7 @@ from programs.ledger import ledger
 
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.replay import Replay
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 from kernel_harness import Bench, expected
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -92,7 +92,7 @@ def test_the_only_writer_loses_nothing_does_nothing_twice_and_hears_of_no_other(
 
 def copied(url: str, to: Path) -> Path:
     """All files of the store, in a directory."""
-    files = Store(url).files
+    files = SparkStore(url).files
     for name in files.names(""):
         data = files.source(name).read_buffer() if name.startswith("data/") else files.read(name)
         (to / name).parent.mkdir(parents=True, exist_ok=True)

@@ -15,9 +15,9 @@ from pyspark.testing import assertSchemaEqual
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InputError, StoreError
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.spark import batch, read, settle
-from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.read import TABLES
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -339,9 +339,9 @@ def test_a_state_that_cannot_be_upgraded_and_a_message_that_is_refused(spark: Sp
     ]
     ((error,),) = rows(spark, tmp_path, "parked", "error")
     assert "upgrade raised LookupError: thirteen on a state of version 1: {'total': 13}" in error
-    look = Inspector(tmp_path)
+    look = SparkInspector(tmp_path)
     assert [look.group(name).state for name in "abc"] == [{"total": 13}, {"cents": 501}, {"total": 13}]
-    look.decide(Decision(id="r", action=Action.RESUME, group="a", by="ann", at_us=1))
+    look.decide(Decision(id="r", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
     mended = replace(new, upgrade=lambda state, version: Cents(state["total"]))
     assert settle(mended, store=tmp_path).counts.released == 1
     assert rows(spark, tmp_path, "states", *columns)[0] == ("a", "open", 2, 14)

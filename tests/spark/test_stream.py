@@ -27,12 +27,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from inturn import Gapless, Wait
 from inturn.core.errors import InputError, StoreConflict, StoreError, StoreMismatch
-from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.fold import Counts
 from inturn.spark import batch, read, settle, stream
-from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.step import Stepper
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 from kernel_harness import total
 
 LEDGER = Path(__file__).with_name("programs") / "ledger.py"
@@ -101,7 +101,7 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def counts(store: Path) -> list[Counts]:
-    opened = Store(store)
+    opened = SparkStore(store)
     return [Counts(**opened.manifest(step).counts) for step in opened.steps()]
 
 
@@ -143,7 +143,7 @@ def test_a_stream_from_another_kind_of_source(spark: SparkSession, tmp_path: Pat
     places = ["CAST(value % 3 AS string) AS account", "value DIV 3 + 1 AS revision", "value AS amount"]
     query = stream(ledger, ticks.selectExpr(*places), store=tmp_path / "store", checkpoint=tmp_path / "checkpoint")
     try:
-        until(lambda: bool((last := Store(tmp_path / "store").latest()) and last.step >= 3))
+        until(lambda: bool((last := SparkStore(tmp_path / "store").latest()) and last.step >= 3))
         assert query.exception() is None
     finally:
         query.stop()
@@ -190,7 +190,7 @@ def test_a_driver_is_killed_in_the_middle(spark: SparkSession, source: Source, t
     command += ["--trigger", "available now", "--files", 1, "--checkpoint", checkpoint, "--master", "local[2]"]
     died = run("-m", "inturn.cli", *command, INTURN_KILL_AT=point)
     assert died.returncode == -signal.SIGKILL, died.stderr
-    assert Store(store).steps() == ([1, 2] if point.startswith("after") else [1])
+    assert SparkStore(store).steps() == ([1, 2] if point.startswith("after") else [1])
     take(source, tmp_path)
     assert_tables(spark, store, ledger.replay(MESSAGES))
     assert [each.received for each in counts(store)] == [100, 100, len(MESSAGES) - 200]
@@ -249,7 +249,7 @@ def test_a_lost_checkpoint_costs_nothing(spark: SparkSession, source: Source, tm
     take(source, tmp_path)
     shutil.rmtree(tmp_path / "checkpoint")
     take(source, tmp_path)
-    assert len(Store(tmp_path / "store").steps()) == 4
+    assert len(SparkStore(tmp_path / "store").steps()) == 4
     assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
 
 
@@ -325,10 +325,10 @@ def test_a_wait_ends_on_time_while_no_messages_come(spark: SparkSession, source:
     source.put([{"account": "a", "revision": 2, "amount": 1}])
     with running(source, tmp_path, line):
         until((tmp_path / "store" / "steps" / "000000000002.json").exists)
-    first, second = (Store(tmp_path / "store").manifest(step) for step in (1, 2))
+    first, second = (SparkStore(tmp_path / "store").manifest(step) for step in (1, 2))
     assert (second.counts["received"], second.counts["applied"]) == (0, 1)
     assert 3_000_000 <= second.now_us - first.now_us < 20_000_000
-    assert Inspector(tmp_path / "store").group("a").skipped == [(1, 1)]
+    assert SparkInspector(tmp_path / "store").group("a").skipped == [(1, 1)]
 
 
 def test_a_wait_ends_at_the_next_run(spark: SparkSession, source: Source, tmp_path: Path) -> None:
@@ -337,10 +337,10 @@ def test_a_wait_ends_at_the_next_run(spark: SparkSession, source: Source, tmp_pa
     take(source, tmp_path, line)
     time.sleep(1)
     take(source, tmp_path, line)
-    assert Inspector(tmp_path / "store").group("a").status == "gap"
-    steps = len(Store(tmp_path / "store").steps())
+    assert SparkInspector(tmp_path / "store").group("a").status == "gap"
+    steps = len(SparkStore(tmp_path / "store").steps())
     take(source, tmp_path, line)
-    assert len(Store(tmp_path / "store").steps()) == steps, "nothing came and nothing was due"
+    assert len(SparkStore(tmp_path / "store").steps()) == steps, "nothing came and nothing was due"
 
 
 def test_a_running_stream_takes_a_decision_at_once(spark: SparkSession, source: Source, tmp_path: Path) -> None:
@@ -348,11 +348,11 @@ def test_a_running_stream_takes_a_decision_at_once(spark: SparkSession, source: 
     store = tmp_path / "store"
     with running(source, tmp_path, replace(ledger, on_gap=Wait("1 day", then="skip"))):
         until((store / "steps" / "000000000001.json").exists)
-        inspector = Inspector(store)
-        inspector.store.decisions.append(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
+        inspector = SparkInspector(store)
+        inspector.store.decisions.append(inspector.decision(DecisionAction.REPLACE, "a", by="ann", new={"amount": 1}))
         until((store / "steps" / "000000000002.json").exists)
         until(lambda: not inspector.store.files.names("decisions/new"))
-    group = Inspector(store).group("a")
+    group = SparkInspector(store).group("a")
     assert (group.status, group.reached, group.state["balance"]) == ("open", 2, 36)
 
 
@@ -361,8 +361,8 @@ def test_without_a_time_a_decision_is_taken_with_the_next_messages(
 ) -> None:
     source.put([{"account": "a", "revision": 1, "amount": -1}])
     take(source, tmp_path)
-    inspector = Inspector(tmp_path / "store")
-    inspector.store.decisions.append(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 1}))
+    inspector = SparkInspector(tmp_path / "store")
+    inspector.store.decisions.append(inspector.decision(DecisionAction.REPLACE, "a", by="ann", new={"amount": 1}))
     take(source, tmp_path)
     assert len(counts(tmp_path / "store")) == 1
     source.put([{"account": "b", "revision": 1, "amount": 1}])
@@ -383,7 +383,7 @@ def test_a_gap_policy_that_gains_a_time_goes_on_with_its_checkpoint(
     time.sleep(1)
     source.put([{"account": "b", "revision": 2, "amount": 1}])
     take(source, tmp_path, timed)
-    assert Inspector(tmp_path / "store").group("a").skipped == [(1, 1)]
+    assert SparkInspector(tmp_path / "store").group("a").skipped == [(1, 1)]
 
 
 def test_the_user_s_session_is_left_as_it_is(spark: SparkSession, source: Source, tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from programs.ledger import Transfer, history, ledger, pipeline
 from pyspark.sql import SparkSession
 
 from inturn import Gapless, Pipeline, Wait
-from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.fold import Counts
 from inturn.spark import audit, batch, read, settle
-from inturn.spark.audit.report import Kind
+from inturn.spark.audit.report import FaultKind
 from inturn.spark.driver.input import key_of_partition
-from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.inspection import SparkInspector
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -131,8 +131,8 @@ def test_a_decision_frees_a_parked_group(spark: SparkSession, tmp_path: Path) ->
     parked = read(spark, tmp_path, "parked").orderBy("revision").collect()
     assert [(row.group, row.reason, row.revision) for row in parked] == [("a", "failed", 2), ("a", "failed", 3)]
     assert parked[0].error.endswith("ValueError: amount -7 is below zero\n")
-    inspector = Inspector(tmp_path)
-    inspector.store.decisions.append(inspector.decision(Action.REPLACE, "a", by="ann", new={"amount": 7}))
+    inspector = SparkInspector(tmp_path)
+    inspector.store.decisions.append(inspector.decision(DecisionAction.REPLACE, "a", by="ann", new={"amount": 7}))
     assert settle(ledger, store=tmp_path).counts.applied == 2
     assert read(spark, tmp_path, "parked").count() == 0
     assert_as_replayed(
@@ -156,7 +156,9 @@ def test_an_audit_finds_each_fault_and_nothing_else(spark: SparkSession, tmp_pat
     df = spark.createDataFrame([tuple(message.values()) for message in log], FAULTY_DDL).coalesce(1)
     report = audit(df, group="account", order="revision", id="id", out=str(tmp_path / "report"))
     kinds = [kind for kind in SPOILERS if injected[kind]]
-    assert {kind: report.found[Kind(kind)].messages for kind in kinds} == {kind: len(injected[kind]) for kind in kinds}
+    assert {kind: report.found[FaultKind(kind)].messages for kind in kinds} == {
+        kind: len(injected[kind]) for kind in kinds
+    }
     assert set(report.found) == set(kinds)
     assert (tmp_path / "report" / "report.json").exists()
 
@@ -171,6 +173,6 @@ def test_an_audit_reads_numbers_and_times_that_are_texts(spark: SparkSession) ->
     random.Random(1).shuffle(rows)
     report = audit(spark.createDataFrame(rows, "g string, n string, at string"), group="g", order="n")
     assert report.messages == 4
-    assert report.found[Kind.NO_ORDER].messages == 2
+    assert report.found[FaultKind.NO_ORDER].messages == 2
     assert report.gaps is not None
     assert report.gaps.open_revisions + report.gaps.lost_revisions == 1

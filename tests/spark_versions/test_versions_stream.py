@@ -22,9 +22,9 @@ import inturn
 from inturn import Wait
 from inturn.core.errors import SetupError
 from inturn.spark import stream
-from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.listener import StepListener, StepSummary
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 from inturn.spark.versions import WRAPS_SOURCES, has_python_sources, has_read_limits
 
 LEDGER = Path(__file__).parents[1] / "spark" / "programs" / "ledger.py"
@@ -45,7 +45,7 @@ def take(source: Source, at: Path, line: Any = ledger) -> None:
 
 
 def received(at: Path) -> list[int]:
-    store = Store(at / "store")
+    store = SparkStore(at / "store")
     return [store.manifest(step).counts["received"] for step in store.steps()]
 
 
@@ -108,7 +108,7 @@ def test_a_wait_ends_while_no_messages_come(
     finally:
         query.stop()
     assert received(tmp_path) == [1, 0]
-    assert Inspector(tmp_path / "store").group("a").skipped == [(1, 1)]
+    assert SparkInspector(tmp_path / "store").group("a").skipped == [(1, 1)]
 
 
 def test_a_wait_that_is_over_ends_at_the_next_run(source: Source, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_wait_that_is_over_ends_at_the_next_run(source: Source, tmp_path: Path
     if not has_python_sources():
         source.put([{**NEXT, "revision": 2}])
     take(source, tmp_path, line)
-    assert Inspector(tmp_path / "store").group("a").skipped == [(1, 1)]
+    assert SparkInspector(tmp_path / "store").group("a").skipped == [(1, 1)]
     steps = len(received(tmp_path))
     take(source, tmp_path, line)
     assert len(received(tmp_path)) == steps, "nothing came and nothing was due"

@@ -15,7 +15,7 @@ from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, PipelineError, Retryable, StoreError
 from inturn.core.pipeline.fold import Counts
-from inturn.testing import Different, NotDeterministic, Story, compare, disorder, same
+from inturn.testing import Different, EngineResult, NotDeterministic, compare, disorder, same
 from inturn.testing.outcome import differences
 from inturn.worker import codec, group_task
 
@@ -39,7 +39,7 @@ BAD = disorder(CLEAN, seed=1, lost=0.02, contradict=lambda each: {**each, "amoun
 
 # -- what engines differ in ------------------------------------------------------------------------------------
 
-WHOLE = Story(
+WHOLE = EngineResult(
     states={"a": {"n": 1, "m": 2}},
     outputs={"a": {"e1": 5, "e2": 6}},
     statuses={"a": "waiting"},
@@ -132,14 +132,14 @@ def test_an_engine_with_other_effect_ids_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_engine_that_forgets_a_state_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    encode = codec.StateCodec.encode
-    monkeypatch.setattr(codec.StateCodec, "encode", lambda self, state: encode(self, {**state, "balance": 0}))
+    encode = codec.WorkerStateCodec.encode
+    monkeypatch.setattr(codec.WorkerStateCodec, "encode", lambda self, state: encode(self, {**state, "balance": 0}))
     with pytest.raises(Different, match=r"group 'a' has different states: replay has .*, worker has {'balance': 0}"):
         same(pipeline(), BAD)
 
 
 def test_an_engine_that_ends_with_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> Story:
+    def full(*_: object) -> EngineResult:
         msg = "the disk is full"
         raise StoreError(msg)
 

@@ -23,7 +23,7 @@ from inturn.store.records import Decided
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.group_commit import Writer
 from inturn.worker import Worker
-from inturn.worker.codec import StateCodec, timeline_of
+from inturn.worker.codec import WorkerStateCodec, timeline_of
 from inturn.worker.unit_of_work import counts_of
 
 SHOPS: dict[str, Callable[[Path, Callable[[], str]], PipelineKeeper]] = {
@@ -104,7 +104,7 @@ class Shop:
 
     def seen(self, pipeline: Pipeline) -> dict[str, Any]:
         """Everything that is kept of a pipeline."""
-        codec = StateCodec(pipeline)
+        codec = WorkerStateCodec(pipeline)
         lines, outputs, rejected, held = self.ask(_everything)
         assert {line.group: line.held for line in lines} == {group: len(each) for group, each in held.items()}
         return {
@@ -130,7 +130,7 @@ class Shop:
     def seen_lines(self, pipeline: Pipeline) -> dict[str, Any]:
         """Of each group its state, and how many messages it holds."""
         lines = self.ask(lambda kept, number: kept.listed(number, "", 100_000))
-        return {line.group: (StateCodec(pipeline).read(line), line.held) for line in lines}
+        return {line.group: (WorkerStateCodec(pipeline).read(line), line.held) for line in lines}
 
     def counts(self, name: str = "ledger") -> Counts:
         return counts_of(self.writer.run(Ask("", lambda store, _now_ms: store.pipelines.info(name))))  # type: ignore[attr-defined]

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import inturn
 from inturn.cli import app
 from inturn.core.errors import InputError, StoreError
-from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.decision import DecisionAction
 from inturn.database import Database
 from inturn.queue import Queue
 from inturn.worker import Worker
-from inturn.worker.inspection import PipelineLook, look
+from inturn.worker.inspection import DatabaseInspector, look
 
 LEDGER = """
 from inturn import Gapless, Pipeline
@@ -135,7 +135,7 @@ def test_a_decision_is_carried_out(
     else:
         code, said = command("parked", verb, at, group, *options, "--by", "ann", "--pipeline", "ledger.py:ledger")
     assert (code, f"{verb}: done." in said) == (0, True), said
-    look = PipelineLook(db, "ledger")
+    look = DatabaseInspector(db, "ledger")
     assert look.group("a").status == status
     assert look.group("a").state == {"balance": balance}
     assert look.counts().rejected == rejected
@@ -155,13 +155,13 @@ def test_a_decision_waits_for_a_worker(db: Database, at: str) -> None:
     assert (code, "a worker takes it as soon as one runs" in said) == (0, True)
     assert "and not taken yet: drop." in command("explain", at, "a")[1]
     work(db, [row(4)])
-    assert PipelineLook(db, "ledger").group("a").reached == 4
+    assert DatabaseInspector(db, "ledger").group("a").reached == 4
 
 
 def test_a_decision_that_events_overtook_is_void(db: Database, at: str) -> None:
-    look = PipelineLook(db, "ledger")
+    look = DatabaseInspector(db, "ledger")
     with pytest.raises(InputError, match="has no gap"):
-        look.decision(Action.SKIP, "well", by="ann")
+        look.decision(DecisionAction.SKIP, "well", by="ann")
     code, said = command("parked", "replace", at, "a", "--content", '{"cents": 9}', "--pipeline", "ledger.py:ledger")
     assert (code, "void" in said, "no field 'cents'" in said) == (1, True, True)
     for _ in range(2):

@@ -12,7 +12,7 @@ from inturn import Retry
 from inturn.core import limits
 from inturn.store.records import Claim, MadeOutput
 from inturn.worker import Worker
-from inturn.worker.outbox import Sender
+from inturn.worker.outbox import Outbox
 from inturn.worker.unit_of_work import Sending
 
 Told = list[tuple[Any, str]]
@@ -147,7 +147,7 @@ def test_a_stop_lets_deliveries_that_have_begun_end_and_leaves_the_others(shop: 
 @pytest.mark.parametrize("attempts", [0, 1, 5, 1_000])
 def test_a_delivery_that_fails_at_once_is_never_tried_again_without_a_pause(attempts: int) -> None:
     over = threading.Event()
-    sender = Sender(lambda output, effect_id: 1 / 0, Retry(3, "0 seconds"), 1, lambda sending: over.set())
+    sender = Outbox(lambda output, effect_id: 1 / 0, Retry(3, "0 seconds"), 1, lambda sending: over.set())
     made = MadeOutput(1, "a", None, 1, "1", 0, "effect", "{}")
     sending = Sending(Claim("a", 1, attempts, [made]), 0)
     sender.put(sending)

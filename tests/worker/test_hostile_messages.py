@@ -17,13 +17,13 @@ from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
 from inturn import Arrival, Gapless, Pipeline, Retry, Retryable
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.replay import Replay
 from inturn.core.texts import kept_name, storable
 from inturn.queue import draft
 from inturn.store.commands import Ask
-from inturn.store.records import Kept, PipelineInfo
-from inturn.worker.codec import StateCodec, timeline_of
+from inturn.store.records import GroupUpdate, PipelineInfo
+from inturn.worker.codec import WorkerStateCodec, timeline_of
 from kernel_harness import Bench
 
 SCHEMA = pa.schema({"g": pa.string(), "r": pa.int64(), "id": pa.string(), "text": pa.string(), "raise": pa.string()})
@@ -62,7 +62,7 @@ def of_worker(shop: Shop, pipeline: Pipeline) -> dict[str, Any]:
     lines, outputs, rejected = shop.ask(everything)
     errors = {line.group: timeline_of(pipeline, line).error for line in lines}
     return {
-        "states": {line.group: StateCodec(pipeline).decode(line.state) for line in lines},
+        "states": {line.group: WorkerStateCodec(pipeline).decode(line.state) for line in lines},
         "outputs": Counter((each.group, each.id, json.loads(each.output)) for each in outputs),
         "rejected": Counter((each.group, each.reason, each.detail) for _, each in rejected),
         "errors": {group: error.splitlines()[-1] for group, error in errors.items() if error},
@@ -220,11 +220,13 @@ def test_a_group_of_an_older_version_is_still_moved(tmp_path: Any) -> None:
         def add(store: Any, now_ms: int) -> None:
             info: PipelineInfo = store.pipelines.info("ledger")
             for name in ("", "a\0b"):
-                store.pipelines.keep(info, [Kept(line._replace(group=name, version=0), held, [], [])], [], now_ms)
+                store.pipelines.keep(
+                    info, [GroupUpdate(line._replace(group=name, version=0), held, [], [])], [], now_ms
+                )
 
         shop.writer.run(Ask("", add))
         for at, name in enumerate(("", "a\0b")):
-            shop.decide(Decision(id=str(at), action=Action.GIVE_UP, group=name, by="ann", at_us=at))
+            shop.decide(Decision(id=str(at), action=DecisionAction.GIVE_UP, group=name, by="ann", at_us=at))
         shop.work(pipeline)
         lines = shop.ask(lambda kept, number: kept.lines(number, ["", "a", "a\0b"]))
         assert {each.group: each.status for each in lines} == {"": "given up", "a": "failed", "a\0b": "given up"}

@@ -9,8 +9,8 @@ from shop import Row, Shop
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
 from inturn.core import limits
-from inturn.core.pipeline.decision import Action, Decision
-from inturn.worker.codec import StateCodec
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.worker.codec import WorkerStateCodec
 
 
 def longest(seed: int) -> str:
@@ -41,7 +41,7 @@ def test_every_order(shop: Shop, order: Any) -> None:
     for each in rows:
         result = pipeline.replay([each], after=result)
     lines, outputs = shop.ask(lambda kept, number: (kept.listed(number, "", 100), kept.outputs(number, 0, 1_000)))
-    codec = StateCodec(pipeline)
+    codec = WorkerStateCodec(pipeline)
     assert {line.group: codec.decode(line.state) for line in lines} == result.states
     assert set(result.states) == set(GROUPS)
     assert sorted(delivered) == sorted(each.output for each in result.outputs)
@@ -59,7 +59,7 @@ def test_a_group_that_is_parked_and_decided_about(shop: Shop) -> None:
     assert shop.ask(lambda kept, number: kept.held_from(number, group, (0, 2, longest(2)), 9)) == held[1:]
     longest_held = shop.ask(lambda kept, number: kept.held_longest(number, group, 9))
     assert {spot for _, spot in longest_held} == {each[:3] for each in held}
-    name = shop.decide(Decision(id="1", action=Action.GIVE_UP, group=group, by="ann", at_us=1))
+    name = shop.decide(Decision(id="1", action=DecisionAction.GIVE_UP, group=group, by="ann", at_us=1))
     assert [each.group for each in shop.ask(lambda kept, number: kept.decisions(number, 9))] == [group]
     shop.work(pipeline)
     assert shop.ask(lambda kept, number: kept.verdict(number, name)) == ""

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from shop import Shop, ledger, row
 
 from inturn.core import limits
-from inturn.worker.group_task import Turner
+from inturn.worker.group_task import GroupRunner
 from inturn.worker.pace import Pace, receives
-from inturn.worker.unit_of_work import Desk
+from inturn.worker.unit_of_work import UnitOfWork
 
 CONCURRENCY = st.integers(1, 64)
 AHEAD = st.integers(0, limits.RECEIVE_MESSAGES)
@@ -54,7 +54,7 @@ def test_one_hot_group_has_few_turns_however_many_threads_there_are(
 ) -> None:
     """A turn costs a transaction, and the next messages of its group can only be had after it."""
     seen: Counter[str] = Counter()
-    for kind in (Turner, Desk):
+    for kind in (GroupRunner, UnitOfWork):
         monkeypatch.setattr(kind, "run", _counted(kind, seen))
 
     def slow(state: Any, _message: Any) -> Any:
@@ -64,8 +64,8 @@ def test_one_hot_group_has_few_turns_however_many_threads_there_are(
     with Shop("memory") as shop:
         shop.send([row(revision) for revision in range(1, 401)])
         shop.work(ledger(handler=slow), concurrency=concurrency)
-    assert seen["Turner"] <= 100, f"{seen['Turner']} turns for 400 messages of one group"
-    assert seen["Desk"] <= 200, f"{seen['Desk']} transactions for 400 messages of one group"
+    assert seen["GroupRunner"] <= 100, f"{seen['GroupRunner']} turns for 400 messages of one group"
+    assert seen["UnitOfWork"] <= 200, f"{seen['Desk']} transactions for 400 messages of one group"
 
 
 def _counted(kind: type, seen: Counter[str]) -> Any:

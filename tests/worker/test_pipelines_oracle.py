@@ -12,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from shop import SHOPS
 
 from inturn.store.records import (
+    AppliedMark,
     Claim,
     Decided,
+    GroupRecord,
+    GroupUpdate,
     HeldMessage,
-    Kept,
-    Line,
     MadeOutput,
-    Mark,
     PipelineInfo,
     RejectedMessage,
 )
@@ -76,9 +76,9 @@ class Stores(RuleBasedStateMachine):
             held = [HeldMessage(0, turn, f"t{turn}", version, b"\0", "{}") for turn in turns]
             made = [MadeOutput(0, group, None, version, None, at, f"e{at}", f"{version}-{at}") for at in range(outputs)]
             status = "waiting" if turns else "open"
-            line = Line(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
-            marks = [Mark(b"%s%016d" % (group.encode(), version), b"\0digest\0", version)][: len(turns)]
-            every.append(Kept(line, held, gone, made, marks))
+            line = GroupRecord(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
+            marks = [AppliedMark(b"%s%016d" % (group.encode(), version), b"\0digest\0", version)][: len(turns)]
+            every.append(GroupUpdate(line, held, gone, made, marks))
         rejected = [RejectedMessage(refused, "late", "too late\0", "{}")] if refused else []
 
         def ask(kept: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from inturn.store.postgres import PostgresStore
 from inturn.store.protocols import RunAgain
-from inturn.store.records import Claim, HeldMessage, Kept, Line, MadeOutput, PipelineInfo, RejectedMessage
+from inturn.store.records import Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
 
 NOW = 1_000_000
 
@@ -31,7 +31,7 @@ class Machines:
         assert info is not None
         return info
 
-    def keep(self, *kept: Kept, at: int = 0, rejected: tuple[RejectedMessage, ...] = ()) -> list[str]:
+    def keep(self, *kept: GroupUpdate, at: int = 0, rejected: tuple[RejectedMessage, ...] = ()) -> list[str]:
         """What turns leave behind, with all statements done."""
         info = self.info(at)
         found = self.stores[at].pipelines.keep(info, kept, rejected, NOW)
@@ -61,10 +61,10 @@ def machines(postgres_url: str) -> Iterator[Machines]:
         yield Machines(postgres_url, stack)
 
 
-def kept(group: str, version: int, *outputs: str, held: tuple[HeldMessage, ...] = ()) -> Kept:
-    line = Line(group, version, "open", b"t", b"s", len(held), None, None)
+def kept(group: str, version: int, *outputs: str, held: tuple[HeldMessage, ...] = ()) -> GroupUpdate:
+    line = GroupRecord(group, version, "open", b"t", b"s", len(held), None, None)
     made = [MadeOutput(0, group, None, version, None, at, f"{version}-{at}", o) for at, o in enumerate(outputs)]
-    return Kept(line, held, (), made)
+    return GroupUpdate(line, held, (), made)
 
 
 STEPS = [("keep", 0), ("kept", 0), ("deliver", 1), ("delivered", 1), ("claim", 2), ("claimed", 2)]

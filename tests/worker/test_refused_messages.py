@@ -15,7 +15,7 @@ from shop import SHOPS, Shop
 from hostile import HOSTILE
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InvalidMessage, PipelineError
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.texts import storable
 from inturn.worker import Worker
 from kernel_harness import Bench
@@ -186,7 +186,14 @@ def test_what_a_record_within_or_a_default_raises_is_the_messages_fault(
 def test_a_replacement_that_its_type_refuses_is_void(tmp_path: Path) -> None:
     line = ledger(Checked)
     worse = Decision(
-        id="d", action=Action.REPLACE, group="a", by="ann", at_us=1, turn=2, old=row("a", 2, 6), new={"amount": -1}
+        id="d",
+        action=DecisionAction.REPLACE,
+        group="a",
+        by="ann",
+        at_us=1,
+        turn=2,
+        old=row("a", 2, 6),
+        new={"amount": -1},
     )
     first = line.replay([row("a", 2, 6)])
     verdicts = [line.replay([], after=first, decisions=[worse]).verdicts["d"]]

@@ -15,7 +15,7 @@ from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
 from inturn.core.errors import InputError
 from inturn.core.pipeline.order import Order
 from inturn.testing import Different, same
-from inturn.worker.inspection import PipelineLook
+from inturn.worker.inspection import DatabaseInspector
 
 ORDERS = [Gapless("revision"), Monotone("revision", epoch="epoch"), Arrival(), Timestamp("revision")]
 
@@ -110,7 +110,7 @@ def test_an_output_is_the_same_text_that_spark_keeps() -> None:
         queue = db.queue("q")
         queue.send({"revision": 1}, group="a")
         inturn.work(ledger(handler=lambda state, message: (state, [spent, {"b": 1, "a": 2}])), queue, until="empty")
-        texts = [each.output for each in PipelineLook(db, "ledger").outputs()]
+        texts = [each.output for each in DatabaseInspector(db, "ledger").outputs()]
     assert texts == [
         '{"at":"2024-01-01T00:00:00Z","amount":"1.50","names":["a","b","c"],"day":"2024-01-01"}',
         '{"a":2,"b":1}',
@@ -122,7 +122,7 @@ def test_an_output_that_is_no_json_parks_its_group() -> None:
         queue = db.queue("q")
         queue.send({"revision": 1}, group="a")
         inturn.work(ledger(handler=lambda state, message: (state, [object()])), queue, until="empty")
-        (parked,) = PipelineLook(db, "ledger").parked()
+        (parked,) = DatabaseInspector(db, "ledger").parked()
     assert "of type object: it is not JSON; use a dataclass, a Struct or plain values" in (parked.error or "")
 
 

@@ -12,7 +12,7 @@ from shop import Gate, Row, Shop, expected, ledger, post, row
 
 from inturn import Gapless, Monotone, Retry, Retryable, Wait
 from inturn.core.errors import GapError
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.replay import Replay
 from inturn.worker import Worker
@@ -248,7 +248,11 @@ def _until(predicate: Any) -> None:
 HISTORY = st.lists(
     st.tuples(
         st.lists(st.builds(row, st.integers(1, 5), st.sampled_from([1, 1, 2, -1]), st.sampled_from("ab")), max_size=5),
-        st.lists(st.tuples(st.sampled_from(Action), st.sampled_from("ab")), max_size=2, unique_by=lambda each: each[1]),
+        st.lists(
+            st.tuples(st.sampled_from(DecisionAction), st.sampled_from("ab")),
+            max_size=2,
+            unique_by=lambda each: each[1],
+        ),
         st.integers(0, 8),
     ),
     min_size=1,
@@ -286,16 +290,20 @@ def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any)
         assert shop.counts().balanced
 
 
-def _decision(before: Replay, action: Action, group: str, at: int) -> Decision:
+def _decision(before: Replay, action: DecisionAction, group: str, at: int) -> Decision:
     """About the group as it stands, or about nothing that there is."""
     line = before.timelines.get(group)
     seen: dict[str, Any] = {}
-    if line is not None and line.held and action in (Action.REPLACE, Action.DROP, Action.RESUME):
+    if (
+        line is not None
+        and line.held
+        and action in (DecisionAction.REPLACE, DecisionAction.DROP, DecisionAction.RESUME)
+    ):
         head = line.head()
         seen = {"turn": head.turn, "epoch": head.epoch, "digest": head.digest.hex(), "old": head.message}
-    if action is Action.REPLACE:
+    if action is DecisionAction.REPLACE:
         seen["new"] = {"amount": 7}
-    if action is Action.SKIP:
+    if action is DecisionAction.SKIP:
         gaps = line.gaps() if line is not None and hasattr(line, "gaps") else []
         seen = {"turn": gaps[0][0], "last": gaps[0][1]} if gaps else {"turn": 1, "last": 1}
     return Decision(id=str(at), action=action, group=group, by="ann", at_us=at, **seen)

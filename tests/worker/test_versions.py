@@ -22,7 +22,7 @@ from shop import Shop
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import PipelineError, StateError
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.versions import OldState, as_json, change, shape_of
 from inturn.core.values.states import kind_of
 from inturn.worker import Worker
@@ -263,7 +263,7 @@ def to_third(state: Row, version: int) -> New:
 
 
 def resume(group: str, at_us: int) -> Decision:
-    return Decision(id="r", action=Action.RESUME, group=group, by="ann", at_us=at_us)
+    return Decision(id="r", action=DecisionAction.RESUME, group=group, by="ann", at_us=at_us)
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -15,11 +15,11 @@ from inturn.broker.arguments import checked_bound, seconds_to_wait
 from inturn.broker.deadlines import Deadlines
 from inturn.broker.slot import Turn
 from inturn.broker.stuck import StuckCheck
-from inturn.broker.task import HeldTask, Place, Posted, Task, Waiter
-from inturn.broker.worker import Worker
+from inturn.broker.task import HeldTask, Place, Posted, SlotWaiter, Task
+from inturn.broker.worker import BrokerWorker
 from inturn.core import limits
 from inturn.core.errors import BrokerStopped, TurnTimeout
-from inturn.core.scheduler import Turns
+from inturn.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     import weakref
@@ -52,8 +52,8 @@ class QueueBroker:
         checked_bound("max_queued", max_queued)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
-        self._turns: Turns[Place | Posted] = Turns(max_active, max_queued)
-        self._deadlines: Deadlines[Waiter[Any]] = Deadlines(self._refuse)
+        self._turns: Scheduler[Place | Posted] = Scheduler(max_active, max_queued)
+        self._deadlines: Deadlines[SlotWaiter[Any]] = Deadlines(self._refuse)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
         self._latest: asyncio.Task[None] | None = None  # the worker that ran last
         self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # who entered each turn, by its id
@@ -248,7 +248,9 @@ class QueueBroker:
         if any(task() is caller for task in self._turn_tasks.values()):
             raise RuntimeError(f"{name}() in a turn of this broker would wait for its own end: leave the turn first")
 
-    def _wait(self, waiter: Waiter[Any], timeout_s: float | None, let_in: Callable[[], object] | None = None) -> bool:
+    def _wait(
+        self, waiter: SlotWaiter[Any], timeout_s: float | None, let_in: Callable[[], object] | None = None
+    ) -> bool:
         """Queue a waiter; return whether it is outside the queue, waiting for room."""
         place: Place = [waiter.group, waiter, None]
         outside = self._turns.wait(place, let_in)
@@ -261,23 +263,23 @@ class QueueBroker:
             self._stuck.look_later(waiter.get_loop())
         return outside
 
-    def _withdraw(self, waiter: Waiter[Any]) -> None:
+    def _withdraw(self, waiter: SlotWaiter[Any]) -> None:
         place, waiter.place = waiter.place, None
         assert place is not None  # noqa: S101 - for mypy; callers have looked
         self._turns.withdraw(place)
         if waiter.deadline is not None:
             self._deadlines.left()
 
-    def _refuse(self, waiter: Waiter[Any]) -> None:
+    def _refuse(self, waiter: SlotWaiter[Any]) -> None:
         self._withdraw(waiter)
         waiter._fail(_late())
 
     def _look_at(self, one: Place | Posted | None) -> Place | Posted | None:
-        """Return who really gets a slot after ``Turns.next``, skipping late waiters; if none is active, end drains."""
+        """Return who gets a slot after ``Scheduler.next``, without late waiters; if none is active, end drains."""
         while one is not None:
             if one[2] is not None:
                 return one
-            waiter: Waiter[Any] = one[1]
+            waiter: SlotWaiter[Any] = one[1]
             waiter.place = None
             if waiter.deadline is None:
                 return one
@@ -311,14 +313,14 @@ class QueueBroker:
             return
         nobodys = contextvars.Context()  # otherwise it would keep the context of its first task alive
         # Not create_task: a task factory could start it at once.
-        worker = Worker(self._work(), loop=self._loop, context=nobodys)
+        worker = BrokerWorker(self._work(), loop=self._loop, context=nobodys)
         self._workers[worker] = one
         worker.add_done_callback(self._worker_ended, context=nobodys)
 
     async def _work(self) -> None:
         """Run the task that this worker was made for, and then each task that gets its slot."""
         worker = asyncio.current_task()
-        if not isinstance(worker, Worker):
+        if not isinstance(worker, BrokerWorker):
             return
         turns, one, run, args = self._turns, self._workers[worker], None, None
         self._workers[worker] = None  # do not keep a finished task alive
@@ -349,7 +351,7 @@ class QueueBroker:
             self._workers[worker] = one
             del one, run, args  # a kept error keeps this frame, which must not keep tasks alive
 
-    def _hand_on(self, worker: Worker, one: Place | Posted | None) -> Place | Posted | None:
+    def _hand_on(self, worker: BrokerWorker, one: Place | Posted | None) -> Place | Posted | None:
         """Return what this worker is to run next; let others that get the slot start elsewhere."""
         one = self._look_at(one)
         # A pending cancellation must not reach another task.

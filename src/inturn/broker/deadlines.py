@@ -11,7 +11,7 @@ from itertools import count
 from typing import Generic, Protocol, TypeVar
 
 
-class Waiter(Protocol):
+class Deadline(Protocol):
     """Something that waits for a slot as long as it has a place."""
 
     @property
@@ -19,7 +19,7 @@ class Waiter(Protocol):
         """Its place in the queue; None once it waits no more."""
 
 
-W = TypeVar("W", bound=Waiter)
+W = TypeVar("W", bound=Deadline)
 
 
 class Deadlines(Generic[W]):
@@ -86,5 +86,5 @@ class Deadlines(Generic[W]):
                 self._refuse(waiter)
 
 
-def _waits(waiter: Waiter | None) -> bool:
+def _waits(waiter: Deadline | None) -> bool:
     return waiter is not None and waiter.place is not None

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Generator, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
-from inturn.broker.task import Waiter
+from inturn.broker.task import SlotWaiter
 
 if TYPE_CHECKING:
     from inturn.broker.broker import QueueBroker
@@ -39,7 +39,7 @@ class Turn:
         broker = self._broker
         loop = broker._open()
         if not broker._turns.take(self._group):
-            waiter: Waiter[None] = Waiter(loop=loop)
+            waiter: SlotWaiter[None] = SlotWaiter(loop=loop)
             waiter._broker, waiter.group, waiter.place, waiter.deadline = broker, self._group, None, None
             broker._wait(waiter, self._timeout_s)
             try:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
-from inturn.broker.task import Waiter
+from inturn.broker.task import SlotWaiter
 from inturn.core import limits
 
 _log = logging.getLogger("inturn.broker")
@@ -67,7 +67,7 @@ class StuckCheck:
     def _awaits_queued(self, task: asyncio.Task[Any] | None) -> bool:
         """Return whether a task awaits a queued one that has no deadline."""
         return task is not None and any(
-            isinstance(each, Waiter)
+            isinstance(each, SlotWaiter)
             and each.place is not None
             and each.deadline is None
             and each._broker._turns is self._slots

@@ -16,7 +16,7 @@ Posted: TypeAlias = tuple[Hashable, Any, tuple[Any, ...]]
 """A posted task: its group, function and arguments. A plain tuple, since an object would cost as much again."""
 
 Place: TypeAlias = list[Any]
-"""The place of a :class:`Waiter` in the queue, in the same form: its group, the waiter, None."""
+"""The place of a :class:`SlotWaiter` in the queue, in the same form: its group, the waiter, None."""
 
 
 class Slots(Protocol):
@@ -25,14 +25,14 @@ class Slots(Protocol):
     @property
     def _turns(self) -> object: ...
 
-    def _withdraw(self, waiter: "Waiter[Any]") -> None: ...
+    def _withdraw(self, waiter: "SlotWaiter[Any]") -> None: ...
 
     def _release(self, group: Hashable) -> None: ...
 
     def _release_later(self, group: Hashable) -> None: ...
 
 
-class Waiter(asyncio.Future[T]):
+class SlotWaiter(asyncio.Future[T]):
     """A future of something that waits for a slot.
 
     It has no ``__init__``, which would add half to its cost: its broker sets the attributes.
@@ -60,7 +60,7 @@ class Waiter(asyncio.Future[T]):
         self.exception()  # marks the error as retrieved, so that asyncio does not log it
 
 
-class Task(Waiter[T]):
+class Task(SlotWaiter[T]):
     """A task of a broker: await it for its result.
 
     It is an ``asyncio.Future``, for ``asyncio.gather``, ``wait`` and ``shield``. As with an asyncio task, cancelling a

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Worker(asyncio.Task[None]):
+class BrokerWorker(asyncio.Task[None]):
     """An asyncio task that knows whether it was ever cancelled.
 
     ``cancelling()`` does not tell: after ``task.cancel(); task.uncancel()`` it is 0, yet Python 3.11 and 3.12 raise the

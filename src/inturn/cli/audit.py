@@ -12,7 +12,7 @@ from inturn.cli.errors import told
 from inturn.cli.texts import cell, lines, plain_console, say_json
 
 if TYPE_CHECKING:
-    from inturn.spark.audit.report import Gaps, Grade, Late, Report, Sizes
+    from inturn.spark.audit.report import AuditReport, Gaps, Grade, Late, Sizes
 
 
 def audit(
@@ -98,7 +98,7 @@ def audit(
             raise typer.Exit(1)
 
 
-def show(report: "Report", console: Console) -> None:
+def show(report: "AuditReport", console: Console) -> None:
     """Print the report as tables and sentences."""
     from inturn.spark.audit.report import MEANING
     from inturn.spark.audit.words import many
@@ -181,7 +181,7 @@ def _late(late: "Late | None") -> str:
     return f"{words}."
 
 
-def _epochs(report: "Report") -> str:
+def _epochs(report: "AuditReport") -> str:
     return f"Epochs: {report.epochs:,} groups start again, as {report.keys.epoch} says." if report.epochs else ""
 
 
@@ -197,7 +197,7 @@ def _sizes(sizes: "Sizes | None") -> str:
     )
 
 
-def _columns(report: "Report") -> Table:
+def _columns(report: "AuditReport") -> Table:
     table = Table("could carry the order", "grade", "why", box=None, pad_edge=False)
     for column in report.columns:
         chosen = column.name == report.keys.place

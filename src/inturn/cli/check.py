@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from inturn.cli.sample import Sample
     from inturn.core.pipeline.definition import Pipeline
-    from inturn.testing import Comparison, Difference, Story
+    from inturn.testing import Comparison, Difference, EngineResult
 
 _MOST_SHOWN: Final = 5
 """The number of an engine's differences that are printed; the JSON has all."""
@@ -166,7 +166,7 @@ def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: s
         _tell(console, name, [each for each in found.differences if each.other == name])
 
 
-def _cells(story: "Story") -> list[str]:
+def _cells(story: "EngineResult") -> list[str]:
     counts = story.counts
     numbers = [
         len(story.states),

@@ -15,12 +15,12 @@ from inturn.cli.errors import told
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.errors import InputError, StoreConflict
-from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import as_json as plain
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.fold import Counts
-    from inturn.core.pipeline.inspection import Look
+    from inturn.core.pipeline.inspection import Inspector
 
 parked = typer.Typer(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 
@@ -128,7 +128,7 @@ def replace(
             msg = f"--content {text!r} is not an object with the message's fields"
             raise InputError(msg)
         how = How(by, why, pipeline, wait_s, as_json)
-        _decide(store, group, Action.REPLACE, how, revision=revision, message_id=id_, new=new)
+        _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new)
 
 
 @parked.command()
@@ -146,10 +146,10 @@ def drop(
     """Reject the message on which a group is parked, and go on behind it."""
     with told():
         how = How(by, why, pipeline, wait_s, as_json)
-        _decide(store, group, Action.DROP, how, revision=revision, message_id=id_)
+        _decide(store, group, DecisionAction.DROP, how, revision=revision, message_id=id_)
 
 
-def _simple(action: Action, text: str) -> None:
+def _simple(action: DecisionAction, text: str) -> None:
     def command(
         store: StoreAt,
         group: GroupName,
@@ -166,9 +166,9 @@ def _simple(action: Action, text: str) -> None:
     parked.command(action.value, help=text)(command)
 
 
-_simple(Action.SKIP, "Go past the missing revisions in front of what a group holds.")
-_simple(Action.RESUME, "Try a failed group's message again, or let a gap be waited for once more.")
-_simple(Action.GIVE_UP, "Reject what a group holds and all that comes later.")
+_simple(DecisionAction.SKIP, "Go past the missing revisions in front of what a group holds.")
+_simple(DecisionAction.RESUME, "Try a failed group's message again, or let a gap be waited for once more.")
+_simple(DecisionAction.GIVE_UP, "Reject what a group holds and all that comes later.")
 
 
 def explain(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
@@ -184,7 +184,7 @@ def explain(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
             say(said)
 
 
-def _is_known(look: "Look", group: str) -> bool:
+def _is_known(look: "Inspector", group: str) -> bool:
     with contextlib.suppress(InputError):
         look.group(group)
         return True
@@ -209,7 +209,7 @@ class How(NamedTuple):
     as_json: bool
 
 
-def _decide(store: str, group: str, action: Action, how: How, **meant: Any) -> None:
+def _decide(store: str, group: str, action: DecisionAction, how: How, **meant: Any) -> None:
     """Append a decision, and ensure that it is taken: by the running process, or by a step of our own."""
     pipeline, wait_s = how.pipeline, how.wait_s
     with look_into(store) as look:
@@ -235,7 +235,7 @@ def _decide(store: str, group: str, action: Action, how: How, **meant: Any) -> N
         raise typer.Exit(1)
 
 
-def _settle(look: "Look", pipeline: str, store: str) -> None:
+def _settle(look: "Inspector", pipeline: str, store: str) -> None:
     """Take the decisions that no process has taken."""
     if _is_in_process(look, pipeline):
         from inturn.worker.inspection import settle
@@ -248,12 +248,12 @@ def _settle(look: "Look", pipeline: str, store: str) -> None:
         step(load(pipeline), store=store)
 
 
-def _is_in_process(look: "Look", pipeline: str | None) -> bool:
+def _is_in_process(look: "Inspector", pipeline: str | None) -> bool:
     """Return whether the decision can be taken beside a running process without conflict."""
     return pipeline is not None and look.unit == "turn"
 
 
-def _verdict(look: "Look", name: str, wait_s: float) -> str | None:
+def _verdict(look: "Inspector", name: str, wait_s: float) -> str | None:
     """Return why a decision is void; empty if it was carried out, None if no process took it in time."""
     until = time.monotonic() + wait_s
     while (verdict := look.verdict(name)) is None and time.monotonic() < until:

@@ -14,7 +14,7 @@ from inturn.core.errors import InputError, InturnError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inturn.core.pipeline.inspection import Look
+    from inturn.core.pipeline.inspection import Inspector
     from inturn.database import Database
     from inturn.queue import Queue
     from inturn.store.protocols import PipelineKeeper
@@ -83,7 +83,7 @@ def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
         yield db.queue(name, create=create)
 
 
-def look_into(store: str) -> "Look":
+def look_into(store: str) -> "Inspector":
     """Return an inspector of a store: a directory or a URI that Spark writes, or ``shop.db#ledger``.
 
     Raises:
@@ -100,9 +100,9 @@ def look_into(store: str) -> "Look":
             raise StoreError(msg)
         return look(path, name)
     check_store(path if store.endswith("#") else store)
-    from inturn.spark.driver.inspection import Inspector
+    from inturn.spark.driver.inspection import SparkInspector
 
-    return Inspector(store)
+    return SparkInspector(store)
 
 
 def check_store(store: str, *, create: bool = False) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts, put, value_at
-from inturn.worker.decoding import Misfit, Reader
+from inturn.worker.decoding import MessageDecoder, Misfit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Samp
     Raises:
         InputError: if a file cannot be read.
     """
-    sample, reader = Sample(), Reader(pipeline)
+    sample, reader = Sample(), MessageDecoder(pipeline)
     for where, line in _numbered(files):
         if sample.is_full(limit):
             break

@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class KeyRecord:
     """The record of a key that is not free.
 
     Attributes:
@@ -49,7 +49,7 @@ class Record:
     behind_ms: int | None = None
 
 
-class Slot(NamedTuple):
+class KeySlot(NamedTuple):
     """A store's data for one key.
 
     Attributes:
@@ -58,12 +58,12 @@ class Slot(NamedTuple):
             any time; several keys may share it.
     """
 
-    record: Record | None
+    record: KeyRecord | None
     last_token: int
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class LockKey:
     """A request to lock a key in order to run its operation.
 
     Attributes:
@@ -76,7 +76,7 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
-class Accept:
+class AcceptKey:
     """A request to complete a key.
 
     Attributes:
@@ -91,24 +91,24 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseKey:
     """A request to free a key whose operation was not done, so that another caller may run it."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
-class Extend:
+class ExtendKey:
     """A request to extend a lock, to a lifetime of ``timeout_ms`` from now on."""
 
     token: int
     timeout_ms: int
 
 
-Request: TypeAlias = Lock | Accept | Release | Extend
+KeyRequest: TypeAlias = LockKey | AcceptKey | ReleaseKey | ExtendKey
 
 
-class Verdict(Enum):
+class KeyResult(Enum):
     """The result of a request."""
 
     LOCKED = "the key is the caller's"
@@ -119,7 +119,7 @@ class Verdict(Enum):
     LOST = "the lock is over, and nothing was changed"
 
 
-class Answer(NamedTuple):
+class KeyAnswer(NamedTuple):
     """A verdict, and the key's record after the request.
 
     Attributes:
@@ -128,12 +128,12 @@ class Answer(NamedTuple):
         wait_ms: rest of the lifetime of a key in progress, in milliseconds.
     """
 
-    verdict: Verdict
-    record: Record | None
+    verdict: KeyResult
+    record: KeyRecord | None
     wait_ms: int = 0
 
 
-def decide(slot: Slot, request: Request, now_ms: int) -> tuple[Slot, Answer]:
+def decide(slot: KeySlot, request: KeyRequest, now_ms: int) -> tuple[KeySlot, KeyAnswer]:
     """Return the new slot and the answer to a request.
 
     Args:
@@ -146,19 +146,19 @@ def decide(slot: Slot, request: Request, now_ms: int) -> tuple[Slot, Answer]:
     """
     before, record = slot, current(slot.record, now_ms)
     slot = slot._replace(record=record)
-    if isinstance(request, Lock):
+    if isinstance(request, LockKey):
         return _lock(slot, request, now_ms)
     if record is None:  # only a lock removes an expired record: it may not be over by others' clocks
-        return before, Answer(Verdict.LOST, None)
+        return before, KeyAnswer(KeyResult.LOST, None)
     if record.token != request.token:
-        return slot, Answer(Verdict.LOST, record)
+        return slot, KeyAnswer(KeyResult.LOST, record)
     if record.is_done:  # an accept may be repeated if its answer was lost
-        return slot, Answer(Verdict.DONE if isinstance(request, Accept) else Verdict.LOST, record)
+        return slot, KeyAnswer(KeyResult.DONE if isinstance(request, AcceptKey) else KeyResult.LOST, record)
     after = _settled(record, request, now_ms)
-    return slot._replace(record=after), Answer(Verdict.DONE, after)
+    return slot._replace(record=after), KeyAnswer(KeyResult.DONE, after)
 
 
-def current(record: Record | None, now_ms: int) -> Record | None:
+def current(record: KeyRecord | None, now_ms: int) -> KeyRecord | None:
     """Return a record, or None if its lifetime is over.
 
     A clock behind the record's would make a lock last longer by as much as it is behind. So for such a clock the
@@ -181,11 +181,11 @@ def least_token(now_ms: int) -> int:
     return now_ms * 1000
 
 
-def _end_behind(record: Record, behind_ms: int, until_ms: int) -> int:
+def _end_behind(record: KeyRecord, behind_ms: int, until_ms: int) -> int:
     return behind_ms + until_ms - record.since_ms
 
 
-def _left_ms(record: Record, now_ms: int) -> int:
+def _left_ms(record: KeyRecord, now_ms: int) -> int:
     """Return the rest of the lifetime of a record in progress."""
     until_ms = now_ms if record.until_ms is None else record.until_ms
     if now_ms < record.since_ms and record.behind_ms is not None:
@@ -193,29 +193,29 @@ def _left_ms(record: Record, now_ms: int) -> int:
     return until_ms - now_ms
 
 
-def _lock(slot: Slot, request: Lock, now_ms: int) -> tuple[Slot, Answer]:
+def _lock(slot: KeySlot, request: LockKey, now_ms: int) -> tuple[KeySlot, KeyAnswer]:
     record = slot.record
     if record is None:
         token = max(slot.last_token + 1, least_token(now_ms))
-        locked = Record(token, now_ms, now_ms + request.timeout_ms, digest=request.digest)
-        return Slot(locked, token), Answer(Verdict.LOCKED, locked)
+        locked = KeyRecord(token, now_ms, now_ms + request.timeout_ms, digest=request.digest)
+        return KeySlot(locked, token), KeyAnswer(KeyResult.LOCKED, locked)
     if None not in {record.digest, request.digest} and record.digest != request.digest:
-        return slot, Answer(Verdict.CONFLICT, record)
+        return slot, KeyAnswer(KeyResult.CONFLICT, record)
     if record.is_done:
-        return slot, Answer(Verdict.COMPLETED, record)
-    return slot, Answer(Verdict.IN_PROGRESS, record, _left_ms(record, now_ms))
+        return slot, KeyAnswer(KeyResult.COMPLETED, record)
+    return slot, KeyAnswer(KeyResult.IN_PROGRESS, record, _left_ms(record, now_ms))
 
 
-def _settled(record: Record, request: Accept | Release | Extend, now_ms: int) -> Record | None:
+def _settled(record: KeyRecord, request: AcceptKey | ReleaseKey | ExtendKey, now_ms: int) -> KeyRecord | None:
     """Return a record in progress after its owner's request; None: the key is free. Its times never go back."""
     since_ms = max(now_ms, record.since_ms)
     match request:
-        case Release():
+        case ReleaseKey():
             return None
-        case Extend():
+        case ExtendKey():
             return replace(record, since_ms=since_ms, until_ms=since_ms + request.timeout_ms, behind_ms=None)
-        case Accept():
-            return Record(
+        case AcceptKey():
+            return KeyRecord(
                 record.token,
                 since_ms,
                 None if request.keep_ms is None else since_ms + request.keep_ms,

@@ -247,7 +247,7 @@ def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, in
 
 
 @dataclasses.dataclass(slots=True)
-class Entry:
+class TimelineEntry:
     """A message as the timeline sees it: its place, its digest, and the message itself for the handler.
 
     Attributes:

@@ -20,7 +20,7 @@ W = TypeVar("W", bound=Sequence[Any])
 _SPARE = 32  # number of withdrawn tasks that is never worth a clean-up
 
 
-class Turns(Generic[W]):
+class Scheduler(Generic[W]):
     """Slots, and the tasks that wait for one.
 
     A waiting task is a sequence that begins with its group. Only one task of a group is active at a time; None is no

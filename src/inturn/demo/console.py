@@ -8,12 +8,12 @@ from rich.table import Table
 
 from inturn.core.pipeline.fold import Counts
 from inturn.demo import naive
-from inturn.demo.result import DISTINCT, NAIVE, REASONS, Result
+from inturn.demo.result import DISTINCT, NAIVE, REASONS, DemoResult
 
 _COUNTS = ("received", "released", "applied", "duplicate", "stale", "held")
 
 
-def show(console: Console, result: Result, files: Mapping[str, str], hints: Sequence[str]) -> None:
+def show(console: Console, result: DemoResult, files: Mapping[str, str], hints: Sequence[str]) -> None:
     """Print the tables, explanations, and locations of the files.
 
     Args:
@@ -52,7 +52,7 @@ def show(console: Console, result: Result, files: Mapping[str, str], hints: Sequ
         console.print(f"{'' if at else 'try':8} {hint}", highlight=False, soft_wrap=True)
 
 
-def _counts_table(result: Result) -> Table:
+def _counts_table(result: DemoResult) -> Table:
     table = _table("received + released = applied + duplicate + stale + held + rejected", *_COUNTS, "rejected")
     for number, counts in enumerate(result.steps, start=1):
         table.add_row(f"step {number}{', again' if number == result.kill.step else ''}", *_row(counts))
@@ -69,7 +69,7 @@ def _row(counts: Counts) -> list[str]:
     return [f"{each:,}" for each in numbers]
 
 
-def _wrong_table(result: Result) -> Table:
+def _wrong_table(result: DemoResult) -> Table:
     table = _table(f"Of {result.aircraft:,} aircraft, wrong at the end", *result.wrong)
     rows = (
         ("location", "place"),

@@ -30,7 +30,7 @@ _Due = tuple[datetime, Row]
 
 
 @dataclass(frozen=True)
-class Delivery:
+class ProducerLog:
     """The messages that the producers have to send.
 
     Attributes:
@@ -46,7 +46,7 @@ class Delivery:
     contradicted: str
 
 
-def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: int = SEED) -> Delivery:
+def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: int = SEED) -> ProducerLog:
     """Send the messages through a bad network.
 
     Args:
@@ -71,7 +71,7 @@ def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: 
             due.append((row["at"] + timedelta(minutes=again), row))
     contradicted = _contradict(due, chance)
     due.sort(key=lambda each: each[0])
-    return Delivery(_by_airline(due), late, twice, contradicted)
+    return ProducerLog(_by_airline(due), late, twice, contradicted)
 
 
 def _contradict(due: list[_Due], chance: random.Random) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.pipeline.fold import Counts
-from inturn.demo.naive import Answer
+from inturn.demo.naive import NaiveAnswer
 from inturn.demo.pipeline import Aircraft
-from inturn.worker.inspection import PipelineLook
+from inturn.worker.inspection import DatabaseInspector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +33,12 @@ class Engine:
     rejected: Counter[tuple[str | None, str]]
     counts: Counts
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self) -> dict[str, NaiveAnswer]:
         """Return its answer for each aircraft."""
         found = {}
         for tail, (_status, _revision, *values) in self.states.items():
             known = dict(zip(FIELDS, values, strict=True))
-            found[tail] = Answer(known["location"], known["legs"], known["minutes"], known["phantoms"])
+            found[tail] = NaiveAnswer(known["location"], known["legs"], known["minutes"], known["phantoms"])
         return found
 
 
@@ -94,7 +94,7 @@ def on_spark(spark: "SparkSession", store: Path, counts: Counts) -> Engine:
     )
 
 
-def in_process(look: PipelineLook, delivered: dict[str, Any]) -> Engine:
+def in_process(look: DatabaseInspector, delivered: dict[str, Any]) -> Engine:
     """Return the result in a worker's database, with its delivered outputs by effect id."""
     return Engine(
         {each.group: (each.status, each.reached, *(each.state[name] for name in FIELDS)) for each in look.groups()},

@@ -10,7 +10,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Course:
+class EventLog:
     """The course of the run, in seconds from its beginning.
 
     Attributes:
@@ -34,7 +34,7 @@ def course(
     delivered: Iterable[float],
     committed: Sequence[tuple[str, float]],
     killed: float,
-) -> Course:
+) -> EventLog:
     """Put together the course of a run.
 
     Args:
@@ -45,7 +45,7 @@ def course(
         killed: time of the kill of Spark.
     """
     ends = [(dt.datetime.fromisoformat(at).timestamp() - began, seconds) for at, seconds in committed]
-    return Course(
+    return EventLog(
         WIDTH_S,
         {name: _intervals(time.timestamp() - began for time in times) for name, times in sent.items()},
         _intervals(time - began for time in delivered),

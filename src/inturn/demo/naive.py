@@ -14,7 +14,7 @@ WITHOUT_COPIES = "the same, with only the first of several messages of the same 
 
 
 @dataclass(frozen=True)
-class Answer:
+class NaiveAnswer:
     """The answer of one pipeline for one aircraft; ``phantoms`` are landings that it applied before their departure."""
 
     location: str | None
@@ -42,7 +42,7 @@ class Wrong:
     phantoms: int
 
 
-def compare(truth: Mapping[str, Truth], answers: Mapping[str, Answer]) -> Wrong:
+def compare(truth: Mapping[str, Truth], answers: Mapping[str, NaiveAnswer]) -> Wrong:
     """Count the aircraft with an answer that differs from the truth; an aircraft without an answer is wrong in all."""
     found = [faults(true, answers.get(tail)) for tail, true in truth.items()]
     found += [faults(Truth(None, 0, 0), answer) for tail, answer in answers.items() if tail not in truth]
@@ -50,7 +50,7 @@ def compare(truth: Mapping[str, Truth], answers: Mapping[str, Answer]) -> Wrong:
     return Wrong(sum(map(any, found)), location, legs, minutes, phantoms)
 
 
-def faults(true: Truth, answer: Answer | None) -> tuple[bool, bool, bool, bool]:
+def faults(true: Truth, answer: NaiveAnswer | None) -> tuple[bool, bool, bool, bool]:
     """Return whether location, legs, minutes and phantoms of an answer are wrong."""
     if answer is None:
         return True, True, True, True
@@ -98,7 +98,7 @@ def without_copies(messages: "DataFrame") -> "DataFrame":
     return messages.groupBy(*content).agg(F.min("offset").alias("offset"))
 
 
-def answers(states: "DataFrame") -> dict[str, Answer]:
+def answers(states: "DataFrame") -> dict[str, NaiveAnswer]:
     """Collect a table with one row per aircraft."""
     rows = states.select("tail", "location", "legs", "minutes", "phantoms").collect()
-    return {tail: Answer(*values) for tail, *values in rows}
+    return {tail: NaiveAnswer(*values) for tail, *values in rows}

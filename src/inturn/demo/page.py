@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inturn.demo.naive import LAST_WRITE, WITHOUT_COPIES
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, Result
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult
 
 
-def render(result: Result, picture: bytes, hints: Sequence[str]) -> str:
+def render(result: DemoResult, picture: bytes, hints: Sequence[str]) -> str:
     """Return the page.
 
     Args:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.pipeline.fold import Counts
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, Knot, Result
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult, Knot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ RAMP, RAMP_END = "viridis", 0.82  # colours are places in the timeline; the ramp
 SIZE_INCHES, DPI = (14.0, 11.2), 150
 
 
-def draw(result: Result, path: Path) -> None:
+def draw(result: DemoResult, path: Path) -> None:
     """Write the picture as a PNG of 2100 x 1680 points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def draw(result: Result, path: Path) -> None:
     figure.savefig(path)
 
 
-def _title(axes: "Axes", result: Result) -> None:
+def _title(axes: "Axes", result: DemoResult) -> None:
     """Draw the answer in one line, and the facts in two."""
     axes.set_axis_off()
     wrong, right = result.wrong[NAIVE].aircraft, result.wrong[SPARK].aircraft
@@ -104,7 +104,7 @@ def _line(
     axes.add_patch(PathPatch(curve, fc="none", ec=colour, zorder=2, **look))
 
 
-def _bars(axes: "Axes", result: Result) -> None:
+def _bars(axes: "Axes", result: DemoResult) -> None:
     _bare(axes, f"Aircraft with a wrong answer, of {result.aircraft:,}", 26)
     named = ((NAIVE, "last write wins", WRONG), (DISTINCT, "last write wins, after dropDuplicates", HALF))
     bars = (*named, (SPARK, "inturn, on Spark and in process", RIGHT))
@@ -128,7 +128,7 @@ def _bars(axes: "Axes", result: Result) -> None:
     axes.set(xlim=(0, 1.35), ylim=(-0.25, 2.5))
 
 
-def _course(axes: "Axes", result: Result) -> None:
+def _course(axes: "Axes", result: DemoResult) -> None:
     """Draw a lane for each process: messages of the airlines, steps of Spark, outputs of the worker."""
     course, kill = result.course, result.kill
     _bare(axes, "Who sent and who took, in seconds", 12)

@@ -9,9 +9,9 @@ import msgspec
 
 from inturn.core.pipeline.fold import Counts
 from inturn.demo.engines import Differences
-from inturn.demo.event_log import Course
+from inturn.demo.event_log import EventLog
 from inturn.demo.flights import FlightEvent, Truth
-from inturn.demo.naive import Answer, Wrong, faults
+from inturn.demo.naive import NaiveAnswer, Wrong, faults
 
 NAIVE, DISTINCT = "last write wins", "after dropDuplicates"
 SPARK, PROCESS = "inturn on Spark", "inturn in process"
@@ -46,7 +46,7 @@ class Example:
 
     tail: str
     truth: Truth
-    answers: dict[str, Answer]
+    answers: dict[str, NaiveAnswer]
 
     def faults(self, pipeline: str) -> tuple[bool, bool, bool, bool]:
         """Return whether location, legs, minutes and phantoms of a pipeline's answer are wrong."""
@@ -69,7 +69,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Result:
+class DemoResult:
     """The numbers and choices that the demo shows.
 
     Attributes:
@@ -104,7 +104,7 @@ class Result:
     outputs: int
     landings: int
     wrong: dict[str, Wrong]
-    course: Course
+    course: EventLog
     knot: Knot
     examples: list[Example]
 
@@ -168,7 +168,7 @@ def choose_knot(events: Sequence[FlightEvent], tails: Sequence[str]) -> Knot:
 
 
 def choose_examples(
-    truth: Mapping[str, Truth], found: Mapping[str, Mapping[str, Answer]], first: Sequence[str], count: int = 6
+    truth: Mapping[str, Truth], found: Mapping[str, Mapping[str, NaiveAnswer]], first: Sequence[str], count: int = 6
 ) -> list[Example]:
     """Return some aircraft that the naive pipeline got wrong: the named ones first, then those with the most faults."""
     wrong = [tail for tail, true in truth.items() if any(faults(true, found[NAIVE].get(tail)))]

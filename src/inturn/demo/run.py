@@ -24,10 +24,10 @@ from inturn.demo import console, crash, delivery, engines, flights, naive, page,
 from inturn.demo import result as results
 from inturn.demo.event_log import course
 from inturn.demo.pipeline import aircraft
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, Kill, Result
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Kill
 from inturn.queue import Peeked, Queue
 from inturn.worker import Worker
-from inturn.worker.inspection import PipelineLook
+from inturn.worker.inspection import DatabaseInspector
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -46,7 +46,7 @@ KEPT = "kept"  # a reader that never advances, so that all messages can be read 
 MADE = (PRODUCERS, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOG, STORE, CHECKPOINT, PICTURE, PAGE)
 
 
-def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession | None" = None) -> Result:
+def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession | None" = None) -> DemoResult:
     """Run the demo and show its result.
 
     Args:
@@ -119,7 +119,7 @@ def prepare(out: Path) -> None:
     (out / MARK).write_text("inturn demo made the files beside this one, and deletes them when it runs again\n")
 
 
-def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result:
+def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> DemoResult:
     """Send, order with two engines, kill Spark in the middle, run the naive pipelines, and compare with the truth.
 
     Args:
@@ -128,7 +128,7 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result
         spark: see :func:`main`.
     """
     import inturn.spark
-    from inturn.spark.tables.manifest import Store
+    from inturn.spark.tables.manifest import SparkStore
 
     with part("Reading the flights, and what each airline has to send"):
         legs = flights.read_legs()
@@ -141,13 +141,13 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result
         happened = _happen(out, db.queue(QUEUE), [*sent.producers], part, stack, spark)
         with part("Reading what both have made of the messages"):
             log = _log(db.queue(QUEUE))
-            manifests = [*Store(out / STORE).after(0)]
+            manifests = [*SparkStore(out / STORE).after(0)]
             steps = [Counts(**each.counts) for each in manifests]
             session, killed = happened.session, crash.KILLED_STEP
             before = inturn.spark.read(session, out / STORE, "states", step=killed - 1)
             kill = Kill(killed, steps[killed - 1].received, before.where("status = 'waiting'").count())
             on_spark = engines.on_spark(session, out / STORE, results.total(steps))
-            in_process = engines.in_process(PipelineLook(db, aircraft.name), happened.landed)
+            in_process = engines.in_process(DatabaseInspector(db, aircraft.name), happened.landed)
         with part("The last write wins, with and without copies"):
             found = _naive(session, out) | {SPARK: on_spark.answers(), PROCESS: in_process.answers()}
     sent_at: dict[str, list[dt.datetime]] = {name: [] for name in sent.producers}
@@ -156,7 +156,7 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> Result
     events = [msgspec.convert(message.body, flights.FlightEvent) for message in log if message.group]
     wrong = [tail for tail, true in truth.items() if any(naive.faults(true, found[NAIVE].get(tail)))]
     knot = results.choose_knot(events, wrong or list(truth))
-    return Result(
+    return DemoResult(
         messages=sum(map(len, sent.producers.values())),
         aircraft=len(truth),
         producers={name: len(times) for name, times in sent_at.items()},
@@ -240,7 +240,7 @@ def _happen(
     return _Happened(session, began, killed, landed, landed_at)
 
 
-def _naive(session: "SparkSession", out: Path) -> dict[str, dict[str, naive.Answer]]:
+def _naive(session: "SparkSession", out: Path) -> dict[str, dict[str, naive.NaiveAnswer]]:
     """Return the answers of the naive pipelines, by Spark over the log of the same queue."""
     from inturn.spark.source.command import queue_messages
 

@@ -20,7 +20,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import InputError, KeyConflict, LockLost
-from inturn.core.idempotency_keys import Accept, Answer, Extend, Lock, Release, Request, Verdict
+from inturn.core.idempotency_keys import AcceptKey, ExtendKey, KeyAnswer, KeyRequest, KeyResult, LockKey, ReleaseKey
 from inturn.core.identity import digest
 from inturn.core.queue.messages import checked_name
 from inturn.core.texts import checked
@@ -132,7 +132,7 @@ class IdempotencyKeys:
             InputError: if the key, the time or the payload is invalid.
         """
         known = None if payload is None else digest({"payload": payload}).hex()
-        request = Lock(_milliseconds("timeout_s", timeout_s, limits.KEY_LOCK_MAX_S), known)
+        request = LockKey(_milliseconds("timeout_s", timeout_s, limits.KEY_LOCK_MAX_S), known)
         return self._command(key, request, lambda answer: _attempt(key, answer), tx)
 
     @operation
@@ -157,7 +157,9 @@ class IdempotencyKeys:
             InputError: if the result or the time is invalid.
         """
         keep_ms = None if keep_s is None else _milliseconds("keep_s", keep_s, limits.KEPT_S)
-        return self._settle(lock, Accept(lock.fencing_token, keep_ms, None if result is None else encoded(result)), tx)
+        return self._settle(
+            lock, AcceptKey(lock.fencing_token, keep_ms, None if result is None else encoded(result)), tx
+        )
 
     @operation
     def release(self, lock: Locked, *, tx: Transaction | None = None) -> Command[None]:
@@ -166,7 +168,7 @@ class IdempotencyKeys:
         Raises:
             LockLost: if the lock is over; nothing is changed then.
         """
-        return self._settle(lock, Release(lock.fencing_token), tx)
+        return self._settle(lock, ReleaseKey(lock.fencing_token), tx)
 
     @operation
     def extend(self, lock: Locked, timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
@@ -177,12 +179,14 @@ class IdempotencyKeys:
             InputError: if the time is invalid.
         """
         timeout_ms = _milliseconds("timeout_s", timeout_s, limits.KEY_LOCK_MAX_S)
-        return self._settle(lock, Extend(lock.fencing_token, timeout_ms), tx)
+        return self._settle(lock, ExtendKey(lock.fencing_token, timeout_ms), tx)
 
-    def _settle(self, lock: Locked, request: Request, tx: Transaction | None) -> Command[None]:
+    def _settle(self, lock: Locked, request: KeyRequest, tx: Transaction | None) -> Command[None]:
         return self._command(lock.key, request, lambda answer: _check_not_lost(lock, answer), tx)
 
-    def _command(self, key: str, request: Request, answer: Callable[[Answer], T], tx: Transaction | None) -> Command[T]:
+    def _command(
+        self, key: str, request: KeyRequest, answer: Callable[[KeyAnswer], T], tx: Transaction | None
+    ) -> Command[T]:
         checked("the key", key)
         if tx is not None and not self.joins_transactions:
             msg = f"tx= is for keys of a database, from db.idempotency_keys; {type(self).__name__} join no transaction"
@@ -227,20 +231,20 @@ def _milliseconds(what: str, seconds: float, most_s: int) -> int:
     return math.ceil(seconds * 1000)
 
 
-def _attempt(key: str, answer: Answer) -> Attempt:
+def _attempt(key: str, answer: KeyAnswer) -> Attempt:
     verdict, record, wait_ms = answer
-    if verdict is Verdict.LOCKED and record is not None:
+    if verdict is KeyResult.LOCKED and record is not None:
         return Locked(key, record.token)
-    if verdict is Verdict.IN_PROGRESS:
+    if verdict is KeyResult.IN_PROGRESS:
         return InProgress(key, wait_ms / 1000)
-    if verdict is Verdict.COMPLETED and record is not None:
+    if verdict is KeyResult.COMPLETED and record is not None:
         return Completed(key, record.result or "null")
     msg = f"the key {key!r} was used for another payload before: give another request another key"
     raise KeyConflict(msg)
 
 
-def _check_not_lost(lock: Locked, answer: Answer) -> None:
-    if answer.verdict is not Verdict.LOST:
+def _check_not_lost(lock: Locked, answer: KeyAnswer) -> None:
+    if answer.verdict is not KeyResult.LOST:
         return
     record = answer.record
     if record is None:

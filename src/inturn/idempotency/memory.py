@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from inturn.core import limits
-from inturn.core.idempotency_keys import Answer, Record, Request, Slot, decide
+from inturn.core.idempotency_keys import KeyAnswer, KeyRecord, KeyRequest, KeySlot, decide
 from inturn.idempotency.keys import IdempotencyKeys
 from inturn.store.commands import Command
 
@@ -41,7 +41,7 @@ class _Records:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._mutex = threading.Lock()
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, KeyRecord] = {}
         self._due: list[tuple[int, str]] = []  # when keys may expire; stale for a key that changed since
         self._last_token = 0
 
@@ -56,10 +56,10 @@ class _Records:
         """Run a command from a task."""
         return self.run(command)
 
-    def decide(self, _space: str, key: str, request: Request, now_ms: int) -> Answer:
+    def decide(self, _space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read, decide and write."""
         before = self._records.get(key)
-        (record, self._last_token), answer = decide(Slot(before, self._last_token), request, now_ms)
+        (record, self._last_token), answer = decide(KeySlot(before, self._last_token), request, now_ms)
         if record is None:
             self._records.pop(key, None)
         elif record is not before:

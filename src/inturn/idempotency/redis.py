@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, SetupError, StoreError
-from inturn.core.idempotency_keys import Answer, Request, Slot, decide
+from inturn.core.idempotency_keys import KeyAnswer, KeyRequest, KeySlot, decide
 from inturn.idempotency.keys import IdempotencyKeys
 from inturn.store.commands import Command
 from inturn.store.key_records import no_record, read_record, written_record
@@ -78,7 +78,7 @@ class _Server:
             raise
         return command.answer(answer)
 
-    def decide(self, space: str, key: str, request: Request, _now_ms: int) -> Answer:
+    def decide(self, space: str, key: str, request: KeyRequest, _now_ms: int) -> KeyAnswer:
         """Read, decide and write, repeated until no other client interferes."""
         counter = f"inturn:{{{space}:{zlib.crc32(key.encode()) % limits.KEY_TOKEN_SHARDS}}}"
         try:
@@ -95,7 +95,7 @@ class _Server:
         msg = f"others came between {limits.KEY_TRIES} times while the key {key!r} was looked at; nothing was changed"
         raise StoreError(msg)
 
-    def _decide(self, key: str, counter: str, request: Request) -> Answer:
+    def _decide(self, key: str, counter: str, request: KeyRequest) -> KeyAnswer:
         pipe: Any  # redis-py's types are too vague
         with self._client.pipeline() as pipe:
             pipe.watch(key, counter)
@@ -108,7 +108,7 @@ class _Server:
                 raise no_record(f"Redis's {counter!r}", kind, "a counter is a number")
             # At least the time, so that no token recurs after a restart from an older copy.
             last_token = max(last_token, now_us, 0 if record is None else record.token)
-            slot, answer = decide(Slot(record, last_token), request, now_us // 1000)
+            slot, answer = decide(KeySlot(record, last_token), request, now_us // 1000)
             if slot.record == record:
                 return answer
             pipe.multi()
@@ -139,11 +139,11 @@ class _Call:
         self._command = command
         self._mutex = threading.Lock()
         self._is_gone = False
-        self._found: Answer | None = None
+        self._found: KeyAnswer | None = None
 
-    def __call__(self) -> Answer:
+    def __call__(self) -> KeyAnswer:
         """Run the command."""
-        found: Answer = self._command.run(self._server, 0)
+        found: KeyAnswer = self._command.run(self._server, 0)
         with self._mutex:
             self._found, is_gone = found, self._is_gone
         if is_gone:

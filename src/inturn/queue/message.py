@@ -10,8 +10,8 @@ import msgspec
 from inturn.core import limits
 from inturn.core.errors import InputError, LeaseExpired
 from inturn.core.identity import group_text
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Content, Delivery, Entry, Want
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Content, Delivery, ReceiveRequest, StoredMessage
 from inturn.core.texts import checked
 from inturn.core.texts import note as kept_note
 from inturn.queue.operation import operation
@@ -20,10 +20,10 @@ from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 
 
-class About:
+class MessageProperties:
     """Properties that received and peeked messages share."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: StoredMessage) -> None:
         self._entry = entry
 
     @property
@@ -84,14 +84,14 @@ def time_of(ms: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
 
 
-class Peeked(About):
+class Peeked(MessageProperties):
     """A message that was read without a lease."""
 
     def __repr__(self) -> str:
         return f"Peeked({self.sequence_number}, group={self.group!r})"
 
 
-class Lease(Protocol):
+class LeaseNumbers(Protocol):
     """The two numbers that name a lease; a received message or a :class:`Receipt`."""
 
     @property
@@ -117,7 +117,7 @@ class Receipt(NamedTuple):
     fencing_token: int
 
 
-class Message(About):
+class Message(MessageProperties):
     """A received message: acknowledge it or give it back before its lease ends."""
 
     def __init__(self, delivery: Delivery, writer: Writer, queue: str) -> None:
@@ -157,7 +157,7 @@ class Message(About):
         Raises:
             LeaseExpired: if the lease is over; nothing is changed then.
         """
-        return settling(self.queue, [self], Act.ACK).within(tx)
+        return settling(self.queue, [self], SettleAction.ACK).within(tx)
 
     @operation
     def nack(self, tx: Transaction | None = None, *, delay_s: float | None = None) -> Command[None]:
@@ -170,7 +170,7 @@ class Message(About):
         Raises:
             LeaseExpired: if the lease is over.
         """
-        return settling(self.queue, [self], Act.NACK, delay_s).within(tx)
+        return settling(self.queue, [self], SettleAction.NACK, delay_s).within(tx)
 
     @operation
     def extend(self, timeout_s: float, tx: Transaction | None = None) -> Command[None]:
@@ -179,7 +179,7 @@ class Message(About):
         Raises:
             LeaseExpired: if the lease is over.
         """
-        return settling(self.queue, [self], Act.EXTEND, timeout_s).within(tx)
+        return settling(self.queue, [self], SettleAction.EXTEND, timeout_s).within(tx)
 
     @operation
     def defer(self, tx: Transaction | None = None) -> Command[None]:
@@ -190,7 +190,7 @@ class Message(About):
         Raises:
             LeaseExpired: if the lease is over.
         """
-        return settling(self.queue, [self], Act.DEFER).within(tx)
+        return settling(self.queue, [self], SettleAction.DEFER).within(tx)
 
     @operation
     def reject(self, note: str, tx: Transaction | None = None, *, to: str | None = None) -> Command[None]:
@@ -215,13 +215,13 @@ class Message(About):
                 msg = f"the queue {self.queue!r} has no dead_letter queue; name one: reject(…, to=…)"
                 raise InputError(msg)
             queue_of(store, target)
-            change = Change(self.sequence_number, self.fencing_token, Act.MOVE, to=target, note=why)
+            change = Settlement(self.sequence_number, self.fencing_token, SettleAction.MOVE, to=target, note=why)
             _all_done([change], store.settle(info, [change], now_ms))
 
         return Ask(self.queue, move).within(tx)
 
 
-def check_own(messages: Sequence[Lease], writer: Writer) -> None:
+def check_own(messages: Sequence[LeaseNumbers], writer: Writer) -> None:
     """Check that messages come from this database: elsewhere their numbers and tokens name other messages.
 
     Raises:
@@ -233,10 +233,12 @@ def check_own(messages: Sequence[Lease], writer: Writer) -> None:
             raise InputError(msg)
 
 
-def settling(queue: str, messages: Sequence[Lease], act: Act, seconds: float | None = 0) -> Command[None]:
+def settling(
+    queue: str, messages: Sequence[LeaseNumbers], act: SettleAction, seconds: float | None = 0
+) -> Command[None]:
     """Return a command that applies one act to messages of a queue; ``seconds=None``: after the queue's own delay."""
     ms = None if seconds is None else milliseconds("the time", seconds)
-    changes = [Change(each.sequence_number, each.fencing_token, act, ms) for each in messages]
+    changes = [Settlement(each.sequence_number, each.fencing_token, act, ms) for each in messages]
     return Settle(queue, lambda verdicts: _all_done(changes, verdicts), changes)
 
 
@@ -292,7 +294,7 @@ def visibility(timeout_s: float | None) -> int | None:
     return None if timeout_s is None else milliseconds("visibility_timeout_s", timeout_s)
 
 
-def fetching(writer: Writer, queue: str, want: Want, tx: Transaction | None) -> Command[Message | None]:
+def fetching(writer: Writer, queue: str, want: ReceiveRequest, tx: Transaction | None) -> Command[Message | None]:
     """Return a command that leases a deferred message."""
 
     def given(deliveries: Sequence[Delivery]) -> Message | None:
@@ -313,13 +315,13 @@ def peeking(queue: str, limit: int, after: int, group: str | None, *, deferred: 
     return Ask(queue, look)
 
 
-def _all_done(changes: Sequence[Change], verdicts: Sequence[Verdict]) -> None:
+def _all_done(changes: Sequence[Settlement], verdicts: Sequence[SettleResult]) -> None:
     failed = [
-        (change, verdict) for change, verdict in zip(changes, verdicts, strict=True) if verdict is not Verdict.DONE
+        (change, verdict) for change, verdict in zip(changes, verdicts, strict=True) if verdict is not SettleResult.DONE
     ]
     if failed:
         change, verdict = failed[0]
-        why = "its lease is over" if verdict is Verdict.EXPIRED else "it is not in the queue any more"
+        why = "its lease is over" if verdict is SettleResult.EXPIRED else "it is not in the queue any more"
         more = f", and {len(failed) - 1} more like it" if len(failed) > 1 else ""
         msg = (
             f"message {change.sequence_number} was not changed: {why}{more}; somebody else may have it, or has done it"

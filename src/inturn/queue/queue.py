@@ -12,20 +12,20 @@ from typing import Any
 
 from inturn.core import limits
 from inturn.core.errors import InputError, NoSuchQueue
-from inturn.core.queue.delivery import Act, Change, Verdict
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import (
     Depth,
     Draft,
     GroupView,
     QueueInfo,
     QueueSettings,
+    ReceiveRequest,
     Sent,
-    Want,
     checked_name,
 )
 from inturn.queue.drafts import draft
 from inturn.queue.message import (
-    Lease,
+    LeaseNumbers,
     Message,
     Peeked,
     check_limit,
@@ -39,12 +39,12 @@ from inturn.queue.message import (
 )
 from inturn.queue.operation import operation
 from inturn.queue.reader import Reader
-from inturn.queue.session import Sessions
+from inturn.queue.session import GroupVerbs
 from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transaction, queue_of
 from inturn.store.protocols import Store
 
 
-class Queue(Sessions):
+class Queue(GroupVerbs):
     """One queue of a database, as returned by ``db.queue(name)``. The verbs about whole groups are in session.py."""
 
     def __repr__(self) -> str:
@@ -125,8 +125,8 @@ class Queue(Sessions):
         Returns:
             Whether it was removed; False if its time has come, or it does not exist.
         """
-        change = Change(sequence_number, None, Act.CANCEL)
-        return Settle(self.name, lambda verdicts: verdicts[0] is Verdict.DONE, [change]).within(tx)
+        change = Settlement(sequence_number, None, SettleAction.CANCEL)
+        return Settle(self.name, lambda verdicts: verdicts[0] is SettleResult.DONE, [change]).within(tx)
 
     @operation
     def receive(
@@ -151,7 +151,9 @@ class Queue(Sessions):
         return Receive(
             self.name,
             lambda deliveries: [Message(each, self.writer, self.name) for each in deliveries],
-            Want(max_messages, visibility(visibility_timeout_s), None if group is None else group_name(group)),
+            ReceiveRequest(
+                max_messages, visibility(visibility_timeout_s), None if group is None else group_name(group)
+            ),
             wait_s=wait_s,
         ).within(tx)
 
@@ -164,31 +166,35 @@ class Queue(Sessions):
         Returns:
             The message; None if there is no such deferred message, it is leased, or its group is locked or parked.
         """
-        return fetching(self.writer, self.name, Want(1, visibility(visibility_timeout_s), number=sequence_number), tx)
+        return fetching(
+            self.writer, self.name, ReceiveRequest(1, visibility(visibility_timeout_s), number=sequence_number), tx
+        )
 
     @operation
-    def ack(self, messages: Sequence[Lease], tx: Transaction | None = None) -> Command[None]:
+    def ack(self, messages: Sequence[LeaseNumbers], tx: Transaction | None = None) -> Command[None]:
         """Acknowledge several messages, each independently; receipts will do where the messages are elsewhere.
 
         Raises:
             LeaseExpired: if a lease is over, naming the messages; the others are acknowledged.
         """
         check_own(messages, self.writer)
-        return settling(self.name, messages, Act.ACK).within(tx)
+        return settling(self.name, messages, SettleAction.ACK).within(tx)
 
     @operation
     def nack(
-        self, messages: Sequence[Lease], *, delay_s: float | None = None, tx: Transaction | None = None
+        self, messages: Sequence[LeaseNumbers], *, delay_s: float | None = None, tx: Transaction | None = None
     ) -> Command[None]:
         """Give several messages back."""
         check_own(messages, self.writer)
-        return settling(self.name, messages, Act.NACK, delay_s).within(tx)
+        return settling(self.name, messages, SettleAction.NACK, delay_s).within(tx)
 
     @operation
-    def extend(self, messages: Sequence[Lease], timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
+    def extend(
+        self, messages: Sequence[LeaseNumbers], timeout_s: float, *, tx: Transaction | None = None
+    ) -> Command[None]:
         """Extend several leases."""
         check_own(messages, self.writer)
-        return settling(self.name, messages, Act.EXTEND, timeout_s).within(tx)
+        return settling(self.name, messages, SettleAction.EXTEND, timeout_s).within(tx)
 
     # --- looking ---
 
@@ -311,11 +317,11 @@ class Queue(Sessions):
             while moved < limit and (entries := store.read(info, after, limit - moved, pending=True)):
                 after = entries[-1].sequence_number
                 changes = [
-                    Change(entry.sequence_number, None, Act.MOVE, to=target)
+                    Settlement(entry.sequence_number, None, SettleAction.MOVE, to=target)
                     for entry in entries
                     if (target := to or entry.came_from) in store.queues and target != self.name
                 ]
-                moved += sum(verdict is Verdict.DONE for verdict in store.settle(info, changes, now_ms))
+                moved += sum(verdict is SettleResult.DONE for verdict in store.settle(info, changes, now_ms))
             return moved
 
         return Ask(self.name, move).within(tx)

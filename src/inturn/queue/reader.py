@@ -1,7 +1,7 @@
 """Named readers over the log of a queue."""
 
 from inturn.core.errors import InputError, StoreMismatch
-from inturn.core.queue.incarnation import Place, is_valid
+from inturn.core.queue.incarnation import QueuePosition, is_valid
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue.message import Peeked, check_limit
 from inturn.queue.operation import operation
@@ -28,7 +28,7 @@ class Reader:
         return Ask(self.queue, lambda store, _now_ms: queue_of(store, self.queue).readers.get(self.name, 0)).within(tx)
 
     @operation
-    def place(self, sequence_number: int | None = None, tx: Transaction | None = None) -> Command[Place]:
+    def place(self, sequence_number: int | None = None, tx: Transaction | None = None) -> Command[QueuePosition]:
         """Return a sequence number as a place that can be stored elsewhere: in a file, in the database of the effects.
 
         The other verbs accept a place instead of a number. They refuse it if the database has been restored from an
@@ -39,16 +39,16 @@ class Reader:
             tx: the caller's transaction.
         """
 
-        def named(store: Store, _now_ms: int) -> Place:
+        def named(store: Store, _now_ms: int) -> QueuePosition:
             info = queue_of(store, self.queue)
             number = info.readers.get(self.name, 0) if sequence_number is None else sequence_number
-            return Place(number, store.incarnation(info, number))
+            return QueuePosition(number, store.incarnation(info, number))
 
         return Ask(self.queue, named).within(tx)
 
     @operation
     def read(
-        self, limit: int = 100, *, after: int | Place | None = None, tx: Transaction | None = None
+        self, limit: int = 100, *, after: int | QueuePosition | None = None, tx: Transaction | None = None
     ) -> Command[list[Peeked]]:
         """Return the next messages, in the order of their sequence numbers.
 
@@ -74,7 +74,7 @@ class Reader:
         return Ask(self.queue, look).within(tx)
 
     @operation
-    def commit(self, sequence_number: int | Place, tx: Transaction | None = None) -> Command[None]:
+    def commit(self, sequence_number: int | QueuePosition, tx: Transaction | None = None) -> Command[None]:
         """Mark everything up to a sequence number or place as read, so that it need not be kept for this reader.
 
         Raises:
@@ -83,7 +83,7 @@ class Reader:
         return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number, forth=True)).within(tx)
 
     @operation
-    def seek(self, sequence_number: int | Place, tx: Transaction | None = None) -> Command[None]:
+    def seek(self, sequence_number: int | QueuePosition, tx: Transaction | None = None) -> Command[None]:
         """Set the position to a number or place, even an older one if its messages are still there; 0: the start.
 
         Raises:
@@ -102,7 +102,7 @@ class Reader:
 
         return Ask(self.queue, forget).within(tx)
 
-    def _set(self, store: Store, given: int | Place, *, forth: bool = False) -> None:
+    def _set(self, store: Store, given: int | QueuePosition, *, forth: bool = False) -> None:
         info = queue_of(store, self.queue)
         position = _number(store, info, given)
         if position > info.last:
@@ -112,7 +112,7 @@ class Reader:
         store.save(info.name, info)
 
 
-def _number(store: Store, info: QueueInfo, given: int | Place) -> int:
+def _number(store: Store, info: QueueInfo, given: int | QueuePosition) -> int:
     """Return the sequence number of a place in the queue's history.
 
     Raises:
@@ -121,7 +121,7 @@ def _number(store: Store, info: QueueInfo, given: int | Place) -> int:
     if not isinstance(given, tuple):
         return given
     number, incarnation = given
-    if not is_valid(Place(number, incarnation), store.incarnation(info, number), info.last):
+    if not is_valid(QueuePosition(number, incarnation), store.incarnation(info, number), info.last):
         msg = (
             f"{given} is no place of the queue {info.name!r}: the database was put back from an older copy since, or "
             "is another one, and has given its number to other messages, if at all. Put back the right one; or go on "

@@ -19,9 +19,9 @@ from typing import Any, Self, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, LeaseExpired, QueueError
-from inturn.core.queue.delivery import Verdict
-from inturn.core.queue.messages import Delivery, ParkedGroup, Want
-from inturn.core.queue.sessions import Answer, Request, Verb
+from inturn.core.queue.delivery import SettleResult
+from inturn.core.queue.messages import Delivery, ParkedGroup, ReceiveRequest
+from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
 from inturn.core.texts import note
 from inturn.queue.message import (
     Message,
@@ -52,7 +52,7 @@ class Session:
         fencing_token: a number that grows with every lock and lease of the queue, shared by the session's messages.
     """
 
-    def __init__(self, writer: Writer, queue: str, locked: Answer, lock_ms: int) -> None:
+    def __init__(self, writer: Writer, queue: str, locked: SessionAnswer, lock_ms: int) -> None:
         self.writer = writer
         self.queue = queue
         self.group = locked.group
@@ -81,13 +81,13 @@ class Session:
         """
         ms = self._lock_ms if lock_s is None else _lock_ms(lock_s)
 
-        def until(answer: Answer) -> dt.datetime:
+        def until(answer: SessionAnswer) -> dt.datetime:
             until_ms = answer.gate.until_ms or 0
             if tx is None:
                 self._until_ms = until_ms
             return time_of(until_ms)
 
-        return self._ask(Request(Verb.RENEW, self.fencing_token, ms), until, tx)
+        return self._ask(SessionRequest(SessionVerb.RENEW, self.fencing_token, ms), until, tx)
 
     @operation
     def receive(
@@ -130,7 +130,7 @@ class Session:
     @operation
     def state(self, tx: Transaction | None = None) -> Command[bytes | None]:
         """Return the group's state, as last set by any session; None if there is none."""
-        return self._ask(Request(Verb.GET_STATE, self.fencing_token), lambda answer: answer.state, tx)
+        return self._ask(SessionRequest(SessionVerb.GET_STATE, self.fencing_token), lambda answer: answer.state, tx)
 
     @operation
     def set_state(self, state: bytes | None, tx: Transaction | None = None) -> Command[None]:
@@ -143,7 +143,7 @@ class Session:
             what = f"{len(state):,} bytes" if isinstance(state, bytes) else repr(state)
             msg = f"the state is {what}; it is None or bytes, {limits.STATE_BYTES:,} at most"
             raise InputError(msg)
-        return self._ask(Request(Verb.SET_STATE, self.fencing_token, state=state), _nothing, tx)
+        return self._ask(SessionRequest(SessionVerb.SET_STATE, self.fencing_token, state=state), _nothing, tx)
 
     @operation
     def park(self, reason: str, tx: Transaction | None = None) -> Command[None]:
@@ -155,12 +155,14 @@ class Session:
             reason: the reason, such as a traceback, cut to ``limits.ERROR_LENGTH`` characters.
             tx: the caller's transaction.
         """
-        return self._ask(Request(Verb.PARK, self.fencing_token, note=_reason(reason)), _nothing, tx)
+        return self._ask(SessionRequest(SessionVerb.PARK, self.fencing_token, note=_reason(reason)), _nothing, tx)
 
     @operation
     def close(self, tx: Transaction | None = None) -> Command[None]:
         """Release the group and give back unsettled messages; do nothing if the lock is over already."""
-        return AskSession(self.queue, self.group, Request(Verb.CLOSE, self.fencing_token), _nothing).within(tx)
+        return AskSession(
+            self.queue, self.group, SessionRequest(SessionVerb.CLOSE, self.fencing_token), _nothing
+        ).within(tx)
 
     def __enter__(self) -> Self:
         """Return the session, to be closed at the end of the block."""
@@ -182,12 +184,12 @@ class Session:
         """Close the session."""
         await self.close.aio_to_the_end()
 
-    def _want(self, limit: int) -> Want:
-        return Want(limit, group=self.group, token=self.fencing_token)
+    def _want(self, limit: int) -> ReceiveRequest:
+        return ReceiveRequest(limit, group=self.group, token=self.fencing_token)
 
-    def _ask(self, request: Request, meant: Callable[[Answer], T], tx: Transaction | None) -> Command[T]:
-        def told(answer: Answer) -> T:
-            self._unless_lost(None if answer.verdict is Verdict.EXPIRED else answer)
+    def _ask(self, request: SessionRequest, meant: Callable[[SessionAnswer], T], tx: Transaction | None) -> Command[T]:
+        def told(answer: SessionAnswer) -> T:
+            self._unless_lost(None if answer.verdict is SettleResult.EXPIRED else answer)
             return meant(answer)
 
         return AskSession(self.queue, self.group, request, told).within(tx)
@@ -202,7 +204,7 @@ class Session:
         return found
 
 
-class Sessions:
+class GroupVerbs:
     """Verbs of a queue about whole groups.
 
     Args:
@@ -235,11 +237,11 @@ class Sessions:
         """
         lock_ms = _lock_ms(lock_s)
 
-        def begun(answers: list[Answer]) -> Session | None:
+        def begun(answers: list[SessionAnswer]) -> Session | None:
             return Session(self.writer, self.name, answers[0], lock_ms) if answers else None
 
         name = None if group is None else group_name(group)
-        ask = AskSession(self.name, name, Request(Verb.LOCK, ms=lock_ms), _nothing)
+        ask = AskSession(self.name, name, SessionRequest(SessionVerb.LOCK, ms=lock_ms), _nothing)
         return TakeSession(ask, begun, wait_s=wait_s).within(tx)
 
     @operation
@@ -251,18 +253,21 @@ class Sessions:
         """
         name = group_name(group)
 
-        def told(answer: Answer) -> None:
-            if answer.verdict is not Verdict.DONE:
+        def told(answer: SessionAnswer) -> None:
+            if answer.verdict is not SettleResult.DONE:
                 msg = f"group {name!r} was not parked: somebody has it, or a message of it; try again when it is free"
                 raise QueueError(msg)
 
-        return AskSession(self.name, name, Request(Verb.PARK, note=_reason(reason)), told).within(tx)
+        return AskSession(self.name, name, SessionRequest(SessionVerb.PARK, note=_reason(reason)), told).within(tx)
 
     @operation
     def resume(self, group: object, tx: Transaction | None = None) -> Command[bool]:
         """Resume a parked group, whose messages are then received in order; return whether it was parked."""
         return AskSession(
-            self.name, group_name(group), Request(Verb.RESUME), lambda answer: answer.verdict is Verdict.DONE
+            self.name,
+            group_name(group),
+            SessionRequest(SessionVerb.RESUME),
+            lambda answer: answer.verdict is SettleResult.DONE,
         ).within(tx)
 
     @operation
@@ -277,7 +282,7 @@ class Sessions:
         return Ask(self.name, look).within(tx)
 
 
-def _nothing(_answer: Answer) -> None:
+def _nothing(_answer: SessionAnswer) -> None:
     """Return None for any answer."""
 
 

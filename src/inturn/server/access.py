@@ -20,7 +20,7 @@ from inturn.server.errors import SqsError, invalid_parameter_value, signature_do
 from inturn.server.failures import Failures
 from inturn.server.http import Request
 from inturn.server.model import ACTIONS
-from inturn.server.naming import Caller, prefix, scope_of, stored_name
+from inturn.server.naming import RequestOrigin, prefix, scope_of, stored_name
 from inturn.server.policies import Need, Policies
 from inturn.server.wire import Call
 from inturn.store.commands import Command
@@ -88,7 +88,7 @@ class Access:
             self._note(error, request, _named(request))
             raise
 
-    def permit(self, signer: Signer, request: Request, call: Call) -> Caller:
+    def permit(self, signer: Signer, request: Request, call: Call) -> RequestOrigin:
         """Check that the key may perform the action, and return the caller.
 
         Raises:
@@ -96,7 +96,7 @@ class Access:
         """
         self._doubt = None
         key, region = signer
-        caller = Caller(key.id, region, key.account)
+        caller = RequestOrigin(key.id, region, key.account)
         context = self._context.to(caller)
         try:
             is_concerned = call.action == "StartMessageMoveTask"  # it touches queues that the call does not name

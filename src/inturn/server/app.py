@@ -17,17 +17,17 @@ from inturn.database import Database
 from inturn.server import errors, wire
 from inturn.server.actions import DONE_BY
 from inturn.server.actions.moves import Mover
-from inturn.server.context import Context, Place, again
+from inturn.server.context import Context, QueueNaming, again
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
 from inturn.server.missing import Missing
-from inturn.server.naming import Caller
+from inturn.server.naming import RequestOrigin
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
 
 
-class Gate(Protocol):
+class AccessCheck(Protocol):
     """Authentication and authorisation. Each method raises :class:`SqsError` if a request is refused."""
 
     def admit(self, head: Request) -> None:
@@ -38,7 +38,7 @@ class Gate(Protocol):
         """Return the signer, before the request's parameters are read."""
         ...
 
-    def permit(self, who: Any, request: Request, call: Call) -> Caller:
+    def permit(self, who: Any, request: Request, call: Call) -> RequestOrigin:
         """Check that the signer may perform the call, and return the caller."""
         ...
 
@@ -47,7 +47,7 @@ class Gate(Protocol):
         ...
 
 
-class Open:
+class OpenAccess:
     """A gate that permits every request."""
 
     def admit(self, head: Request) -> None:
@@ -56,9 +56,9 @@ class Open:
     def enter(self, request: Request) -> None:
         """Accept requests without a signature."""
 
-    def permit(self, who: None, request: Request, call: Call) -> Caller:  # noqa: ARG002 - whatever it is
+    def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:  # noqa: ARG002 - whatever it is
         """Permit every action."""
-        return Caller()
+        return RequestOrigin()
 
     def first(self, command: Command[Any]) -> Command[Any]:
         """Return the command unchanged."""
@@ -77,7 +77,7 @@ class Latency:
     sum_s: float = 0.0
 
 
-class Counts:
+class RequestCounts:
     """Request counts and latencies, read by the metrics; changed only in the event loop.
 
     Attributes:
@@ -114,14 +114,14 @@ class App:
     def __init__(
         self,
         db: Database,
-        place: Place,
+        place: QueueNaming,
         *,
-        gate: Gate | None = None,
+        gate: AccessCheck | None = None,
         failures: Failures | None = None,
     ) -> None:
-        self.counts = Counts()
+        self.counts = RequestCounts()
         self._db = db
-        self.gate: Gate = gate or Open()
+        self.gate: AccessCheck = gate or OpenAccess()
         self._failures = failures or Failures()
         self._mover = Mover(db.writer, self._failures, is_alone=db.store.servers.shared is None)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)

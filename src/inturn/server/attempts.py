@@ -14,7 +14,7 @@ from inturn.core import limits
 from inturn.core.queue.messages import Delivery
 
 
-class Lease(NamedTuple):
+class AttemptLease(NamedTuple):
     """The lease of one message of a receive.
 
     Attributes:
@@ -41,7 +41,7 @@ class Attempt(NamedTuple):
     """
 
     until_ms: int
-    leases: tuple[Lease, ...]
+    leases: tuple[AttemptLease, ...]
 
 
 class Attempts:
@@ -61,7 +61,8 @@ class Attempts:
         key = queue, attempt_id
         self._forget(key)
         leases = tuple(
-            Lease(each.entry.sequence_number, each.token, each.attempts, each.first_ms, now_ms) for each in deliveries
+            AttemptLease(each.entry.sequence_number, each.token, each.attempts, each.first_ms, now_ms)
+            for each in deliveries
         )
         self._made[key] = Attempt(now_ms + limits.RECEIVE_ATTEMPT_S * 1000, leases)
         for lease in leases:

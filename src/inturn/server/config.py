@@ -50,7 +50,7 @@ class Table(Struct, frozen=True, forbid_unknown_fields=True):
     """The base of all tables: frozen, without unknown names."""
 
 
-class Server(Table, frozen=True, kw_only=True):
+class ServerConfig(Table, frozen=True, kw_only=True):
     """``[server]``: the endpoint's address, region, account and general settings.
 
     Attributes:
@@ -99,7 +99,7 @@ class Server(Table, frozen=True, kw_only=True):
             )
 
 
-class Limits(Table, frozen=True, kw_only=True):
+class LimitsConfig(Table, frozen=True, kw_only=True):
     """``[limits]``: bounds on the resources that clients use.
 
     Attributes:
@@ -161,7 +161,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
         return f"AccessKey(id={self.id!r}, queues={self.queues!r}, actions={self.actions!r}, admin={self.admin!r})"
 
 
-class Queue(Table, frozen=True, kw_only=True):
+class QueueConfig(Table, frozen=True, kw_only=True):
     """``[[queues]]``: a queue that is created at startup if it does not exist.
 
     Attributes:
@@ -197,10 +197,10 @@ class Queue(Table, frozen=True, kw_only=True):
 class Config(Table, frozen=True, kw_only=True):
     """The whole configuration."""
 
-    server: Server = field(default_factory=Server)
-    limits: Limits = field(default_factory=Limits)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     keys: tuple[AccessKey, ...] = ()
-    queues: tuple[Queue, ...] = ()
+    queues: tuple[QueueConfig, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that no key or queue is listed twice, and that each queue is reachable."""
@@ -219,7 +219,7 @@ class Config(Table, frozen=True, kw_only=True):
                         f"leave its region out, or leave {why} out"
                     )
 
-    def scope_of(self, queue: Queue) -> Scope:
+    def scope_of(self, queue: QueueConfig) -> Scope:
         """Return the region and the account of a configured queue."""
         return Scope(queue.region or self.server.region, queue.account or self.server.account)
 
@@ -236,10 +236,10 @@ class Loaded(Config, frozen=True, kw_only=True):
 
 _TABLES: Final[dict[str, type[Table]]] = {
     "": Config,
-    "server": Server,
-    "limits": Limits,
+    "server": ServerConfig,
+    "limits": LimitsConfig,
     "keys": AccessKey,
-    "queues": Queue,
+    "queues": QueueConfig,
 }
 
 
@@ -283,11 +283,11 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
     """
     given = {name: value for name, value in options.items() if value is not None}
     try:
-        return replace(config, server=msgspec.convert(msgspec.to_builtins(config.server) | given, Server))
+        return replace(config, server=msgspec.convert(msgspec.to_builtins(config.server) | given, ServerConfig))
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$.")
         name = path.rstrip("`")
-        msg = misfit(Server, name, given.get(name)) if name else what
+        msg = misfit(ServerConfig, name, given.get(name)) if name else what
         raise InputError(msg) from None
     except ValueError as error:  # contradictory settings, such as a region and queues of another one
         raise InputError(str(error)) from None

@@ -20,7 +20,7 @@ from typing import Final, cast
 from inturn.core import limits as bounds
 from inturn.server.budget import Budget
 from inturn.server.failures import Failures
-from inturn.server.request import Limits, Reader, Request
+from inturn.server.request import Request, RequestLimits, RequestReader
 from inturn.server.response import Admit, Handler, Response, encode, refusal
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -71,7 +71,7 @@ class Room:
     def __init__(
         self,
         handler: Handler,
-        limits: Limits,
+        limits: RequestLimits,
         *,
         admit: Admit = lambda _head: None,
         is_vital: Callable[[Request], bool] = lambda _request: False,
@@ -146,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
     """A client's connection. The transport calls the protocol methods; the room and exchanges call the others."""
 
     _transport: asyncio.Transport
-    _reader: Reader
+    _reader: RequestReader
 
     def __init__(self, server: Room) -> None:
         self._server = server
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         server = self._server
         self._transport = cast("asyncio.Transport", transport)
         host, port, *_ = transport.get_extra_info("peername") or ("gone", 0)
-        self._reader = Reader(server.limits, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        self._reader = RequestReader(server.limits, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         self._is_reserved = server.is_full and not server.is_stopping and not server.make_way()
         server.connections.add(self)
         if server.is_stopping:

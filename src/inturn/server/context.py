@@ -18,7 +18,7 @@ from inturn.database import Database
 from inturn.server import errors, naming
 from inturn.server.attempts import Attempts
 from inturn.server.errors import SqsError
-from inturn.server.naming import Caller, Home, Scope
+from inturn.server.naming import Home, RequestOrigin, Scope
 from inturn.store.commands import Ask, Command
 from inturn.store.protocols import Store
 
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 FIFO: Final = ".fifo"
 """The suffix of a FIFO queue's name."""
-_NOBODY: Final = Caller()
+_NOBODY: Final = RequestOrigin()
 
 
-class Place(Protocol):
+class QueueNaming(Protocol):
     """The naming of queues to clients.
 
     Attributes:
@@ -58,15 +58,17 @@ class Context:
     """
 
     db: Database
-    place: Place
-    caller: Caller = _NOBODY
+    place: QueueNaming
+    caller: RequestOrigin = _NOBODY
     attempts: Attempts = field(default_factory=Attempts)
     trace: str = ""
     on_move: Callable[[str], None] = lambda _name: None
-    _known: dict[Caller, "Context"] = field(default_factory=dict, repr=False)
-    _named: dict[tuple[Caller, str], str] = field(default_factory=dict, repr=False)  # by caller and URL; all share it
+    _known: dict[RequestOrigin, "Context"] = field(default_factory=dict, repr=False)
+    _named: dict[tuple[RequestOrigin, str], str] = field(
+        default_factory=dict, repr=False
+    )  # by caller and URL; all share it
 
-    def to(self, caller: Caller) -> "Context":
+    def to(self, caller: RequestOrigin) -> "Context":
         """Return the context of another caller; called in the event loop."""
         known = self._known.get(caller)
         if known is None:

@@ -12,13 +12,13 @@ from email.utils import formatdate
 
 from inturn.server.connection import Connection, Exchange, Room
 from inturn.server.failures import Failures
-from inturn.server.request import Limits, Request
+from inturn.server.request import Request, RequestLimits
 from inturn.server.response import Admit, Handler, Reply, Response
 
-__all__ = ["Exchange", "Handler", "Limits", "Reply", "Request", "Response", "Server"]
+__all__ = ["Exchange", "Handler", "HttpServer", "Reply", "Request", "RequestLimits", "Response"]
 
 
-class Server(Room):
+class HttpServer(Room):
     """An HTTP server with one handler on one address, in the running event loop: uvloop's or asyncio's own.
 
     Args:
@@ -39,12 +39,12 @@ class Server(Room):
         port: int = 0,
         *,
         tls: ssl.SSLContext | None = None,
-        limits: Limits | None = None,
+        limits: RequestLimits | None = None,
         admit: Admit = lambda _head: None,
         is_vital: Callable[[Request], bool] = lambda _request: False,
         failures: Failures | None = None,
     ) -> None:
-        limits = limits or Limits()
+        limits = limits or RequestLimits()
         super().__init__(handler, limits, admit=admit, is_vital=is_vital, failures=failures)
         self._address = (host, port)
         self._tls = tls

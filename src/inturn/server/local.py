@@ -14,12 +14,12 @@ from inturn.server.auth import credential, scoped_region
 from inturn.server.config import is_loopback
 from inturn.server.errors import access_denied, signature_does_not_match
 from inturn.server.http import Request
-from inturn.server.naming import Caller
+from inturn.server.naming import RequestOrigin
 from inturn.server.wire import Call
 from inturn.store.commands import Command
 
 _LOG: Final = logging.getLogger(__name__)
-_NOBODY: Final = Caller()
+_NOBODY: Final = RequestOrigin()
 
 READING: Final = frozenset(
     (
@@ -73,7 +73,7 @@ class Local:
         """
         self.admit(request)
 
-    def permit(self, _who: None, request: Request, call: Call) -> Caller:
+    def permit(self, _who: None, request: Request, call: Call) -> RequestOrigin:
         """Check that no page changes anything by a request that browsers send without a preflight.
 
         A page may load a request's address as an image, or send a form. A request with an ``Authorization`` header
@@ -112,11 +112,11 @@ class Local:
         """Return the command unchanged."""
         return command
 
-    def _called(self, said: bytes) -> Caller:
+    def _called(self, said: bytes) -> RequestOrigin:
         region = scoped_region(said)
         if region is not None and self._region not in (region, None):
             raise signature_does_not_match("Credential should be scoped to a valid region.")
-        return Caller("", region)
+        return RequestOrigin("", region)
 
     def _is_own(self, host: bytes) -> bool:
         try:

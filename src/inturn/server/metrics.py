@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from inturn.core import limits
 from inturn.core.errors import InturnError
-from inturn.core.queue.delivery import Act, Verdict
+from inturn.core.queue.delivery import SettleAction, SettleResult
 from inturn.database import Database
 from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
@@ -27,12 +27,12 @@ from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of :meth:`Metrics.page`, https://prometheus.io/docs/instrumenting/exposition_formats/."""
 
-_ACK: Final = Act.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
-_DONE: Final = Verdict.DONE
+_ACK: Final = SettleAction.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
+_DONE: Final = SettleResult.DONE
 _SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, limits.COMMANDS_AT_ONCE)
 
 
-class Latency(Protocol):
+class Histogram(Protocol):
     """A latency histogram.
 
     Attributes:
@@ -44,7 +44,7 @@ class Latency(Protocol):
     sum_s: float
 
 
-class Asked(Protocol):
+class CountedRequests(Protocol):
     """The endpoint's own request counts.
 
     Attributes:
@@ -56,7 +56,7 @@ class Asked(Protocol):
     def requests(self) -> Mapping[tuple[str, str], int]: ...  # noqa: D102 - above
 
     @property
-    def latencies(self) -> Mapping[str, Latency]: ...  # noqa: D102 - above
+    def latencies(self) -> Mapping[str, Histogram]: ...  # noqa: D102 - above
 
 
 class Figures(NamedTuple):
@@ -118,7 +118,9 @@ class Metrics:
         front: the HTTP server, once it runs.
     """
 
-    def __init__(self, db: Database, asked: Asked, bounds_s: Sequence[float], failures: Failures | None = None) -> None:
+    def __init__(
+        self, db: Database, asked: CountedRequests, bounds_s: Sequence[float], failures: Failures | None = None
+    ) -> None:
         self.front: Front | None = None
         self._db = db
         self._asked = asked
@@ -127,8 +129,8 @@ class Metrics:
         self._batches = [0] * (len(_SIZES) + 1)
         self._commands = 0
         self._traffic: dict[str, _Traffic] = {}
-        self._figures = _Kept(self._look, limits.FIGURES_S)
-        self._health = _Kept(self._probe, limits.FIGURES_S)
+        self._figures = _TimedCache(self._look, limits.FIGURES_S)
+        self._health = _TimedCache(self._probe, limits.FIGURES_S)
 
     def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
         """Count the results of one transaction of the writer; called by the thread or task that leads it.
@@ -263,7 +265,7 @@ def _written(store: Any, now_ms: int) -> tuple[int, int]:
     return messages, len(store.queues)
 
 
-class _Kept:
+class _TimedCache:
     """A cached result with a time to live; concurrent callers wait for the same request."""
 
     def __init__(self, ask: Callable[[], Any], kept_s: float) -> None:

@@ -53,7 +53,7 @@ class BatchResultErrorEntry(Shape):
     message: str | None = None
 
 
-class Message(Shape):
+class ApiMessage(Shape):
     """A received message."""
 
     message_id: str
@@ -283,7 +283,7 @@ class ReceiveMessage(Shape):
 class ReceiveMessageAnswer(Shape):
     """The messages, if any."""
 
-    messages: list[Message] = []
+    messages: list[ApiMessage] = []
 
 
 class DeleteMessage(Shape):
@@ -412,7 +412,7 @@ class CancelMessageMoveTaskAnswer(Shape):
     approximate_number_of_messages_moved: int
 
 
-class Action(NamedTuple):
+class ApiAction(NamedTuple):
     """An action's name with the types of its parameters and its answer."""
 
     name: str
@@ -421,7 +421,7 @@ class Action(NamedTuple):
 
 
 ACTIONS: Final = {
-    params.__name__: Action(params.__name__, params, answer)
+    params.__name__: ApiAction(params.__name__, params, answer)
     for params, answer in (
         (AddPermission, Empty),
         (CancelMessageMoveTask, CancelMessageMoveTaskAnswer),

@@ -49,7 +49,7 @@ class Home(NamedTuple):
     by_arn: frozenset[str] = frozenset()
 
 
-class Caller(NamedTuple):
+class RequestOrigin(NamedTuple):
     """The sender of a request.
 
     Attributes:

@@ -13,8 +13,8 @@ from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
 from inturn.server.auth import ADMIN_ACTIONS, Key, denied, permission
 from inturn.server.auth.conditions import facts_of
-from inturn.server.auth.policy import OWNERS_ONLY, Asked, Decision, stored
-from inturn.server.config import Server
+from inturn.server.auth.policy import OWNERS_ONLY, PolicyDecision, PolicyRequest, stored
+from inturn.server.config import ServerConfig
 from inturn.server.context import Context, kept
 from inturn.server.errors import SqsError
 from inturn.server.naming import scope_of
@@ -46,7 +46,7 @@ class Policies:
         clock: the time in seconds since 1970.
     """
 
-    def __init__(self, context: Context, server: Server, clock: Callable[[], float]) -> None:
+    def __init__(self, context: Context, server: ServerConfig, clock: Callable[[], float]) -> None:
         self._context = context
         self._has_tls = server.tls_cert is not None
         front = urlsplit(server.base_url or "")
@@ -127,7 +127,7 @@ class Policies:
                 continue
             policy = None if info is None else kept(info.settings, POLICY, None)
             names = tuple(f"sqs:{each.lower()}" for each in {action, permission(action)})
-            asked = Asked(key.account, key.id, names, self._context.arn(queue), facts)
+            asked = PolicyRequest(key.account, key.id, names, self._context.arn(queue), facts)
             why = _why_not(policy, asked, action, is_owner=is_owner)
             if why is not None:
                 raise denied(key, action, asked.resource, key.account, why)
@@ -138,16 +138,16 @@ def owner_of(context: Context, queue: str) -> str:
     return scope_of(context.home, queue)[0].account
 
 
-def _why_not(policy: str | None, asked: Asked, action: str, *, is_owner: bool) -> str | None:
+def _why_not(policy: str | None, asked: PolicyRequest, action: str, *, is_owner: bool) -> str | None:
     """Return why a policy refuses a request; None if it does not."""
-    decision = Decision.NEITHER if policy is None else stored(policy).decide(asked)
-    if decision is Decision.DENIED:
+    decision = PolicyDecision.NEITHER if policy is None else stored(policy).decide(asked)
+    if decision is PolicyDecision.DENIED:
         return _DENIED
     if is_owner:
         return None
     if action in OWNERS_ONLY:
         return _OWNER
-    return None if decision is Decision.ALLOWED else _NEITHER.format(permission(action).lower())
+    return None if decision is PolicyDecision.ALLOWED else _NEITHER.format(permission(action).lower())
 
 
 def _implied(context: Context, call: Call, queues: Mapping[str, QueueInfo]) -> Iterator[Need]:

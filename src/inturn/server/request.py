@@ -33,7 +33,7 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """The bounds on clients, in bytes, numbers and seconds; ``inturn.core.limits`` describes each."""
 
     header_bytes: int = bounds.HTTP_HEADER_BYTES
@@ -55,7 +55,7 @@ class _Refusal(Exception):
         self.status = status
 
 
-class Reader:
+class RequestReader:
     """The request reader of one connection. Its parser calls the ``on_`` methods.
 
     Args:
@@ -70,7 +70,7 @@ class Reader:
         expects: whether the client waits for ``100 Continue`` before it sends the body (RFC 9110, section 10.1.1).
     """
 
-    def __init__(self, limits: Limits, peer: str) -> None:
+    def __init__(self, limits: RequestLimits, peer: str) -> None:
         self.requests: deque[Request] = deque()
         self.refused = 0
         self.is_last = False

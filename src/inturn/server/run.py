@@ -28,7 +28,7 @@ from inturn.server import http
 from inturn.server.access import Access
 from inturn.server.actions.queues import create_queue
 from inturn.server.app import BOUNDS_S, App
-from inturn.server.config import Config, Queue, check_exposure
+from inturn.server.config import Config, QueueConfig, check_exposure
 from inturn.server.context import Context
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
@@ -36,13 +36,13 @@ from inturn.server.http import Reply, Request, Response
 from inturn.server.local import Local
 from inturn.server.metrics import Metrics, figures_of
 from inturn.server.model import CreateQueue
-from inturn.server.naming import Caller, Home, Scope, named_by_arn, scope_of
+from inturn.server.naming import Home, RequestOrigin, Scope, named_by_arn, scope_of
 from inturn.server.pages import Page, Pages
 from inturn.server.policies import policies_in
 from inturn.server.shared import Shared
 from inturn.store.commands import Ask
 from inturn.store.sqlite import SqliteStore
-from inturn.store.writer.event_loop import InLoop
+from inturn.store.writer.event_loop import EventLoopWriter
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _LOG: Final = logging.getLogger(__name__)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-class Place:
+class EndpointNaming:
     """The naming of the endpoint's queues to clients; the port is known once it listens."""
 
     def __init__(self, config: Config) -> None:
@@ -90,14 +90,14 @@ class Endpoint:
         self._db = db
         self._config = config
         self._shared = Shared(db, config)
-        self._place = Place(config)
+        self._place = EndpointNaming(config)
         self._context = Context(db=db, place=self._place)
         self._failures = Failures()
         self._app = App(db, self._place, gate=self._gate(), failures=self._failures)
         self.metrics = Metrics(db, self._app.counts, BOUNDS_S, self._failures)
         self._pages = Pages(config, self.metrics)
         self._showing: set[asyncio.Task[None]] = set()
-        self._server: http.Server
+        self._server: http.HttpServer
 
     @property
     def url(self) -> str:
@@ -133,7 +133,7 @@ class Endpoint:
         self._app.gate = self._gate()
         self._pages = Pages(self._config, self.metrics)
         server = self._config.server
-        self._server = http.Server(
+        self._server = http.HttpServer(
             self._handle,
             server.host.strip("[]"),
             server.port,
@@ -158,7 +158,7 @@ class Endpoint:
             await self._app.stop()
             raise
         if server.base_url is None:
-            self._place.base_url = Place.at(self._config, self._server.port)
+            self._place.base_url = EndpointNaming.at(self._config, self._server.port)
         self._looking = asyncio.create_task(self._look())
         self.metrics.front = self._server
         self._db.writer.watch = self.metrics.watch
@@ -188,11 +188,11 @@ class Endpoint:
                 "regions are joined, so queues of other regions than the server's are out of reach", extra=told
             )
 
-    async def _make(self, queue: Queue) -> None:
+    async def _make(self, queue: QueueConfig) -> None:
         params = CreateQueue(queue.name, queue.as_told(), queue.tags)
         region, account = self._config.scope_of(queue)
         try:
-            await self._db.writer.arun(create_queue(self._context.to(Caller("", region, account)), params))
+            await self._db.writer.arun(create_queue(self._context.to(RequestOrigin("", region, account)), params))
         except SqsError as error:
             msg = f"[[queues]] {queue.name!r} cannot be made as it is configured: {error.message}"
             raise InputError(msg) from error
@@ -276,7 +276,7 @@ async def serve(db: Database, config: Config) -> None:
     for each in _SIGNALS:
         loop.add_signal_handler(each, signals.put_nowait, each)
     try:
-        async with InLoop(db.writer, db.store) if isinstance(db.store, SqliteStore) else nullcontext():
+        async with EventLoopWriter(db.writer, db.store) if isinstance(db.store, SqliteStore) else nullcontext():
             await _serve(Endpoint(db, config), signals, config.server.grace_s)
     finally:
         for each in _SIGNALS:
@@ -317,9 +317,9 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _limits(config: Config) -> http.Limits:
+def _limits(config: Config) -> http.RequestLimits:
     given = config.limits
-    return http.Limits(
+    return http.RequestLimits(
         pending_bytes=given.pending_bytes,
         connections=given.connections,
         idle_s=given.idle_s,

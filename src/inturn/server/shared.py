@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from inturn.core.errors import InputError
 from inturn.database import Database
-from inturn.server.config import AccessKey, Config, Loaded, Server, with_options
+from inturn.server.config import AccessKey, Config, Loaded, ServerConfig, with_options
 from inturn.store.commands import Ask
 
 _LOG: Final = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _KEY: Final = "key/"
 _SETTING: Final = "server/"
 
 
-class _Kept(Struct):
+class _StoredKey(Struct):
     """A key's JSON form in the database; newer versions may have added fields."""
 
     secret: str
@@ -115,13 +115,15 @@ def _said(config: Config) -> frozenset[str]:
     """Return the settings of ``[server]`` that a configuration sets; if not read from a file, those not default."""
     if isinstance(config, Loaded):
         return config.said
-    usual = Server()
-    return frozenset(name for name in Server.__struct_fields__ if getattr(config.server, name) != getattr(usual, name))
+    usual = ServerConfig()
+    return frozenset(
+        name for name in ServerConfig.__struct_fields__ if getattr(config.server, name) != getattr(usual, name)
+    )
 
 
 def text_of(key: AccessKey) -> str:
     """Return a key's JSON form in the database."""
-    kept = _Kept(key.secret or "", key.queues, key.actions, key.account, key.admin or msgspec.UNSET)
+    kept = _StoredKey(key.secret or "", key.queues, key.actions, key.account, key.admin or msgspec.UNSET)
     return msgspec.json.encode(kept).decode()
 
 
@@ -135,7 +137,7 @@ def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
     for name, value in sorted(facts.items()):
         if name.startswith(_KEY):
             try:
-                kept = msgspec.json.decode(value, type=_Kept)
+                kept = msgspec.json.decode(value, type=_StoredKey)
                 found.append(
                     AccessKey(
                         id=name.removeprefix(_KEY),

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
-from inturn.core.idempotency_keys import Answer, Release, Request
-from inturn.core.idempotency_keys import Verdict as KeyVerdict
+from inturn.core.idempotency_keys import KeyAnswer, KeyRequest, KeyResult, ReleaseKey
 from inturn.core.queue import sessions
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Delivery, Draft, QueueInfo, Sent, Want
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
 from inturn.store.protocols import KeyStore, SessionStore, Store, no_such_queue
 
 T = TypeVar("T")
@@ -113,12 +112,12 @@ class Settle(Command[T]):
     __slots__ = ("changes",)
     is_short = True
 
-    def __init__(self, queue: str, answer: Callable[[list[Verdict]], T], changes: Sequence[Change]) -> None:
+    def __init__(self, queue: str, answer: Callable[[list[SettleResult]], T], changes: Sequence[Settlement]) -> None:
         # As in Command; super() for each message would cost as much as the rest.
         self.queue, self.answer, self.tx = queue, answer, None
         self.changes: Final = changes
 
-    def run(self, store: Store, now_ms: int) -> list[Verdict]:
+    def run(self, store: Store, now_ms: int) -> list[SettleResult]:
         """Run it by itself, not merged with other commands."""
         return store.settle(queue_of(store, self.queue), self.changes, now_ms)
 
@@ -134,7 +133,9 @@ class Receive(Command[T]):
     __slots__ = ("wait_s", "want")
     is_short = True
 
-    def __init__(self, queue: str, answer: Callable[[list[Delivery]], T], want: Want, *, wait_s: float = 0) -> None:
+    def __init__(
+        self, queue: str, answer: Callable[[list[Delivery]], T], want: ReceiveRequest, *, wait_s: float = 0
+    ) -> None:
         super().__init__(queue, answer)
         self.want: Final = want
         self.wait_s = wait_s
@@ -145,7 +146,7 @@ class Receive(Command[T]):
 
     def undoing(self, found: list[Delivery]) -> Settle[Any] | None:
         """Return the command that gives the messages back, so that their leases need not expire."""
-        changes = [Change(each.entry.sequence_number, each.token, Act.NACK) for each in found]
+        changes = [Settlement(each.entry.sequence_number, each.token, SettleAction.NACK) for each in found]
         return Settle(self.queue, _as_it_is, changes) if changes else None
 
 
@@ -174,13 +175,17 @@ class AskSession(Command[T]):
     __slots__ = ("group", "request")
 
     def __init__(
-        self, queue: str, group: str | None, request: sessions.Request, answer: Callable[[sessions.Answer], T]
+        self,
+        queue: str,
+        group: str | None,
+        request: sessions.SessionRequest,
+        answer: Callable[[sessions.SessionAnswer], T],
     ) -> None:
         super().__init__(queue, answer)
         self.group: Final = group
         self.request: Final = request
 
-    def run(self, store: Any, now_ms: int) -> sessions.Answer:
+    def run(self, store: Any, now_ms: int) -> sessions.SessionAnswer:
         """Apply the request."""
         sessions: SessionStore = store
         return sessions.session(queue_of(store, self.queue), self.group, self.request, now_ms)
@@ -196,20 +201,22 @@ class TakeSession(Command[T]):
 
     __slots__ = ("ask", "wait_s")
 
-    def __init__(self, ask: AskSession[Any], answer: Callable[[list[sessions.Answer]], T], *, wait_s: float) -> None:
+    def __init__(
+        self, ask: AskSession[Any], answer: Callable[[list[sessions.SessionAnswer]], T], *, wait_s: float
+    ) -> None:
         super().__init__(ask.queue, answer)
         self.ask: Final = ask
         self.wait_s = wait_s
 
-    def run(self, store: Store, now_ms: int) -> list[sessions.Answer]:
+    def run(self, store: Store, now_ms: int) -> list[sessions.SessionAnswer]:
         """Lock a group, without waiting."""
         answer = self.ask.run(store, now_ms)
-        return [answer] if answer.verdict is Verdict.DONE else []
+        return [answer] if answer.verdict is SettleResult.DONE else []
 
-    def undoing(self, found: list[sessions.Answer]) -> AskSession[Any] | None:
+    def undoing(self, found: list[sessions.SessionAnswer]) -> AskSession[Any] | None:
         """Return the command that unlocks the group."""
         for answer in found:
-            close = sessions.Request(sessions.Verb.CLOSE, answer.gate.token)
+            close = sessions.SessionRequest(sessions.SessionVerb.CLOSE, answer.gate.token)
             return AskSession(self.queue, answer.group, close, _as_it_is)
         return None
 
@@ -221,9 +228,9 @@ class ReceiveWithin(Receive[T]):
 
     def run(self, store: Any, now_ms: int) -> Any:
         """Lease messages if the lock is still valid, without waiting."""
-        look = sessions.Request(sessions.Verb.LOOK, self.want.token)
+        look = sessions.SessionRequest(sessions.SessionVerb.LOOK, self.want.token)
         answer = AskSession(self.queue, self.want.group, look, _as_it_is).run(store, now_ms)
-        return None if answer.verdict is Verdict.EXPIRED else super().run(store, now_ms)
+        return None if answer.verdict is SettleResult.EXPIRED else super().run(store, now_ms)
 
     def undoing(self, found: list[Delivery] | None) -> Settle[Any] | None:
         """Return the command that gives the messages back to the session."""
@@ -241,22 +248,22 @@ class Decide(Command[T]):
 
     __slots__ = ("key", "request", "space")
 
-    def __init__(self, space: str, key: str, request: Request, answer: Callable[[Answer], T]) -> None:
+    def __init__(self, space: str, key: str, request: KeyRequest, answer: Callable[[KeyAnswer], T]) -> None:
         super().__init__("", answer)
         self.space: Final = space
         self.key: Final = key
         self.request: Final = request
 
-    def run(self, store: Any, now_ms: int) -> Answer:  # only databases have keys
+    def run(self, store: Any, now_ms: int) -> KeyAnswer:  # only databases have keys
         """Apply the request."""
         keys: KeyStore = store
         return keys.decide(self.space, self.key, self.request, now_ms)
 
-    def undoing(self, found: Answer) -> "Decide[Any] | None":
+    def undoing(self, found: KeyAnswer) -> "Decide[Any] | None":
         """Return the command that releases the key, if this one has locked it."""
-        if found.verdict is not KeyVerdict.LOCKED or found.record is None:
+        if found.verdict is not KeyResult.LOCKED or found.record is None:
             return None
-        return Decide(self.space, self.key, Release(found.record.token), _as_it_is)
+        return Decide(self.space, self.key, ReleaseKey(found.record.token), _as_it_is)
 
 
 def _as_it_is(value: T) -> T:

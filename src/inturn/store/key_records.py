@@ -3,18 +3,18 @@
 import msgspec
 
 from inturn.core.errors import StoreError
-from inturn.core.idempotency_keys import Record
+from inturn.core.idempotency_keys import KeyRecord
 
 _SHOWN = 60
 """Maximum number of characters of an invalid record that an error shows."""
 
 
-def written_record(record: Record) -> str:
+def written_record(record: KeyRecord) -> str:
     """Return a record as JSON."""
     return msgspec.json.encode(record).decode()
 
 
-def read_record(text: str | bytes, where: str) -> Record:
+def read_record(text: str | bytes, where: str) -> KeyRecord:
     """Decode a stored record.
 
     Args:
@@ -25,7 +25,7 @@ def read_record(text: str | bytes, where: str) -> Record:
         StoreError: if it is not a record: another program has written it, or it is damaged.
     """
     try:
-        record = msgspec.json.decode(text, type=Record)
+        record = msgspec.json.decode(text, type=KeyRecord)
         if record.result is not None:
             msgspec.json.decode(record.result)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -11,18 +11,28 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from inturn.core.errors import NoSuchQueue, StoreError
-from inturn.core.idempotency_keys import Answer, Request
+from inturn.core.idempotency_keys import KeyAnswer, KeyRequest
 from inturn.core.queue import sessions
-from inturn.core.queue.delivery import Change, Verdict
-from inturn.core.queue.messages import Delivery, Depth, Draft, Entry, GroupView, ParkedGroup, QueueInfo, Sent, Want
+from inturn.core.queue.delivery import Settlement, SettleResult
+from inturn.core.queue.messages import (
+    Delivery,
+    Depth,
+    Draft,
+    GroupView,
+    ParkedGroup,
+    QueueInfo,
+    ReceiveRequest,
+    Sent,
+    StoredMessage,
+)
 from inturn.store.records import (
+    AppliedMark,
     Claim,
     Decided,
+    GroupRecord,
+    GroupUpdate,
     HeldMessage,
-    Kept,
-    Line,
     MadeOutput,
-    Mark,
     Outgoing,
     PipelineInfo,
     RejectedMessage,
@@ -84,14 +94,14 @@ class Store(Protocol):
         """Append messages to a queue."""
         ...
 
-    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages for each of several receivers.
 
         Messages that were received too often are moved to the dead-letter queue first.
         """
         ...
 
-    def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+    def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, give back, move, defer or cancel messages; each change sees those before it."""
         ...
 
@@ -108,7 +118,7 @@ class Store(Protocol):
         pending: bool = False,
         deferred: bool = False,
         group: str | None = None,
-    ) -> list[Entry]:
+    ) -> list[StoredMessage]:
         """Return the messages after a sequence number, in order.
 
         Args:
@@ -133,10 +143,12 @@ class Store(Protocol):
 class SessionStore(Protocol):
     """A store whose groups can be locked and parked and have a state; the rules are in core/queue/sessions.py.
 
-    ``receive`` returns the messages of a session and deferred messages, as its ``Want`` asks.
+    ``receive`` returns the messages of a session and deferred messages, as its ``ReceiveRequest`` asks.
     """
 
-    def session(self, queue: QueueInfo, group: str | None, request: sessions.Request, now_ms: int) -> sessions.Answer:
+    def session(
+        self, queue: QueueInfo, group: str | None, request: sessions.SessionRequest, now_ms: int
+    ) -> sessions.SessionAnswer:
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         ...
 
@@ -148,7 +160,7 @@ class SessionStore(Protocol):
 class KeyStore(Protocol):
     """A store of idempotency keys; the rules are in :mod:`inturn.core.idempotency_keys`."""
 
-    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read the record of a key, decide, and write the new record, atomically.
 
         Args:
@@ -175,11 +187,11 @@ class GroupStore(Protocol):
         """Create a pipeline (if its number is 0) or change it."""
         ...
 
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         """Return the records of those of the groups that exist."""
         ...
 
-    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         """Return groups in the order of their names.
 
         Args:
@@ -208,12 +220,12 @@ class GroupStore(Protocol):
         """Return the times and spots of the messages that a group has held longest, longest first."""
         ...
 
-    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
         """Return the stored marks of a group among these marks, in their order."""
         ...
 
     def keep(
-        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Write the results of turns, and the counts.
 

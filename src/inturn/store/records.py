@@ -32,7 +32,7 @@ class PipelineInfo:
     tokens: int = 0
 
 
-class Line(NamedTuple):
+class GroupRecord(NamedTuple):
     """The stored record of a group.
 
     Attributes:
@@ -118,7 +118,7 @@ class RejectedMessage(NamedTuple):
     at_ms: int = 0
 
 
-class Mark(NamedTuple):
+class AppliedMark(NamedTuple):
     """The permanent record of an applied message.
 
     Attributes:
@@ -132,7 +132,7 @@ class Mark(NamedTuple):
     turn: int
 
 
-class Kept(NamedTuple):
+class GroupUpdate(NamedTuple):
     """The changes that a turn of a group makes.
 
     Attributes:
@@ -143,11 +143,11 @@ class Kept(NamedTuple):
         marks: new marks.
     """
 
-    line: Line
+    line: GroupRecord
     held: Sequence[HeldMessage]
     gone: Sequence[Spot]
     outputs: Sequence[MadeOutput]
-    marks: Sequence[Mark] = ()
+    marks: Sequence[AppliedMark] = ()
 
 
 class Decided(NamedTuple):

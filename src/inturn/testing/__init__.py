@@ -6,6 +6,6 @@ same(ledger, disorder(messages, seed=1), engines=("replay", "worker", "batch", "
 
 from inturn.testing.compare import Comparison, compare, same
 from inturn.testing.disorder import disorder
-from inturn.testing.outcome import Difference, Different, NotDeterministic, Story
+from inturn.testing.outcome import Difference, Different, EngineResult, NotDeterministic
 
-__all__ = ["Comparison", "Difference", "Different", "NotDeterministic", "Story", "compare", "disorder", "same"]
+__all__ = ["Comparison", "Difference", "Different", "EngineResult", "NotDeterministic", "compare", "disorder", "same"]

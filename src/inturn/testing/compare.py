@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from inturn.core.errors import InputError, InturnError, SetupError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.testing.history import History
-from inturn.testing.outcome import Difference, Different, Story, differences
+from inturn.testing.outcome import Difference, Different, EngineResult, differences
 from inturn.testing.replayed import replayed
 from inturn.testing.worked import worked
 
@@ -33,7 +33,7 @@ class Comparison:
         notes: remarks for the user, even without differences.
     """
 
-    stories: dict[str, Story] = field(default_factory=dict)
+    stories: dict[str, EngineResult] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ def same(
     engines: Sequence[str] = ("replay", "worker"),
     seed: int = 0,
     spark: "SparkSession | None" = None,
-) -> Story:
+) -> EngineResult:
     """Run a history through several engines and check that the results are equal.
 
     The pure timeline is fed in the order of arrival: that of the ``arrival=`` field, or, if the pipeline or the
@@ -145,7 +145,7 @@ def compare(
     return found
 
 
-def _take(found: Comparison, name: str, run: Callable[[], Story], around: Around) -> None:
+def _take(found: Comparison, name: str, run: Callable[[], EngineResult], around: Around) -> None:
     """Run one engine, and compare it with the pure timeline."""
     began = time.monotonic()
     try:

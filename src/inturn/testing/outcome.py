@@ -24,7 +24,7 @@ class NotDeterministic(Different):
 
 
 @dataclass
-class Story:
+class EngineResult:
     """The result of a history.
 
     Attributes:
@@ -115,7 +115,7 @@ class Difference:
 _COMPARED: Final = ("states", "outputs", "statuses", "places", "errors", "held", "rejected")
 
 
-def differences(one: str, story: Story, other: str, another: Story) -> Iterator[Difference]:
+def differences(one: str, story: EngineResult, other: str, another: EngineResult) -> Iterator[Difference]:
     """Yield the differences between two results: group by group, then the counts."""
     for group in sorted(_groups(story) | _groups(another)):
         for what in _COMPARED:
@@ -131,7 +131,7 @@ def differences(one: str, story: Story, other: str, another: Story) -> Iterator[
         yield Difference(one, other, None, "books", "", text)
 
 
-def _groups(story: Story) -> set[str]:
+def _groups(story: EngineResult) -> set[str]:
     return {group for what in _COMPARED for group in getattr(story, what)}
 
 

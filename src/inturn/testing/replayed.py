@@ -18,14 +18,14 @@ from inturn.core.pipeline.handler import wrong_result
 from inturn.core.pipeline.order import Gapless
 from inturn.core.pipeline.replay import Replay
 from inturn.testing.history import PASSES, History, group_of, value_of
-from inturn.testing.outcome import NotDeterministic, Story, kind_of_error, plain, plain_output, skipped_ranges
+from inturn.testing.outcome import EngineResult, NotDeterministic, kind_of_error, plain, plain_output, skipped_ranges
 
 DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ARRIVAL: Final = "_inturn_arrival"  # not a name of Spark's tasks, which begin with two underscores
 """A field that messages do not have, so that they are taken in the order of the list."""
 
 
-def replayed(history: History) -> Story:
+def replayed(history: History) -> EngineResult:
     """Return the result of the pure timeline.
 
     Raises:
@@ -51,8 +51,8 @@ def in_list_order(pipeline: Pipeline) -> Pipeline:
     return pipeline if pipeline.arrival is not None else replace(pipeline, arrival=ARRIVAL)
 
 
-def _story(history: History, result: Replay, total: Counts) -> Story:
-    story = Story(counts=total)
+def _story(history: History, result: Replay, total: Counts) -> EngineResult:
+    story = EngineResult(counts=total)
     for group, state in result.states.items():
         line = result.timelines[group]
         story.states[group] = plain(state)
@@ -72,7 +72,7 @@ def _story(history: History, result: Replay, total: Counts) -> Story:
     return story
 
 
-def _note_forgotten(history: History, column: str, result: Replay, story: Story) -> None:
+def _note_forgotten(history: History, column: str, result: Replay, story: EngineResult) -> None:
     """Count the conflicts that lie further back than a group remembers from step to step."""
     pipeline, greatest = history.pipeline, dict[Any, int]()
 

@@ -24,9 +24,9 @@ from inturn.spark.driver.step import batch, settle
 from inturn.spark.driver.stream import stream
 from inturn.spark.local.following import said
 from inturn.spark.local.session import local_session
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 from inturn.testing.history import PASSES, History, cuts
-from inturn.testing.outcome import Story, plain
+from inturn.testing.outcome import EngineResult, plain
 from inturn.testing.replayed import ARRIVAL, DAWN, in_list_order
 from inturn.testing.rows import table
 from inturn.testing.stored import story_of
@@ -56,13 +56,13 @@ class OnSpark:
 
     spark: "SparkSession"
     history: History
-    oracle: Story
+    oracle: EngineResult
     seed: int
     folder: Path
 
     @classmethod
     @contextlib.contextmanager
-    def on(cls, spark: "SparkSession | None", history: History, oracle: Story, seed: int) -> "Iterator[OnSpark]":
+    def on(cls, spark: "SparkSession | None", history: History, oracle: EngineResult, seed: int) -> "Iterator[OnSpark]":
         """Yield the engines on the given session, or on a local one, which is stopped at the end."""
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="inturn-check-"))
@@ -97,7 +97,7 @@ class OnSpark:
         note = f"without arrival= a batch takes these messages in its own order, not as they came, and {some} otherwise"
         return [f"{note}, such as {changed[0]!r}; name the column that says when they came: Pipeline(arrival=…)"]
 
-    def batch(self) -> Story:
+    def batch(self) -> EngineResult:
         """Return the result of a batch, in one step or in several."""
         chance, store, now = random.Random(self.seed), self.folder / "batch", DAWN  # noqa: S311 - chance for a test
         parts, buckets = self.history.parts, chance.randint(1, _MOST_BUCKETS)
@@ -113,7 +113,7 @@ class OnSpark:
                 settle(self.pipeline, store=store, now=now)
         return story_of(self.pipeline, store)
 
-    def stream(self) -> Story:
+    def stream(self) -> EngineResult:
         """Return the result of a stream: micro-batches, restarts, and one repeated micro-batch."""
         chance, store = random.Random(self.seed), self.folder / "stream"  # noqa: S311 - chance for a test
         source, checkpoint = self.folder / "messages", self.folder / "stream-checkpoint"
@@ -156,7 +156,7 @@ class OnSpark:
 
     def _let_time_pass(self, store: Path) -> None:
         """Run a step without messages after all waits have ended; the stream's later steps are not before it."""
-        last = Store(store).latest()
+        last = SparkStore(store).latest()
         if last is not None:
             now = dt.datetime.fromtimestamp(last.now_us // _SECOND_US, dt.UTC) + PASSES
             settle(self.pipeline, store=store, now=now)

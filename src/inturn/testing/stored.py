@@ -12,18 +12,18 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.codec import StateCodec
-from inturn.spark.tables.manifest import File, Store
+from inturn.spark.tables.manifest import File, SparkStore
 from inturn.spark.tables.rows import batches_of
-from inturn.testing.outcome import Story, kind_of_error, plain, skipped_ranges
+from inturn.testing.outcome import EngineResult, kind_of_error, plain, skipped_ranges
 
 _PARKED = (Status.GAP, Status.FAILED, Status.GIVEN_UP)
 
 
-def story_of(pipeline: Pipeline, location: Path) -> Story:
+def story_of(pipeline: Pipeline, location: Path) -> EngineResult:
     """Return the result in a store."""
-    store = Store(location)
+    store = SparkStore(location)
     manifests = [store.manifest(step) for step in store.steps()]
-    story = Story()
+    story = EngineResult()
     for manifest in manifests:
         counts = msgspec.convert(manifest.counts, Counts)
         story.counts.add(counts)
@@ -38,11 +38,11 @@ def story_of(pipeline: Pipeline, location: Path) -> Story:
     return story
 
 
-def _rows(store: Store, files: Sequence[File]) -> list[dict[str, Any]]:
+def _rows(store: SparkStore, files: Sequence[File]) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(store.files.source(file.path)).to_pylist()]
 
 
-def _groups(pipeline: Pipeline, store: Store, story: Story) -> None:
+def _groups(pipeline: Pipeline, store: SparkStore, story: EngineResult) -> None:
     last = store.latest()
     assert last is not None  # noqa: S101 - it has steps
     codec, newest = StateCodec(pipeline), dict[str, dict[str, Any]]()

@@ -13,10 +13,10 @@ from inturn.database import open as open_database
 from inturn.database import wall_clock_ms
 from inturn.queue import draft
 from inturn.testing.history import PASSES, History, group_of, values_of
-from inturn.testing.outcome import Story, kind_of_error, plain, skipped_ranges
+from inturn.testing.outcome import EngineResult, kind_of_error, plain, skipped_ranges
 from inturn.worker import Worker
-from inturn.worker.codec import StateCodec, place
-from inturn.worker.inspection import PipelineLook
+from inturn.worker.codec import WorkerStateCodec, place
+from inturn.worker.inspection import DatabaseInspector
 
 _FEW, _TIMES = 50, 10
 """Limits of a send: at most so many messages, or, if that is more, a tenth of the part."""
@@ -24,7 +24,7 @@ _AS_THEY_ARE = (Decimal, dt.timedelta)
 _PASSES_MS = PASSES.days * 86_400_000
 
 
-def worked(history: History, seed: int) -> Story:
+def worked(history: History, seed: int) -> EngineResult:
     """Return the result of a worker.
 
     Args:
@@ -47,11 +47,11 @@ def worked(history: History, seed: int) -> Story:
             ahead_ms += _PASSES_MS if history.passes else 0
             with Worker(pipeline, queue) as worker:
                 worker.drain()
-        return _story(pipeline, PipelineLook(db, pipeline.name))
+        return _story(pipeline, DatabaseInspector(db, pipeline.name))
 
 
-def _story(pipeline: Pipeline, look: PipelineLook) -> Story:
-    story, states = Story(counts=look.counts()), StateCodec(pipeline)
+def _story(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
+    story, states = EngineResult(counts=look.counts()), WorkerStateCodec(pipeline)
     for line in look.lines():
         at = place(line)
         story.states[line.group] = plain(states.decode(line.state))

@@ -13,10 +13,10 @@ from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.timeline import Status, Timeline
-from inturn.store.records import Line
+from inturn.store.records import GroupRecord
 
 
-class Place(msgspec.Struct, array_like=True):
+class StoredPlace(msgspec.Struct, array_like=True):
     """A group's place in its order; see :class:`inturn.core.pipeline.timeline.Timeline`.
 
     ``memory`` is a pair if more is remembered beside the group: the memory and how much. An older worker that does not
@@ -33,7 +33,7 @@ class Place(msgspec.Struct, array_like=True):
     """The version of the pipeline that wrote the state."""
 
 
-_PLACES = msgspec.msgpack.Decoder(Place)
+_PLACES = msgspec.msgpack.Decoder(StoredPlace)
 _ENCODER = msgspec.msgpack.Encoder()
 _OUTPUTS = msgspec.json.Encoder(order="deterministic")  # the order of a set differs between processes
 
@@ -41,15 +41,17 @@ _OUTPUTS = msgspec.json.Encoder(order="deterministic")  # the order of a set dif
 def place_of(line: Timeline, version: int = 1) -> bytes:
     """Encode a timeline, without its held messages, with the version of the pipeline."""
     memory = (bytes(line.memory), line.beside) if line.beside else bytes(line.memory)
-    return _ENCODER.encode(Place(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version))
+    return _ENCODER.encode(
+        StoredPlace(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version)
+    )
 
 
-def place(line: Line) -> Place:
+def place(line: GroupRecord) -> StoredPlace:
     """Return a group's place in its order."""
     return _PLACES.decode(line.timeline)
 
 
-def timeline_of(pipeline: Pipeline, line: Line | None) -> Timeline:
+def timeline_of(pipeline: Pipeline, line: GroupRecord | None) -> Timeline:
     """Return the timeline of a group, without its held messages."""
     if line is None:
         return timeline(pipeline.order)
@@ -68,7 +70,7 @@ def timeline_of(pipeline: Pipeline, line: Line | None) -> Timeline:
     )
 
 
-class StateCodec:
+class WorkerStateCodec:
     """Encoding of a pipeline's states as MessagePack."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -95,7 +97,7 @@ class StateCodec:
             raise StateError(msg)
         return data
 
-    def read(self, line: Line) -> Any:
+    def read(self, line: GroupRecord) -> Any:
         """Return a group's state, upgraded to the current version; an ``OldState`` if that fails.
 
         Raises:

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from inturn.core.errors import InputError, InvalidMessage, StateError
-from inturn.core.identity import Entry, group_text
+from inturn.core.identity import TimelineEntry, group_text
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Gapless, Monotone
 from inturn.core.pipeline.reading import read, with_time
 from inturn.core.pipeline.replay import remake
-from inturn.core.queue.messages import Content
-from inturn.core.queue.messages import Entry as Envelope
+from inturn.core.queue.messages import Content, StoredMessage
 from inturn.core.texts import kept_name, name_fault, storable
 from inturn.core.values.absent import filled, lacking
 from inturn.core.values.construct import refusal
@@ -20,7 +19,7 @@ from inturn.core.values.path import parts, put, value_at
 from inturn.store.records import HeldMessage
 
 
-class Reading(NamedTuple):
+class DecodedMessage(NamedTuple):
     """A delivered message as the pipeline sees it.
 
     Attributes:
@@ -30,7 +29,7 @@ class Reading(NamedTuple):
     """
 
     group: str | None
-    entry: Entry | None
+    entry: TimelineEntry | None
     why: str = ""
 
 
@@ -38,7 +37,7 @@ class Misfit(Exception):
     """Raised if a body is not a message of the pipeline."""
 
 
-class Reader:
+class MessageDecoder:
     """Reads messages of a pipeline.
 
     Args:
@@ -51,7 +50,7 @@ class Reader:
         self._defaults = _class_defaults(pipeline.message)
         self._turn = pipeline.turn if isinstance(pipeline.order, Gapless | Monotone) else None
 
-    def group_of(self, envelope: Envelope) -> str | None:
+    def group_of(self, envelope: StoredMessage) -> str | None:
         """Return the group of a message; None if it cannot be determined."""
         if envelope.group is not None:
             # An invalid group name, accepted by an older version: each of its messages is rejected.
@@ -62,7 +61,7 @@ class Reader:
             return None
         return None if reading.entry is None else reading.group
 
-    def read(self, envelope: Envelope) -> Reading:
+    def read(self, envelope: StoredMessage) -> DecodedMessage:
         """Convert a delivered message.
 
         Raises:
@@ -78,16 +77,16 @@ class Reader:
             if self._pipeline.on_invalid == "fail":
                 msg = f"{error}: message {envelope.sequence_number}, {envelope.body!r:.200}"
                 raise InvalidMessage(msg) from error
-            return Reading(group and kept_name(group), None, storable(str(error)))
-        return Reading(group, entry)
+            return DecodedMessage(group and kept_name(group), None, storable(str(error)))
+        return DecodedMessage(group, entry)
 
-    def text(self, entry: Entry) -> str:
+    def text(self, entry: TimelineEntry) -> str:
         """Return a message's content as JSON, as it was received, even if a handler has changed the message."""
         if isinstance(entry.ref, str):
             return entry.ref
         return msgspec.json.encode(self._filled(entry.ref)).decode()
 
-    def again(self, held: HeldMessage) -> Entry:
+    def again(self, held: HeldMessage) -> TimelineEntry:
         """Restore a held message.
 
         Raises:
@@ -98,9 +97,9 @@ class Reader:
         except Misfit as error:
             msg = f"pipeline {self._pipeline.name!r}: a message that is held does not fit any more: {error}"
             raise StateError(msg) from error
-        return Entry(held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content)
+        return TimelineEntry(held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content)
 
-    def remade(self, entry: Entry, new: dict[str, Any]) -> Entry:
+    def remade(self, entry: TimelineEntry, new: dict[str, Any]) -> TimelineEntry:
         """Replace content of a held message; its place, id and digest stay.
 
         Raises:
@@ -114,7 +113,7 @@ class Reader:
             raise InputError(str(error)) from error
         return made
 
-    def _filled(self, envelope: Envelope) -> dict[str, Any]:
+    def _filled(self, envelope: StoredMessage) -> dict[str, Any]:
         """Return the fields of the body, with missing ones filled from the envelope."""
         body: Any = envelope.body
         try:
@@ -145,7 +144,7 @@ class Reader:
             body = _with(body, pipeline.arrival, envelope.sequence_number)
         return body  # type: ignore[no-any-return]
 
-    def _entry(self, content: dict[str, Any]) -> Entry:
+    def _entry(self, content: dict[str, Any]) -> TimelineEntry:
         offers, invalid = read(self._pipeline, [self.message(content)])
         if invalid:
             raise Misfit(invalid[0][0])

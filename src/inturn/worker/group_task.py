@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from inturn.core.identity import Entry, effect_id
+from inturn.core.identity import TimelineEntry, effect_id
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group, Journal
@@ -18,14 +18,23 @@ from inturn.core.pipeline.replay import place_of
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
 from inturn.core.queue.messages import Delivery
-from inturn.store.records import Decided, HeldMessage, Kept, Line, MadeOutput, Mark, RejectedMessage, Spot
+from inturn.store.records import (
+    AppliedMark,
+    Decided,
+    GroupRecord,
+    GroupUpdate,
+    HeldMessage,
+    MadeOutput,
+    RejectedMessage,
+    Spot,
+)
 from inturn.worker import codec
-from inturn.worker.decoding import Reader
-from inturn.worker.recall import Source, recall
+from inturn.worker.decoding import MessageDecoder
+from inturn.worker.recall import RecordReader, recall
 
 
 @dataclass(eq=False, slots=True)
-class Result:
+class GroupResult:
     """The result of a turn.
 
     Attributes:
@@ -35,14 +44,14 @@ class Result:
         verdicts: for each decision, by name, an empty text if it was applied, otherwise why it is void.
     """
 
-    kept: Kept | None
+    kept: GroupUpdate | None
     journal: Journal
     rejected: list[RejectedMessage]
     verdicts: dict[str, str]
 
 
 @dataclass(eq=False, slots=True)
-class Turn:
+class GroupTask:
     """A unit of work for one group and one thread.
 
     Attributes:
@@ -60,10 +69,10 @@ class Turn:
     group: str | None
     deliveries: list[Delivery] = field(default_factory=list)
     decisions: list[Decided] = field(default_factory=list)
-    line: Line | None = None
+    line: GroupRecord | None = None
     now_us: int = 0
     until_ms: int | None = None
-    result: Result | None = None
+    result: GroupResult | None = None
     error: BaseException | None = None
     is_given_up: bool = False
 
@@ -73,7 +82,7 @@ class Turn:
         self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
 
 
-class Turner:
+class GroupRunner:
     """Runs turns of one pipeline, from any number of threads.
 
     Args:
@@ -82,14 +91,14 @@ class Turner:
         sleep: waits before a handler is retried.
     """
 
-    def __init__(self, pipeline: Pipeline, source: Source, sleep: Callable[[float], None]) -> None:
-        self.reader = Reader(pipeline)
+    def __init__(self, pipeline: Pipeline, source: RecordReader, sleep: Callable[[float], None]) -> None:
+        self.reader = MessageDecoder(pipeline)
         self._pipeline = pipeline
-        self._states = codec.StateCodec(pipeline)
+        self._states = codec.WorkerStateCodec(pipeline)
         self._source = source
         self._sleep = sleep
 
-    def run(self, turn: Turn) -> Result:
+    def run(self, turn: GroupTask) -> GroupResult:
         """Run a turn.
 
         Raises:
@@ -103,7 +112,7 @@ class Turner:
         if turn.group is None or (turn.line is None and not entries):
             for each in turn.decisions:
                 verdicts[each.name] = f"group {turn.group!r} is not known"
-            return Result(None, journal, rejected, verdicts)
+            return GroupResult(None, journal, rejected, verdicts)
         line = codec.timeline_of(self._pipeline, turn.line)
         is_whole = self._restore(turn, line, entries)
         stored = {key: (entry, entry.since_us) for key, entry in line.held.items()}
@@ -119,13 +128,13 @@ class Turner:
         now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
         held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
         gone = [_spot(stored[key][0]) for key in stored.keys() - now.keys()]
-        marks = [Mark._make(each) for each in line.part()] if isinstance(line, ArrivalTimeline) else []
+        marks = [AppliedMark._make(each) for each in line.part()] if isinstance(line, ArrivalTimeline) else []
         oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
         made = self._outputs(turn.group, journal)
-        kept = Kept(self._line(turn, group, oldest_us), held, gone, made, marks)
-        return Result(kept, journal, rejected, verdicts)
+        kept = GroupUpdate(self._line(turn, group, oldest_us), held, gone, made, marks)
+        return GroupResult(kept, journal, rejected, verdicts)
 
-    def _entries(self, turn: Turn, journal: Journal, rejected: list[RejectedMessage]) -> list[Entry]:
+    def _entries(self, turn: GroupTask, journal: Journal, rejected: list[RejectedMessage]) -> list[TimelineEntry]:
         """Return the valid messages, in the order of the queue."""
         entries = []
         journal.counts.received = len(turn.deliveries)
@@ -141,7 +150,7 @@ class Turner:
             rejected.append(RejectedMessage(reading.group, "invalid", why, text))
         return entries
 
-    def _restore(self, turn: Turn, line: Timeline, entries: Sequence[Entry]) -> bool:
+    def _restore(self, turn: GroupTask, line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
         """Load held messages and memory as far as this turn can need them; return whether that is all."""
         if turn.line is None:
             return True
@@ -149,13 +158,13 @@ class Turner:
         needs_all = bool(turn.decisions) or (due_us is not None and due_us <= turn.now_us)
         return recall(self._source, self.reader, line, turn.line, entries, needs_all=needs_all)
 
-    def _fold(self, line: Line | None) -> Fold:
+    def _fold(self, line: GroupRecord | None) -> Fold:
         def restore() -> object:
             return self._pipeline.first_state() if line is None else self._states.read(line)
 
         return Fold(self._pipeline, restore, self._sleep, partial(codec.texts, self._pipeline.name))
 
-    def _oldest_us(self, turn: Turn, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
+    def _oldest_us(self, turn: GroupTask, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
         """Return since when the group's longest-waiting message waits, loaded or not."""
         since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
         if not is_whole and turn.line is not None:
@@ -167,14 +176,14 @@ class Turner:
                 since += [since_us for since_us, spot in longest if spot not in left]
         return min(since, default=None)
 
-    def _line(self, turn: Turn, group: Group, oldest_us: int | None) -> Line:
+    def _line(self, turn: GroupTask, group: Group, oldest_us: int | None) -> GroupRecord:
         """Return the group's new record."""
         line, before = group.timeline, turn.line
         added = len(line.held) - len(group.held_before)
         held = (before.held if before else 0) + added
         wait_us = self._pipeline.gap_timeout_us
         is_waiting = wait_us is not None and oldest_us is not None and line.parked is None
-        return Line(
+        return GroupRecord(
             group.name,
             before.version if before else 0,
             line.parked or (Status.WAITING if held else Status.OPEN),
@@ -202,10 +211,10 @@ class Turner:
         return made
 
 
-def _held(reader: Reader, entry: Entry) -> HeldMessage:
+def _held(reader: MessageDecoder, entry: TimelineEntry) -> HeldMessage:
     since_us = entry.since_us or 0
     return HeldMessage(entry.epoch, entry.turn, entry.id or "", since_us, entry.digest, reader.text(entry))
 
 
-def _spot(entry: Entry) -> tuple[int, int, str]:
+def _spot(entry: TimelineEntry) -> tuple[int, int, str]:
     return (entry.epoch, entry.turn, entry.id or "")

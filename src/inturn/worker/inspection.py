@@ -13,23 +13,23 @@ from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
-from inturn.core.pipeline.inspection import Look, Refused, Standing, Waiting, counted, time_of, when
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, counted, time_of, when
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.database import Database
 from inturn.database import open as open_database
 from inturn.store.commands import Ask
 from inturn.store.protocols import PipelineKeeper, PipelineStore
-from inturn.store.records import Decided, HeldMessage, Line, MadeOutput, PipelineInfo, RejectedMessage
+from inturn.store.records import Decided, GroupRecord, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
 from inturn.worker.codec import place
-from inturn.worker.decoding import Reader
-from inturn.worker.group_task import Turn, Turner
-from inturn.worker.unit_of_work import Desk, Errand, Overtaken, counts_of
+from inturn.worker.decoding import MessageDecoder
+from inturn.worker.group_task import GroupRunner, GroupTask
+from inturn.worker.unit_of_work import Overtaken, UnitOfWork, WorkRequest, counts_of
 
 T = TypeVar("T")
 
 
-def look(path: str, name: str) -> "PipelineLook":
+def look(path: str, name: str) -> "DatabaseInspector":
     """Open ``shop.db#ledger`` for inspection; the database is closed with it.
 
     Raises:
@@ -37,13 +37,13 @@ def look(path: str, name: str) -> "PipelineLook":
     """
     db = open_database(path, create=False)
     try:
-        return PipelineLook(db, name, owns=True)
+        return DatabaseInspector(db, name, owns=True)
     except BaseException:
         db.close()
         raise
 
 
-class PipelineLook(Look):
+class DatabaseInspector(Inspector):
     """Inspection of a pipeline in a database, as of now.
 
     Args:
@@ -74,7 +74,7 @@ class PipelineLook(Look):
         """Return the pipeline's counts of messages."""
         return self._ask(lambda _kept, info: counts_of(info))
 
-    def parked(self) -> Iterator[Standing]:
+    def parked(self) -> Iterator[GroupStatus]:
         """Yield the groups that are parked, given up or waiting."""
         yield from (each for each in map(_standing, self._nameless()) if each.status != Status.OPEN)
         after = ""
@@ -82,11 +82,11 @@ class PipelineLook(Look):
             yield from map(_standing, lines)
             after = lines[-1].group
 
-    def groups(self) -> Iterator[Standing]:
+    def groups(self) -> Iterator[GroupStatus]:
         """Yield all groups."""
         yield from map(_standing, self.lines())
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[GroupRecord]:
         """Yield the stored records of all groups."""
         yield from self._nameless()
         after = ""
@@ -108,10 +108,10 @@ class PipelineLook(Look):
             yield from (each for _, each in found)
             after = found[-1][0]
 
-    def refused(self, name: str) -> Refused | None:
+    def refused(self, name: str) -> RejectedStatus | None:
         """Return the rejected messages of a group."""
         rows = ((each.group, each.reason, each.detail, time_of(each.at_ms * 1000)) for each in self.rejected())
-        return Refused.of(name, rows)
+        return RejectedStatus.of(name, rows)
 
     def _outputs(self, after: int) -> list[MadeOutput]:
         return self._ask(lambda kept, info: kept.outputs(info.number, after, limits.READ_MESSAGES))
@@ -119,14 +119,14 @@ class PipelineLook(Look):
     def _rejected(self, after: int) -> list[tuple[int, RejectedMessage]]:
         return self._ask(lambda kept, info: kept.rejections(info.number, after, limits.READ_MESSAGES))
 
-    def _lines(self, after: str, *, parked: bool = True) -> list[Line]:
+    def _lines(self, after: str, *, parked: bool = True) -> list[GroupRecord]:
         return self._ask(lambda kept, info: kept.listed(info.number, after, limits.READ_MESSAGES, parked=parked))
 
-    def _nameless(self) -> list[Line]:
+    def _nameless(self) -> list[GroupRecord]:
         """Return the group with the empty name, which older versions accepted; no page of names includes it."""
         return self._ask(lambda kept, info: kept.lines(info.number, [""]))
 
-    def group(self, name: str) -> Standing:
+    def group(self, name: str) -> GroupStatus:
         """Return the status of one group."""
         checked_text("group", name)
         lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
@@ -135,7 +135,7 @@ class PipelineLook(Look):
             raise InputError(msg)
         return _standing(lines[0])
 
-    def held(self, name: str) -> list[Waiting]:
+    def held(self, name: str) -> list[HeldStatus]:
         """Return the messages that a group holds."""
         return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
 
@@ -184,20 +184,20 @@ class PipelineLook(Look):
         return self.db.writer.run(Ask("", run))
 
 
-def settle(pipeline: Pipeline, at: Look) -> None:
+def settle(pipeline: Pipeline, at: Inspector) -> None:
     """Take pending decisions and end expired waits as a worker does, without receiving messages.
 
     Raises:
         StoreMismatch: if the database has another pipeline of this name.
     """
-    assert isinstance(at, PipelineLook)  # noqa: S101 - that is how it is called
-    desk = Desk(pipeline, None, at.db.writer, Reader(pipeline))
-    turner = Turner(pipeline, desk, time.sleep)
+    assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
+    desk = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
+    turner = GroupRunner(pipeline, desk, time.sleep)
     while True:
-        found = desk.run(Errand())
-        turns: dict[str, Turn] = {}
+        found = desk.run(WorkRequest())
+        turns: dict[str, GroupTask] = {}
         for group in (*(each.group for each in found.decisions), *found.due):
-            turns[group] = Turn(group, line=found.lines.get(group), now_us=found.now_ms * 1000)
+            turns[group] = GroupTask(group, line=found.lines.get(group), now_us=found.now_ms * 1000)
         if not turns:
             return
         for each in found.decisions:
@@ -205,12 +205,12 @@ def settle(pipeline: Pipeline, at: Look) -> None:
         for turn in turns.values():
             turn.result = turner.run(turn)
             with suppress(Overtaken):  # a worker was faster; what is still pending is found again
-                desk.run(Errand(done=[turn], is_taking=False))
+                desk.run(WorkRequest(done=[turn], is_taking=False))
 
 
-def _standing(line: Line) -> Standing:
+def _standing(line: GroupRecord) -> GroupStatus:
     at = place(line)
-    return Standing(
+    return GroupStatus(
         group=line.group,
         status=line.status,
         epoch=at.epoch,
@@ -225,6 +225,6 @@ def _standing(line: Line) -> Standing:
     )
 
 
-def _waiting(held: HeldMessage) -> Waiting:
+def _waiting(held: HeldMessage) -> HeldStatus:
     content = msgspec.json.decode(held.content)
-    return Waiting(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
+    return HeldStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)

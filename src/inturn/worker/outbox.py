@@ -13,14 +13,14 @@ from inturn.core import limits
 from inturn.core.pipeline.order import Retry
 from inturn.core.texts import kept_error
 from inturn.faults import reach
-from inturn.worker.thread_pool import Pool
+from inturn.worker.thread_pool import ThreadPool
 from inturn.worker.unit_of_work import Sending
 
 Deliver = Callable[[Any, str], Any]
 """A plain or async function of an output, as JSON values, and its effect id."""
 
 
-class Sender:
+class Outbox:
     """Delivery of claimed outputs, each claim in a thread.
 
     Args:
@@ -35,7 +35,7 @@ class Sender:
         pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
         self._pauses_s = [max(pause_s, limits.DELIVER_PAUSE_S) for pause_s in pauses_s]
         self._over = over
-        self._pool: Pool[Sending] = Pool(concurrency, self._send, "inturn-deliver")
+        self._pool: ThreadPool[Sending] = ThreadPool(concurrency, self._send, "inturn-deliver")
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._mutex = threading.Lock()

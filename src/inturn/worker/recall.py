@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from inturn.core import limits
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.grades import ArrivalTimeline, GaplessTimeline, MonotoneTimeline, TimestampTimeline
 from inturn.core.pipeline.timeline import STOPPED, Timeline
-from inturn.store.records import HeldMessage, Line, Mark, Spot
-from inturn.worker.decoding import Reader
+from inturn.store.records import AppliedMark, GroupRecord, HeldMessage, Spot
+from inturn.worker.decoding import MessageDecoder
 
 
-class Source(Protocol):
+class RecordReader(Protocol):
     """Reads what is stored beside a group's record; see :class:`inturn.store.protocols.GroupStore`."""
 
     def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
@@ -26,13 +26,19 @@ class Source(Protocol):
         """Return the messages that a group has held longest: since when, and where they lie."""
         ...
 
-    def marks(self, group: str, marks: Sequence[bytes]) -> list[Mark]:
+    def marks(self, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
         """Return the remembered messages of a group that have these marks."""
         ...
 
 
 def recall(
-    source: Source, reader: Reader, line: Timeline, stored: Line, entries: Sequence[Entry], *, needs_all: bool
+    source: RecordReader,
+    reader: MessageDecoder,
+    line: Timeline,
+    stored: GroupRecord,
+    entries: Sequence[TimelineEntry],
+    *,
+    needs_all: bool,
 ) -> bool:
     """Load a group's held messages and memory into its timeline, as far as a turn can need them.
 
@@ -68,7 +74,7 @@ def recall(
     return is_whole
 
 
-def _moves(line: Timeline, entries: Sequence[Entry]) -> bool:
+def _moves(line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
     """Return whether these messages may release held ones; if not, only copies of the new messages are looked up."""
     if line.parked in STOPPED:
         return False
@@ -78,14 +84,16 @@ def _moves(line: Timeline, entries: Sequence[Entry]) -> bool:
     return any(entry.turn == due or entry.epoch != (line.epoch or 0) for entry in entries)
 
 
-def _has_order(line: Timeline, entries: Sequence[Entry]) -> bool:
+def _has_order(line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
     """Return whether released messages are the first in storage order."""
     return isinstance(line, TimestampTimeline) or (
         isinstance(line, GaplessTimeline) and all(entry.epoch == (line.epoch or 0) for entry in entries)
     )
 
 
-def _movable(source: Source, group: str, line: Timeline, entries: Sequence[Entry]) -> Iterator[HeldMessage]:
+def _movable(
+    source: RecordReader, group: str, line: Timeline, entries: Sequence[TimelineEntry]
+) -> Iterator[HeldMessage]:
     """Yield the held messages that these may release: consecutive revisions, or times up to the new watermark."""
     if isinstance(line, GaplessTimeline):
         epoch, due = line.epoch or 0, line.next()
@@ -106,7 +114,7 @@ def _movable(source: Source, group: str, line: Timeline, entries: Sequence[Entry
             yield each
 
 
-def _from(source: Source, group: str, spot: Spot, expected: int) -> Iterator[HeldMessage]:
+def _from(source: RecordReader, group: str, spot: Spot, expected: int) -> Iterator[HeldMessage]:
     """Yield the messages that a group holds from a spot on, read in growing parts; ``expected`` sets the first size."""
     last, most = None, expected + 1
     while True:

@@ -14,7 +14,7 @@ class Stopped(BaseException):
     """Raised within a sleep when the pool is stopped; a BaseException, so that handlers do not catch it by accident."""
 
 
-class Pool(Generic[T]):
+class ThreadPool(Generic[T]):
     """A thread pool that runs one function on items.
 
     Args:

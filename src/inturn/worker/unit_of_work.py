@@ -15,14 +15,14 @@ from inturn.core.errors import StoreMismatch
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Delivery, Want
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import PipelineKeeper, PipelineStore, Store
-from inturn.store.records import Claim, Decided, HeldMessage, Line, Mark, PipelineInfo, Spot
+from inturn.store.records import AppliedMark, Claim, Decided, GroupRecord, HeldMessage, PipelineInfo, Spot
 from inturn.store.writer.group_commit import Writer
-from inturn.worker.decoding import Reader
-from inturn.worker.group_task import Turn
+from inturn.worker.decoding import MessageDecoder
+from inturn.worker.group_task import GroupTask
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class LeaseLost(Exception):
     """Turns whose leases have expired; the transaction kept nothing, of any turn."""
 
-    def __init__(self, turns: list[Turn]) -> None:
+    def __init__(self, turns: list[GroupTask]) -> None:
         super().__init__(turns)
         self.turns = turns
 
@@ -63,7 +63,7 @@ class Sending:
 
 
 @dataclass(slots=True)
-class Errand:
+class WorkRequest:
     """The input of one transaction.
 
     Attributes:
@@ -81,13 +81,13 @@ class Errand:
         asks_unsent: whether to check for undelivered outputs.
     """
 
-    done: Sequence[Turn] = ()
-    back: Sequence[Turn] = ()
-    prolong: Sequence[Turn] = ()
+    done: Sequence[GroupTask] = ()
+    back: Sequence[GroupTask] = ()
+    prolong: Sequence[GroupTask] = ()
     busy: frozenset[str] = frozenset()
     behind: Sequence[str] = ()
     adopted: Sequence[Delivery] = ()
-    wants: Sequence[Want] = ()
+    wants: Sequence[ReceiveRequest] = ()
     is_taking: bool = True
     sent: Sequence[Sending] = ()
     renew: Sequence[Sending] = ()
@@ -96,7 +96,7 @@ class Errand:
 
 
 @dataclass(slots=True)
-class Found:
+class Work:
     """The work found by one transaction.
 
     Attributes:
@@ -116,15 +116,15 @@ class Found:
     deliveries: list[tuple[str | None, Delivery]] = field(default_factory=list)
     decisions: list[Decided] = field(default_factory=list)
     due: list[str] = field(default_factory=list)
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, GroupRecord] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
-    lost: list[Turn] = field(default_factory=list)
+    lost: list[GroupTask] = field(default_factory=list)
     until_ms: int = 0
     depth: int = 0
     is_unsent: bool = False
 
 
-class Desk:
+class UnitOfWork:
     """The transactions of one pipeline over one queue.
 
     Args:
@@ -138,11 +138,11 @@ class Desk:
         NoSuchQueue: if the queue does not exist.
     """
 
-    def __init__(self, pipeline: Pipeline, queue: str | None, writer: Writer, reader: Reader) -> None:
+    def __init__(self, pipeline: Pipeline, queue: str | None, writer: Writer, reader: MessageDecoder) -> None:
         self._pipeline, self._queue, self._writer, self._reader = pipeline, queue, writer, reader
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
-    def run(self, errand: Errand) -> Found:
+    def run(self, errand: WorkRequest) -> Work:
         """Run one transaction.
 
         Raises:
@@ -163,7 +163,7 @@ class Desk:
         """Return the messages that a group has held longest: since when, and where they lie."""
         return self._look(lambda kept, number: kept.held_longest(number, group, limit))
 
-    def marks(self, group: str, marks: Sequence[bytes]) -> list[Mark]:
+    def marks(self, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
         """Return the remembered messages of a group that have these marks."""
         return self._look(lambda kept, number: kept.marks(number, group, marks))
 
@@ -199,9 +199,9 @@ class Desk:
         assert info is not None  # noqa: S101 - made when this was opened, and never removed
         return info
 
-    def _do(self, store: PipelineKeeper, now_ms: int, errand: Errand) -> Found:
+    def _do(self, store: PipelineKeeper, now_ms: int, errand: WorkRequest) -> Work:
         info = self._info(store)
-        found = Found(now_ms, until_ms=now_ms + self.lease_ms)
+        found = Work(now_ms, until_ms=now_ms + self.lease_ms)
         self._settle(store, info, errand, found)
         for sending in errand.sent:
             until_ms = now_ms + round(sending.pause_s * 1000)
@@ -217,22 +217,26 @@ class Desk:
         found.is_unsent = errand.asks_unsent and bool(store.pipelines.outputs(info.number, 0, 1))
         return found
 
-    def _settle(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
+    def _settle(self, store: PipelineKeeper, info: PipelineInfo, errand: WorkRequest, found: Work) -> None:
         """Keep the results of turns and acknowledge their messages: all of the turns, or none."""
-        kinds = ((errand.done, Act.ACK, 0), (errand.back, Act.NACK, 0), (errand.prolong, Act.EXTEND, self.lease_ms))
+        kinds = (
+            (errand.done, SettleAction.ACK, 0),
+            (errand.back, SettleAction.NACK, 0),
+            (errand.prolong, SettleAction.EXTEND, self.lease_ms),
+        )
         asked = [
-            (turn, act, Change(each.entry.sequence_number, each.token, act, ms))
+            (turn, act, Settlement(each.entry.sequence_number, each.token, act, ms))
             for turns, act, ms in kinds
             for turn in turns
             for each in turn.deliveries
         ]
         if asked and self._queue is not None:
             verdicts = store.settle(queue_of(store, self._queue), [change for _, _, change in asked], found.now_ms)
-            failed = [pair for pair, verdict in zip(asked, verdicts, strict=True) if verdict is not Verdict.DONE]
-            lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is Act.ACK))
+            failed = [pair for pair, verdict in zip(asked, verdicts, strict=True) if verdict is not SettleResult.DONE]
+            lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.ACK))
             if lost:
                 raise LeaseLost(lost)
-            found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is Act.EXTEND))
+            found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.EXTEND))
         results = [turn.result for turn in errand.done if turn.result is not None]
         if not results:
             return
@@ -249,7 +253,7 @@ class Desk:
         if verdicts_of:
             store.pipelines.take(info.number, verdicts_of)
 
-    def _take(self, store: PipelineKeeper, info: PipelineInfo, errand: Errand, found: Found) -> None:
+    def _take(self, store: PipelineKeeper, info: PipelineInfo, errand: WorkRequest, found: Work) -> None:
         """Take new work, with the groups that it concerns."""
         pipelines, now_us = store.pipelines, found.now_ms * 1000
         given = list(errand.adopted)

@@ -19,16 +19,16 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.order import Retry
-from inturn.core.queue.messages import Delivery, Want
+from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.store.commands import Receive
-from inturn.worker.decoding import Reader
-from inturn.worker.group_task import Turn, Turner
-from inturn.worker.outbox import Deliver, Sender
+from inturn.worker.decoding import MessageDecoder
+from inturn.worker.group_task import GroupRunner, GroupTask
+from inturn.worker.outbox import Deliver, Outbox
 from inturn.worker.pace import Pace, receives
-from inturn.worker.thread_pool import Pool, Stopped
-from inturn.worker.unit_of_work import Desk, Errand, Found, LeaseLost, Overtaken, Sending
+from inturn.worker.thread_pool import Stopped, ThreadPool
+from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
 
 _RETRY = Retry(10, "100 milliseconds")
 
@@ -103,15 +103,15 @@ class Worker:
         pipeline.first_state()  # for its checks, before anything is written
         self.counts = Counts()
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
-        self._pool: Pool[Turn] = Pool(concurrency, self._make, "inturn-worker")
-        self._desk = Desk(pipeline, queue.name, queue.writer, Reader(pipeline))
-        self._turner = Turner(pipeline, self._desk, self._pool.sleep)
-        self._sender = None if deliver is None else Sender(deliver, retry, concurrency, self._over)
-        self._turns: set[Turn] = set()  # turns with leased messages, or in the pool
-        self._busy: dict[str, Turn] = {}  # groups whose turn is in the pool
-        self._behind: dict[str, Turn] = {}  # the next turns of such groups
+        self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
+        self._desk = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline))
+        self._turner = GroupRunner(pipeline, self._desk, self._pool.sleep)
+        self._sender = None if deliver is None else Outbox(deliver, retry, concurrency, self._over)
+        self._turns: set[GroupTask] = set()  # turns with leased messages, or in the pool
+        self._busy: dict[str, GroupTask] = {}  # groups whose turn is in the pool
+        self._behind: dict[str, GroupTask] = {}  # the next turns of such groups
         self._sendings: set[Sending] = set()
-        self._done: deque[Turn] = deque()  # from the threads
+        self._done: deque[GroupTask] = deque()  # from the threads
         self._sent: deque[Sending] = deque()
         self._news = threading.Event()
         self._drained = threading.Event()  # all turns have begun
@@ -190,7 +190,7 @@ class Worker:
 
     # --- the threads ---
 
-    def _make(self, turn: Turn) -> None:
+    def _make(self, turn: GroupTask) -> None:
         """Run a turn in a thread of the pool."""
         try:
             turn.result = self._turner.run(turn)
@@ -231,7 +231,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - as above
             self._error = self._error or error
 
-    def _do(self, *, is_taking: bool, back: Sequence[Turn] = ()) -> Found:
+    def _do(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> Work:
         """Run one transaction: keep finished turns and take new work."""
         done, given_up = self._collect()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
@@ -240,7 +240,7 @@ class Worker:
         while True:
             over = {turn.group for turn in done}
             busy = frozenset(group for group in self._busy if group not in over)
-            errand = Errand(
+            errand = WorkRequest(
                 done=done,
                 back=[*back, *given_up],
                 prolong=[
@@ -289,7 +289,7 @@ class Worker:
         self._was_full = 0 < wanted <= len(found.deliveries)
         return found
 
-    def _collect(self) -> tuple[list[Turn], list[Turn]]:
+    def _collect(self) -> tuple[list[GroupTask], list[GroupTask]]:
         """Return the turns that are over: those to be kept, and those to be given back.
 
         An error of a turn ends the worker once all other turns are kept.
@@ -310,7 +310,7 @@ class Worker:
     def _ends_soon(until_ms: int | None, now_ms: int, lease_ms: int) -> bool:
         return until_ms is not None and until_ms - now_ms < lease_ms // 2
 
-    def _wants(self, over: int) -> list[Want]:
+    def _wants(self, over: int) -> list[ReceiveRequest]:
         """Return what to receive: a little for each free place or, with short turns, enough for some time ahead."""
         if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
             return []
@@ -318,30 +318,30 @@ class Worker:
         free, ahead = self._concurrency - (busy - over), self._pace.ahead
         if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []
-        return [Want(most, self._desk.lease_ms) for most in receives(ahead, self._concurrency, busy, free)]
+        return [ReceiveRequest(most, self._desk.lease_ms) for most in receives(ahead, self._concurrency, busy, free)]
 
-    def _take_up(self, found: Found) -> None:
+    def _take_up(self, found: Work) -> None:
         """Pass new work to the threads."""
         if found.deliveries:
             reach("received")
-        fresh: dict[str, Turn] = {}
+        fresh: dict[str, GroupTask] = {}
         for name in [name for name in self._behind if name not in self._busy]:
             fresh[name] = self._behind.pop(name)
         for group, delivery in found.deliveries:
             if group is None:
-                turn = Turn(None, now_us=found.now_ms * 1000)
+                turn = GroupTask(None, now_us=found.now_ms * 1000)
                 turn.add(delivery)
                 self._turns.add(turn)
                 self._pool.put(turn)
                 continue
             turns = self._behind if group in self._busy else fresh
-            turn = turns.setdefault(group, Turn(group))
+            turn = turns.setdefault(group, GroupTask(group))
             turn.add(delivery)
             self._turns.add(turn)
         for decided in found.decisions:
-            fresh.setdefault(decided.group, Turn(decided.group)).decisions.append(decided)
+            fresh.setdefault(decided.group, GroupTask(decided.group)).decisions.append(decided)
         for due in found.due:
-            fresh.setdefault(due, Turn(due))
+            fresh.setdefault(due, GroupTask(due))
         for free, turn in fresh.items():
             turn.line, turn.now_us = found.lines.get(free), found.now_ms * 1000
             self._turns.add(turn)
@@ -353,13 +353,13 @@ class Worker:
             if self._sender is not None:
                 self._sender.put(sending)
 
-    def _forget(self, turn: Turn) -> None:
+    def _forget(self, turn: GroupTask) -> None:
         """Drop a turn that is over, whatever its outcome."""
         self._turns.discard(turn)
         if turn.group is not None and self._busy.get(turn.group) is turn:
             del self._busy[turn.group]
 
-    def _once_more(self, turn: Turn) -> None:
+    def _once_more(self, turn: GroupTask) -> None:
         """Queue a turn's messages, which are still leased, for another turn, after another writer changed the group."""
         self._forget(turn)
         turn.result, turn.decisions = None, []  # decisions that were not taken are found again
@@ -373,7 +373,7 @@ class Worker:
         self._behind[turn.group] = turn
         self._turns.add(turn)
 
-    def _is_empty(self, found: Found) -> bool:
+    def _is_empty(self, found: Work) -> bool:
         return not (self._turns or self._sendings or found.depth or found.is_unsent)
 
     def _rest(self) -> None:
@@ -385,7 +385,7 @@ class Worker:
             if self._pool.backlog:  # turns are short: gather more into the same transaction
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
-        want = Want(self._concurrency, self._desk.lease_ms)
+        want = ReceiveRequest(self._concurrency, self._desk.lease_ms)
         wait: Receive[list[Delivery]] = Receive(self._queue.name, _as_it_is, want, wait_s=limits.WORKER_IDLE_S)
         self._adopted = self._queue.writer.run(wait)
 
@@ -397,7 +397,7 @@ class Worker:
         self._behind.clear()
         for sending in self._sender.stop() if self._sender else ():
             self._sent.append(sending)
-        adopted = Turn(None)
+        adopted = GroupTask(None)
         for delivery in self._adopted:
             adopted.add(delivery)
         self._adopted = []

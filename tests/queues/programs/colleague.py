@@ -12,9 +12,9 @@ import time
 
 import inturn
 from inturn.database import Database
-from inturn.store.sqlite.group_index import Pending
+from inturn.store.sqlite.group_index import GroupIndex
 
-Pending.newest_messages = 16  # so that messages go into the table of pending ones
+GroupIndex.newest_messages = 16  # so that messages go into the table of pending ones
 
 ALL = 5
 

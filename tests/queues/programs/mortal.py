@@ -20,14 +20,14 @@ from typing import Any
 import inturn
 from inturn import faults
 from inturn.queue import QueueSettings, draft
-from inturn.store.sqlite.group_index import Pending
+from inturn.store.sqlite.group_index import GroupIndex
 
 TARGET = sys.argv[4] if len(sys.argv) > 4 else str(Path(sys.argv[1]) / "shop.db")
 IS_FILE = "://" not in TARGET
 PLACE = "integer primary key" if IS_FILE else "bigserial primary key"
 VALUES = "?, ?, ?" if IS_FILE else "%s, %s, %s"
 SOUND = "select * from pragma_integrity_check" if IS_FILE else "select 'ok'"
-Pending.newest_messages = 4  # so that a short life puts messages into the table of pending ones
+GroupIndex.newest_messages = 4  # so that a short life puts messages into the table of pending ones
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
 POINTS = [*faults.OF_A_TRANSACTION, "received", "applied", "answered"]
 

@@ -19,9 +19,9 @@ from typing import Any
 import inturn
 from inturn import faults
 from inturn.core.errors import LeaseExpired
-from inturn.store.sqlite.group_index import Pending
+from inturn.store.sqlite.group_index import GroupIndex
 
-Pending.newest_messages = 4  # so that a short life puts messages into the table of pending ones
+GroupIndex.newest_messages = 4  # so that a short life puts messages into the table of pending ones
 GROUPS = [f"flight-{n}" for n in range(4)]
 POINTS = [*faults.OF_A_TRANSACTION, "received", "applied"]
 

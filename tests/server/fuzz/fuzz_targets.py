@@ -21,9 +21,9 @@ from inturn.server.auth import Key, Verifier
 from inturn.server.auth.canonical import canonical_path, canonical_query, pairs
 from inturn.server.errors import SqsError
 from inturn.server.model import ACTIONS
-from inturn.server.request import Limits, Reader, Request
+from inturn.server.request import Request, RequestLimits, RequestReader
 
-_LIMITS = Limits(header_bytes=400, headers=8, body_bytes=300)
+_LIMITS = RequestLimits(header_bytes=400, headers=8, body_bytes=300)
 _NOW = 1_700_000_000.0
 _KEY = Key("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 
@@ -71,7 +71,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 
 def _read(at: int, data: bytes) -> None:
-    whole, cut = Reader(_LIMITS, "peer"), Reader(_LIMITS, "peer")
+    whole, cut = RequestReader(_LIMITS, "peer"), RequestReader(_LIMITS, "peer")
     whole.feed(data)
     step = at % 7 + 1
     for start in range(0, len(data), step):

@@ -17,11 +17,11 @@ import pyarrow as pa
 from programs.ledger import cut, history, ledger
 
 from inturn.core.errors import InputError, StoreConflict, StoreError
-from inturn.core.pipeline.decision import Action
+from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.timeline import Status
-from inturn.spark.driver.inspection import Inspector
+from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.executor.decisions import group_hash
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 from kernel_harness import DAWN, Bench
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
@@ -41,7 +41,7 @@ def now(step: int) -> dt.datetime:
 def bench_at(url: str) -> Bench:
     """The store; its hashes are the true ones, since decisions go by them."""
     bench = Bench(ledger, SCHEMA, root=Path("unused"), buckets=1)
-    bench.root, bench.store = url, Store(url)  # type: ignore[assignment]  # a URL in place of a path
+    bench.root, bench.store = url, SparkStore(url)  # type: ignore[assignment]  # a URL in place of a path
     bench.hash_of = group_hash  # type: ignore[method-assign]
     return bench
 
@@ -55,7 +55,7 @@ def live(url: str, seed: int, chance: random.Random, say: Any) -> None:
             decide(url, chance, say)
 
 
-def done(store: Store) -> int:
+def done(store: SparkStore) -> int:
     """How many steps are committed."""
     last = store.latest() if store.about() else None
     return last.step if last else 0
@@ -63,9 +63,9 @@ def done(store: Store) -> int:
 
 def decide(url: str, chance: random.Random, say: Any) -> None:
     """Skip the gap of a group that waits, or resume one that failed."""
-    inspector = Inspector(url)
+    inspector = SparkInspector(url)
     for standing in chance.sample(found := list(inspector.parked()), len(found)):
-        action = Action.RESUME if standing.status == Status.FAILED else Action.SKIP
+        action = DecisionAction.RESUME if standing.status == Status.FAILED else DecisionAction.SKIP
         try:
             decision = inspector.decision(action, standing.group, by="ann")
         except InputError:

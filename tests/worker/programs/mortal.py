@@ -23,7 +23,7 @@ from inturn import faults
 from inturn.core import limits
 from inturn.queue import QueueSettings, draft
 from inturn.worker import Worker
-from inturn.worker.inspection import PipelineLook
+from inturn.worker.inspection import DatabaseInspector
 
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
 BAD = ("acct-0", 40)
@@ -125,7 +125,7 @@ def main(directory: Path, kills: int, seed: int, target: str) -> None:
             killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
     live(directory, target, seed, dies=False)
     with inturn.open(target) as db:
-        counts = asdict(PipelineLook(db, "ledger").counts())
+        counts = asdict(DatabaseInspector(db, "ledger").counts())
     with inturn.open(target) as db, db.transaction() as tx:
         print(
             json.dumps(

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inturn.core.errors import InputError
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.grades import GaplessTimeline
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.texts import checked_text, note, storable, unholdable
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from inturn.core.pipeline.definition import Pipeline
     from inturn.core.pipeline.fold import Group
 
-Remake: TypeAlias = Callable[[Entry, dict[str, Any]], Entry]
+Remake: TypeAlias = Callable[[TimelineEntry, dict[str, Any]], TimelineEntry]
 """A function that gives an entry new content (``message`` and ``ref``); raises InputError if the content does not
 fit."""
 
 
-class Action(StrEnum):
+class DecisionAction(StrEnum):
     """The kinds of decision."""
 
     REPLACE = "replace"  # give a held message new content
@@ -59,7 +59,7 @@ class Decision:
     """
 
     id: str
-    action: Action
+    action: DecisionAction
     group: str
     by: str
     at_us: int
@@ -73,10 +73,10 @@ class Decision:
     new: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.action not in tuple(Action):
-            msg = f"Decision(action={self.action!r}); expected {', '.join(Action)}"
+        if self.action not in tuple(DecisionAction):
+            msg = f"Decision(action={self.action!r}); expected {', '.join(DecisionAction)}"
             raise InputError(msg)
-        object.__setattr__(self, "action", Action(self.action))  # a text if read from JSON
+        object.__setattr__(self, "action", DecisionAction(self.action))  # a text if read from JSON
         checked_text("group", self.group)
         for name in ("by", "why"):
             object.__setattr__(self, name, note(name, getattr(self, name)))
@@ -95,15 +95,15 @@ def _decided(group: "Group", decision: Decision, remake: Remake) -> str | None:
     if group.timeline.parked is Status.GIVEN_UP:
         return _overtaken("the group was given up")
     match decision.action:
-        case Action.REPLACE:
+        case DecisionAction.REPLACE:
             return _replace(group, decision, remake)
-        case Action.DROP:
+        case DecisionAction.DROP:
             return _drop(group, decision)
-        case Action.SKIP:
+        case DecisionAction.SKIP:
             return _skip(group, decision)
-        case Action.RESUME:
+        case DecisionAction.RESUME:
             return _resume(group, decision)
-        case Action.GIVE_UP:
+        case DecisionAction.GIVE_UP:
             _give_up(group, decision)
             return None
 
@@ -199,7 +199,7 @@ def _give_up(group: "Group", decision: Decision) -> None:
         group.journal.reject(group.name, entry, "given up", why)
 
 
-def _named(line: Timeline, decision: Decision) -> Entry | str:
+def _named(line: Timeline, decision: Decision) -> TimelineEntry | str:
     """Return the held message that a decision names, or why there is none."""
     there = [
         entry
@@ -216,7 +216,7 @@ def _named(line: Timeline, decision: Decision) -> Entry | str:
     return found[0] if len(found) == 1 else f"it does not say which of {len(found)} held messages it is about"
 
 
-def _fails(line: Timeline, entry: Entry) -> bool:
+def _fails(line: Timeline, entry: TimelineEntry) -> bool:
     """Return whether the group is parked because its handler raised on this message."""
     return line.parked is Status.FAILED and entry is line.head()
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from inturn.core import limits
 from inturn.core.errors import GapError, HandlerError, Retryable
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import Decision, Remake, decide
 from inturn.core.pipeline.grades import GaplessTimeline, TimestampTimeline
 from inturn.core.pipeline.handler import described, wrong_result
-from inturn.core.pipeline.timeline import Status, Timeline, Verdict
+from inturn.core.pipeline.timeline import Status, Timeline, TimelineVerdict
 from inturn.core.pipeline.versions import OldState
 from inturn.core.texts import kept_name, storable
 from inturn.core.values.plain import check_outputs
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 Emitted = tuple[int, Sequence[Any]]
 
 _DETAILS = {
-    Verdict.CONFLICT: "another message with this place or id, and other content, came first",
-    Verdict.SKIPPED: "it came after its revision had been skipped",
-    Verdict.LATE: "its time is below the group's watermark",
-    Verdict.GIVEN_UP: "its group had been given up",
+    TimelineVerdict.CONFLICT: "another message with this place or id, and other content, came first",
+    TimelineVerdict.SKIPPED: "it came after its revision had been skipped",
+    TimelineVerdict.LATE: "its time is below the group's watermark",
+    TimelineVerdict.GIVEN_UP: "its group had been given up",
 }
 
 
@@ -90,20 +90,20 @@ class Journal:
     """
 
     counts: Counts = field(default_factory=Counts)
-    outputs: list[tuple[str, Entry, Sequence[Any]]] = field(default_factory=list)
-    rejected: list[tuple[str, Entry, str, str]] = field(default_factory=list)
+    outputs: list[tuple[str, TimelineEntry, Sequence[Any]]] = field(default_factory=list)
+    rejected: list[tuple[str, TimelineEntry, str, str]] = field(default_factory=list)
 
-    def reject(self, group: str, entry: Entry, reason: str, detail: str) -> None:
+    def reject(self, group: str, entry: TimelineEntry, reason: str, detail: str) -> None:
         """Record and count a rejected message; the detail and the group's name are made storable."""
         self.counts.reject(reason)
         self.rejected.append((group and kept_name(group), entry, reason, storable(detail)))
 
-    def turn_away(self, group: str, entry: Entry, verdict: Verdict) -> None:
+    def turn_away(self, group: str, entry: TimelineEntry, verdict: TimelineVerdict) -> None:
         """Count a duplicate or stale message, or record it as rejected, according to the verdict."""
         match verdict:
-            case Verdict.DUPLICATE:
+            case TimelineVerdict.DUPLICATE:
                 self.counts.duplicate += 1
-            case Verdict.STALE:
+            case TimelineVerdict.STALE:
                 self.counts.stale += 1
             case _:
                 self.reject(group, entry, verdict.value, _DETAILS[verdict])
@@ -310,7 +310,7 @@ class Group:
         self.pipeline = fold.pipeline
         self.held_before = frozenset(timeline.held) if timeline.held else frozenset()
 
-    def offer(self, entry: Entry) -> Verdict:
+    def offer(self, entry: TimelineEntry) -> TimelineVerdict:
         """Process one received message, and then all messages that are ready because of it."""
         timeline = self.timeline
         if timeline.epoch is None:
@@ -319,11 +319,11 @@ class Group:
             self._renew(entry.epoch)
         verdict = timeline.judge(entry)
         match verdict:
-            case Verdict.APPLY:
+            case TimelineVerdict.APPLY:
                 timeline.see(entry)
                 self._apply(entry)
                 self._drain()
-            case Verdict.EARLY | Verdict.BEHIND:
+            case TimelineVerdict.EARLY | TimelineVerdict.BEHIND:
                 timeline.see(entry)
                 timeline.hold(entry, self.now_us)
                 self._drain()
@@ -373,12 +373,12 @@ class Group:
             self.journal.counts.held += len(timeline.held) - len(still)
         timeline.settle()
 
-    def applied(self, entries: Sequence[Entry], emitted: Sequence[Emitted], count: int) -> None:
+    def applied(self, entries: Sequence[TimelineEntry], emitted: Sequence[Emitted], count: int) -> None:
         """Record that the first ``count`` of ``entries`` were applied, with their outputs."""
         self.journal.counts.applied += count
         self.journal.outputs.extend((self.name, entries[index], outputs) for index, outputs in emitted)
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: TimelineEntry) -> None:
         emitted, count = self.fold.run([entry.message])
         if count:
             self.timeline.applied(entry)

@@ -9,9 +9,9 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 from inturn.core import limits
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Order, Timestamp
-from inturn.core.pipeline.timeline import MARK_BYTES, STOPPED, Key, Place, Status, Timeline
+from inturn.core.pipeline.timeline import MARK_BYTES, STOPPED, Key, Position, Status, Timeline
 
 ID_BYTES = 16
 """Length of a remembered id: the first 16 bytes of its SHA-256."""
@@ -35,31 +35,31 @@ class GaplessTimeline(Timeline):
         """Return the next revision to apply."""
         return self.order.start if self.reached is None else self.reached + 1
 
-    def key(self, entry: Entry) -> Key:
+    def key(self, entry: TimelineEntry) -> Key:
         return (entry.epoch, entry.turn)
 
-    def place(self, entry: Entry) -> Place:
+    def place(self, entry: TimelineEntry) -> Position:
         held = self.held.get((entry.epoch, entry.turn))
         if held is not None:
-            return Place.COPY if held.digest == entry.digest else Place.OTHER
+            return Position.COPY if held.digest == entry.digest else Position.OTHER
         if entry.epoch != (self.epoch or 0):
-            return Place.FORGOTTEN if entry.epoch < (self.epoch or 0) else Place.AHEAD
+            return Position.FORGOTTEN if entry.epoch < (self.epoch or 0) else Position.AHEAD
         distance = entry.turn - self.next()
         if distance >= 0:
-            return Place.NEXT if distance == 0 else Place.AHEAD
+            return Position.NEXT if distance == 0 else Position.AHEAD
         if self.skipped and self.is_skipped(entry.turn):
-            return Place.SKIPPED
+            return Position.SKIPPED
         at = len(self.memory) + distance * MARK_BYTES
         if at < 0:
-            return Place.FORGOTTEN
-        return Place.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Place.OTHER
+            return Position.FORGOTTEN
+        return Position.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Position.OTHER
 
-    def ready(self) -> Entry | None:
+    def ready(self) -> TimelineEntry | None:
         if self.parked in STOPPED or not self.held:
             return None
         return self.held.pop((self.epoch or 0, self.next()), None)
 
-    def applied(self, entry: Entry) -> None:
+    def applied(self, entry: TimelineEntry) -> None:
         self.advance(1, entry.digest[:MARK_BYTES])
         if self.parked is Status.GAP:
             self.parked = self.error = None
@@ -112,13 +112,13 @@ class KeyedTimeline(Timeline):
     def __post_init__(self) -> None:
         # An OrderedDict finds its oldest entry at once; a dict has to pass over all entries removed before it.
         self._known = OrderedDict((mark, (known, turn)) for mark, known, turn in RECORD.iter_unpack(self.memory))
-        self._waiting: dict[bytes, Entry] = {}
+        self._waiting: dict[bytes, TimelineEntry] = {}
 
-    def mark(self, entry: Entry) -> bytes:
+    def mark(self, entry: TimelineEntry) -> bytes:
         """Return the 16 bytes that identify the message."""
         return hashlib.sha256((entry.id or "").encode("utf-8", "surrogatepass")).digest()[:ID_BYTES]
 
-    def recall(self, entry: Entry) -> Place | None:
+    def recall(self, entry: TimelineEntry) -> Position | None:
         """Return whether an applied or held message of this identity has the same content, or None if there is none."""
         mark = self.mark(entry)
         if mark in self._known:
@@ -127,24 +127,24 @@ class KeyedTimeline(Timeline):
             same = self._waiting[mark].digest == entry.digest
         else:
             return None
-        return Place.COPY if same else Place.OTHER
+        return Position.COPY if same else Position.OTHER
 
-    def restore(self, entry: Entry) -> None:
+    def restore(self, entry: TimelineEntry) -> None:
         super().restore(entry)
         self._waiting[self.mark(entry)] = entry
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: TimelineEntry) -> None:
         super().take(entry)
         del self._waiting[self.mark(entry)]
 
-    def give_up(self, error: str) -> list[Entry]:
+    def give_up(self, error: str) -> list[TimelineEntry]:
         self._waiting = {}
         return super().give_up(error)
 
-    def applied(self, entry: Entry) -> None:
+    def applied(self, entry: TimelineEntry) -> None:
         self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.turn)
 
-    def renew(self, epoch: int) -> list[Entry]:
+    def renew(self, epoch: int) -> list[TimelineEntry]:
         lost = super().renew(epoch)
         self._known.clear()
         for entry in lost:
@@ -154,7 +154,7 @@ class KeyedTimeline(Timeline):
     def settle(self) -> None:
         self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
 
-    def pop(self) -> Entry:
+    def pop(self) -> TimelineEntry:
         """Remove and return the held message whose key ``first`` returned last."""
         entry = self.held.pop(heapq.heappop(self._heap))
         del self._waiting[self.mark(entry)]
@@ -170,40 +170,40 @@ class MonotoneTimeline(KeyedTimeline):
         super().__post_init__()
         self._greatest: dict[int, int] = {}  # of the held messages, by epoch
 
-    def mark(self, entry: Entry) -> bytes:
+    def mark(self, entry: TimelineEntry) -> bytes:
         return self._mark(entry.epoch, entry.turn)
 
     @staticmethod
     def _mark(epoch: int, turn: int) -> bytes:
         return struct.pack(">qq", epoch, turn)
 
-    def key(self, entry: Entry) -> Key:
+    def key(self, entry: TimelineEntry) -> Key:
         return (entry.epoch, entry.turn)
 
-    def place(self, entry: Entry) -> Place:
+    def place(self, entry: TimelineEntry) -> Position:
         if entry.epoch < (self.epoch or 0):
-            return Place.FORGOTTEN
+            return Position.FORGOTTEN
         if entry.epoch > (self.epoch or 0):
             held = self.held.get(self.key(entry))
-            return Place.AHEAD if held is None else Place.COPY if held.digest == entry.digest else Place.OTHER
+            return Position.AHEAD if held is None else Position.COPY if held.digest == entry.digest else Position.OTHER
         if self.reached is None or entry.turn > self.reached:
-            return Place.NEXT
-        return self.recall(entry) or Place.FORGOTTEN
+            return Position.NEXT
+        return self.recall(entry) or Position.FORGOTTEN
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TimelineEntry) -> None:
         if entry.epoch == (self.epoch or 0):
             self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
 
-    def renew(self, epoch: int) -> list[Entry]:
+    def renew(self, epoch: int) -> list[TimelineEntry]:
         lost = super().renew(epoch)
         self.reached = self._greatest.pop(epoch, None)
         return lost
 
-    def restore(self, entry: Entry) -> None:
+    def restore(self, entry: TimelineEntry) -> None:
         super().restore(entry)
         self._greatest[entry.epoch] = max(entry.turn, self._greatest.get(entry.epoch, entry.turn))
 
-    def applied(self, entry: Entry) -> None:
+    def applied(self, entry: TimelineEntry) -> None:
         super().applied(entry)
         self._forget()
 
@@ -219,7 +219,7 @@ class MonotoneTimeline(KeyedTimeline):
         if len(self._known) > limits.REMEMBERED_REVISIONS:
             self._known.popitem(last=False)
 
-    def ready(self) -> Entry | None:
+    def ready(self) -> TimelineEntry | None:
         # Messages of a later epoch, held by a failed group, wait until that epoch begins.
         key = None if self.parked else self.first()
         return None if key is None or key[0] != (self.epoch or 0) else self.pop()
@@ -245,26 +245,26 @@ class TimestampTimeline(KeyedTimeline):
         """Return the time, in microseconds, below which a message is late; None before the first message."""
         return None if self.reached is None else self.reached - self.order.lateness_us
 
-    def key(self, entry: Entry) -> Key:
+    def key(self, entry: TimelineEntry) -> Key:
         return (entry.turn, entry.id or "")
 
-    def place(self, entry: Entry) -> Place:
+    def place(self, entry: TimelineEntry) -> Position:
         known = self.recall(entry)
         if known is not None:
             return known
         watermark = self.watermark()
-        return Place.LATE if watermark is not None and entry.turn < watermark else Place.AHEAD
+        return Position.LATE if watermark is not None and entry.turn < watermark else Position.AHEAD
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TimelineEntry) -> None:
         self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
 
-    def ready(self) -> Entry | None:
+    def ready(self) -> TimelineEntry | None:
         key, watermark = None if self.parked else self.first(), self.watermark()
         if key is None or watermark is None:
             return None
         return self.pop() if isinstance(key[0], int) and key[0] <= watermark else None
 
-    def applied(self, entry: Entry) -> None:
+    def applied(self, entry: TimelineEntry) -> None:
         super().applied(entry)
         # At the watermark itself a copy would still be accepted, so only what lies below it may be forgotten.
         watermark = self.watermark()
@@ -288,7 +288,7 @@ class ArrivalTimeline(KeyedTimeline):
         super().__post_init__()
         self._reminded: set[bytes] = set()
 
-    def unknown(self, entries: Iterable[Entry]) -> list[bytes]:
+    def unknown(self, entries: Iterable[TimelineEntry]) -> list[bytes]:
         """Return the distinct marks of these messages that may be among the ids kept beside the timeline."""
         return list({mark: None for mark in map(self.mark, entries) if mark not in self._known}) if self.beside else []
 
@@ -312,16 +312,16 @@ class ArrivalTimeline(KeyedTimeline):
         self._reminded = set()
         super().settle()
 
-    def key(self, entry: Entry) -> Key:
+    def key(self, entry: TimelineEntry) -> Key:
         return (entry.turn,)
 
-    def place(self, entry: Entry) -> Place:
-        return self.recall(entry) or Place.NEXT
+    def place(self, entry: TimelineEntry) -> Position:
+        return self.recall(entry) or Position.NEXT
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TimelineEntry) -> None:
         self.reached = entry.turn = (self.reached or 0) + 1
 
-    def ready(self) -> Entry | None:
+    def ready(self) -> TimelineEntry | None:
         return None if self.parked or self.first() is None else self.pop()
 
 

@@ -1,6 +1,6 @@
 """Inspection of groups: their status in plain words, and decisions about them, the same over every store.
 
-It needs neither Spark nor the user's code. A store supplies its data through :class:`Look`; the words are here.
+It needs neither Spark nor the user's code. A store supplies its data through :class:`Inspector`; the words are here.
 """
 
 import datetime as dt
@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from inturn.core.errors import InputError
 from inturn.core.identity import canonical
-from inturn.core.pipeline.decision import Action, Decision
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import kept_name, shown, visible
@@ -29,7 +29,7 @@ _THEN = {
 
 
 @dataclass(frozen=True)
-class Waiting:
+class HeldStatus:
     """A message that a group holds.
 
     Attributes:
@@ -50,7 +50,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Standing:
+class GroupStatus:
     """The status of a group.
 
     Attributes:
@@ -81,7 +81,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RejectedStatus:
     """The rejected messages of a group.
 
     Attributes:
@@ -99,7 +99,9 @@ class Refused:
     at: dt.datetime | None
 
     @classmethod
-    def of(cls, group: str, rejected: Iterable[tuple[str | None, str, str, dt.datetime | None]]) -> "Refused | None":
+    def of(
+        cls, group: str, rejected: Iterable[tuple[str | None, str, str, dt.datetime | None]]
+    ) -> "RejectedStatus | None":
         """Count the rejected messages of a group, out of (group, reason, detail, time) of all of them, in order."""
         wanted, found = kept_name(group), [each for each in rejected if each[0] == kept_name(group)]
         if not found:
@@ -117,7 +119,7 @@ class Refused:
         return f"Group {name} has no state: {what}, {parts}. The last{at}: {visible(self.detail)}."
 
 
-class Look(ABC):
+class Inspector(ABC):
     """A view of a pipeline's stored data; a context manager.
 
     Attributes:
@@ -142,23 +144,23 @@ class Look(ABC):
         """Close the view."""
 
     @abstractmethod
-    def parked(self) -> Iterator[Standing]:
+    def parked(self) -> Iterator[GroupStatus]:
         """Return the groups that are parked, given up or waiting."""
 
     @abstractmethod
-    def group(self, name: str) -> Standing:
+    def group(self, name: str) -> GroupStatus:
         """Return the status of one group.
 
         Raises:
             InputError: if the store does not know it.
         """
 
-    def refused(self, name: str) -> Refused | None:  # noqa: ARG002 - a hook
+    def refused(self, name: str) -> RejectedStatus | None:  # noqa: ARG002 - a hook
         """Return the rejected messages of a group, or None if it has none; reads the rejected ones of all groups."""
         return None
 
     @abstractmethod
-    def held(self, name: str) -> list[Waiting]:
+    def held(self, name: str) -> list[HeldStatus]:
         """Return the messages that a group holds, in the order in which they would be applied."""
 
     @abstractmethod
@@ -223,7 +225,7 @@ class Look(ABC):
         )
         return "\n".join(said)
 
-    def place(self, message: Waiting) -> str:
+    def place(self, message: HeldStatus) -> str:
         """Return a message's place in words."""
         epoch = f" of epoch {message.epoch}" if message.epoch else ""
         if self.order.startswith(("Gapless", "Monotone")):
@@ -232,7 +234,7 @@ class Look(ABC):
 
     def decision(
         self,
-        action: Action,
+        action: DecisionAction,
         name: str,
         *,
         by: str,
@@ -257,7 +259,7 @@ class Look(ABC):
         """
         group, held = self.group(name), self.held(name)
         seen: dict[str, Any] = {}
-        if action in (Action.REPLACE, Action.DROP, Action.RESUME):
+        if action in (DecisionAction.REPLACE, DecisionAction.DROP, DecisionAction.RESUME):
             meant = [
                 each
                 for each in held
@@ -268,11 +270,11 @@ class Look(ABC):
                 raise InputError(msg + (", ".join(self.place(each) for each in held) or "none"))
             each = meant[0]
             seen = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
-            if action is not Action.RESUME:
+            if action is not DecisionAction.RESUME:
                 seen["old"] = json.loads(canonical(each.content))
             if new is not None:
                 new = {**seen["old"], **new}
-        elif action is Action.SKIP:
+        elif action is DecisionAction.SKIP:
             gap = self.gap(group, held)
             if gap is None:
                 msg = f"group {name!r} has no gap; it is {group.status}"
@@ -281,7 +283,7 @@ class Look(ABC):
         at_us = instant_us(dt.datetime.now(dt.UTC))
         return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=at_us, why=why, new=new, **seen)
 
-    def gap(self, group: Standing, held: list[Waiting]) -> tuple[int, int] | None:
+    def gap(self, group: GroupStatus, held: list[HeldStatus]) -> tuple[int, int] | None:
         """Return the first and the last missing revision before the held messages of a group."""
         if not self.order.startswith("Gapless"):
             return None
@@ -289,13 +291,13 @@ class Look(ABC):
         due = self.due(group)
         return (due, min(mine) - 1) if mine and min(mine) > due else None
 
-    def due(self, group: Standing) -> int:
+    def due(self, group: GroupStatus) -> int:
         """Return the next revision to apply."""
         start = int(self.order.partition("start=")[2].rstrip(")").partition(",")[0] or 1)
         return start if group.reached is None else group.reached + 1
 
 
-def _stands(store: Look, group: Standing, held: list[Waiting], now: dt.datetime) -> str:
+def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: dt.datetime) -> str:
     """Return the first sentence of an explanation."""
     name, since = (
         f"Group {shown(group.group)}",
@@ -329,7 +331,7 @@ def _stands(store: Look, group: Standing, held: list[Waiting], now: dt.datetime)
     return f"{name} is given up: what comes for it is rejected. {group.error or ''}".rstrip()
 
 
-def as_json(value: Standing | Waiting | Refused) -> dict[str, Any]:
+def as_json(value: GroupStatus | HeldStatus | RejectedStatus) -> dict[str, Any]:
     """Return a status, a held message or a summary of rejected ones as JSON values."""
     return {name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in asdict(value).items()}
 

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from inturn.core import limits
 from inturn.core.errors import InputError, InvalidMessage
-from inturn.core.identity import Entry, digest, group_text
+from inturn.core.identity import TimelineEntry, digest, group_text
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Arrival, Gapless, Timestamp
 from inturn.core.texts import kept_name, name_fault, storable, unholdable
@@ -30,7 +30,7 @@ class Placed(NamedTuple):
 
 def read(
     pipeline: Pipeline, messages: Iterable[Any]
-) -> tuple[list[tuple[Any, str, Entry]], list[tuple[str, str | None, Any]]]:
+) -> tuple[list[tuple[Any, str, TimelineEntry]], list[tuple[str, str | None, Any]]]:
     """Return messages as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
 
     Raises:
@@ -171,10 +171,10 @@ def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
 
 def _offer(
     pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed, number: int
-) -> tuple[Any, str, Entry]:
+) -> tuple[Any, str, TimelineEntry]:
     order, is_identified = pipeline.order, pipeline.id is not None
     turn = _time(at.turn, order) if isinstance(order, Timestamp) else _typed(at.turn, pipeline.turn)
-    entry = Entry(
+    entry = TimelineEntry(
         turn=turn,
         digest=digest(_own(pipeline, content)),
         message=message,

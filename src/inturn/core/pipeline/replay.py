@@ -9,7 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from inturn.core.errors import InputError
-from inturn.core.identity import Entry, effect_id
+from inturn.core.identity import TimelineEntry, effect_id
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.decision import Decision, placing
 from inturn.core.pipeline.definition import Pipeline
@@ -105,12 +105,12 @@ class Replay:
         return {group: line.error for group, line in self.timelines.items() if line.parked and line.error}
 
 
-def place_of(pipeline: Pipeline, entry: Entry) -> int | str:
+def place_of(pipeline: Pipeline, entry: TimelineEntry) -> int | str:
     """Return a message's name within its group: the revision, or the id where the order has none."""
     return (entry.id or "") if isinstance(pipeline.order, Timestamp | Arrival) else entry.turn
 
 
-def outputs_of(pipeline: Pipeline, group: str, entry: Entry, outputs: Iterable[Any]) -> list[Output]:
+def outputs_of(pipeline: Pipeline, group: str, entry: TimelineEntry, outputs: Iterable[Any]) -> list[Output]:
     """Return the outputs of one message with their effect ids."""
     epoch = entry.epoch if pipeline.epoch else None
     place = place_of(pipeline, entry)
@@ -175,7 +175,7 @@ def _decide(group: Group | None, decision: Decision) -> str | None:
     return group.decide(decision, partial(remake, group.pipeline))
 
 
-def remake(pipeline: Pipeline, entry: Entry, new: Mapping[str, Any]) -> Entry:
+def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> TimelineEntry:
     """Return the entry with new content; omitted fields, and those that place the message, keep their values.
 
     Raises:

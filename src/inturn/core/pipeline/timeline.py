@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
 
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.order import Order
 from inturn.core.texts import kept_error, storable
 
@@ -35,7 +35,7 @@ class Status(StrEnum):
     GIVEN_UP = "given up"  # parked for good: a person decided so
 
 
-class Place(StrEnum):
+class Position(StrEnum):
     """The places of a message relative to its group."""
 
     NEXT = "next"
@@ -47,7 +47,7 @@ class Place(StrEnum):
     LATE = "late"  # below the watermark
 
 
-class Verdict(StrEnum):
+class TimelineVerdict(StrEnum):
     """The verdicts on a message."""
 
     APPLY = "apply"
@@ -62,23 +62,23 @@ class Verdict(StrEnum):
 
 
 _KNOWN = {
-    Place.COPY: Verdict.DUPLICATE,
-    Place.OTHER: Verdict.CONFLICT,
-    Place.FORGOTTEN: Verdict.STALE,
-    Place.SKIPPED: Verdict.SKIPPED,
-    Place.LATE: Verdict.LATE,
+    Position.COPY: TimelineVerdict.DUPLICATE,
+    Position.OTHER: TimelineVerdict.CONFLICT,
+    Position.FORGOTTEN: TimelineVerdict.STALE,
+    Position.SKIPPED: TimelineVerdict.SKIPPED,
+    Position.LATE: TimelineVerdict.LATE,
 }
-_RUNNING = {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.EARLY, **_KNOWN}
+_RUNNING = {Position.NEXT: TimelineVerdict.APPLY, Position.AHEAD: TimelineVerdict.EARLY, **_KNOWN}
 
-TABLE: dict[Status, dict[Place, Verdict]] = {
+TABLE: dict[Status, dict[Position, TimelineVerdict]] = {
     Status.OPEN: _RUNNING,
     Status.WAITING: _RUNNING,
     # A group parked by a gap goes on by itself if the predecessor comes after all.
-    Status.GAP: {Place.NEXT: Verdict.APPLY, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
+    Status.GAP: {Position.NEXT: TimelineVerdict.APPLY, Position.AHEAD: TimelineVerdict.BEHIND, **_KNOWN},
     # A group parked by an error goes on only by a decision.
-    Status.FAILED: {Place.NEXT: Verdict.BEHIND, Place.AHEAD: Verdict.BEHIND, **_KNOWN},
+    Status.FAILED: {Position.NEXT: TimelineVerdict.BEHIND, Position.AHEAD: TimelineVerdict.BEHIND, **_KNOWN},
     # A group that was given up never goes on.
-    Status.GIVEN_UP: {Place.NEXT: Verdict.GIVEN_UP, Place.AHEAD: Verdict.GIVEN_UP, **_KNOWN},
+    Status.GIVEN_UP: {Position.NEXT: TimelineVerdict.GIVEN_UP, Position.AHEAD: TimelineVerdict.GIVEN_UP, **_KNOWN},
 }
 
 STOPPED = (Status.FAILED, Status.GIVEN_UP)
@@ -110,7 +110,7 @@ class Timeline(ABC):
     skipped: list[tuple[int, int]] = field(default_factory=list)
     parked: Status | None = None
     error: str | None = None
-    held: dict[Key, Entry] = field(default_factory=dict)
+    held: dict[Key, TimelineEntry] = field(default_factory=dict)
     beside: int = 0
     _heap: list[Key] = field(default_factory=list, init=False, repr=False, compare=False)
     """The keys of held messages, and of some that are no longer held."""
@@ -123,18 +123,18 @@ class Timeline(ABC):
         """The status of the group."""
         return self.parked or (Status.WAITING if self.held else Status.OPEN)
 
-    def judge(self, entry: Entry) -> Verdict:
+    def judge(self, entry: TimelineEntry) -> TimelineVerdict:
         """Return the verdict on a message; nothing changes."""
         return TABLE[self.status][self.place(entry)]
 
-    def renews(self, entry: Entry) -> bool:
+    def renews(self, entry: TimelineEntry) -> bool:
         """Return whether the message's higher epoch starts the timeline again.
 
         A failed group waits for a decision first; a group that was given up never starts again.
         """
         return self.parked not in STOPPED and self.epoch is not None and entry.epoch > self.epoch
 
-    def renew(self, epoch: int) -> list[Entry]:
+    def renew(self, epoch: int) -> list[TimelineEntry]:
         """Start again in ``epoch``; return the held messages of earlier epochs, which are too late to be applied."""
         lost = []
         while (key := self.first()) is not None and self.held[key].epoch < epoch:
@@ -143,25 +143,25 @@ class Timeline(ABC):
         self.parked = self.error = None
         return lost
 
-    def hold(self, entry: Entry, now_us: int) -> None:
+    def hold(self, entry: TimelineEntry, now_us: int) -> None:
         """Keep a message until its turn; ``now_us`` is the step's time."""
         if entry.since_us is None:
             entry.since_us = now_us
         self.restore(entry)
 
-    def park(self, entry: Entry, error: str, now_us: int) -> None:
+    def park(self, entry: TimelineEntry, error: str, now_us: int) -> None:
         """Park the group: the handler raised on this message, which stays at the head with later ones behind it."""
         self.parked, self.error = Status.FAILED, kept_error(error)
         self.hold(entry, now_us)
 
-    def give_up(self, error: str) -> list[Entry]:
+    def give_up(self, error: str) -> list[TimelineEntry]:
         """Park the group for good; return the messages that it held."""
         lost = [self.held.pop(key) for key in sorted(self.held)]
         self._heap = []
         self.parked, self.error = Status.GIVEN_UP, storable(error)
         return lost
 
-    def head(self) -> Entry:
+    def head(self) -> TimelineEntry:
         """Return the first held message; in a failed group the one that is tried next."""
         return self.held[min(self.held)]
 
@@ -184,25 +184,25 @@ class Timeline(ABC):
         return sorted({entry.epoch for entry in self.held.values() if entry.epoch > (self.epoch or 0)})
 
     @abstractmethod
-    def place(self, entry: Entry) -> Place:
+    def place(self, entry: TimelineEntry) -> Position:
         """Return the place of a message."""
 
     @abstractmethod
-    def key(self, entry: Entry) -> Key:
+    def key(self, entry: TimelineEntry) -> Key:
         """Return the key under which a held message is kept; keys sort in the order of application."""
 
     @abstractmethod
-    def ready(self) -> Entry | None:
+    def ready(self) -> TimelineEntry | None:
         """Remove and return the next held message to apply, if there is one and the group is not parked."""
 
     @abstractmethod
-    def applied(self, entry: Entry) -> None:
+    def applied(self, entry: TimelineEntry) -> None:
         """Record an applied message: advance and remember it."""
 
-    def see(self, entry: Entry) -> None:
+    def see(self, entry: TimelineEntry) -> None:
         """Record how far the group has been seen, for an accepted message, applied or held; most orders need not."""
 
-    def restore(self, entry: Entry) -> None:
+    def restore(self, entry: TimelineEntry) -> None:
         """Put a held message back as it was stored."""
         key = self.key(entry)
         self.held[key] = entry
@@ -215,7 +215,7 @@ class Timeline(ABC):
         at = bisect_right(self.skipped, revision, key=itemgetter(0))
         return at > 0 and revision <= self.skipped[at - 1][1]
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: TimelineEntry) -> None:
         """Remove a held message, whether or not its turn has come."""
         del self.held[self.key(entry)]
 

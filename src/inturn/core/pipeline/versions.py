@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import StateError
 from inturn.core.identity import field_names
 from inturn.core.values.construct import error_text
-from inturn.core.values.kinds import Anything, Choice, Constant, Kind, Named, OneOf, Record, Several, Some
+from inturn.core.values.kinds import (
+    AnyKind,
+    CollectionKind,
+    EnumKind,
+    Kind,
+    LiteralKind,
+    MappingKind,
+    RecordKind,
+    TupleKind,
+    UnionKind,
+)
 from inturn.core.values.states import required
 
 if TYPE_CHECKING:
@@ -47,27 +57,27 @@ def shape_of(kind: Kind) -> Any:
     return _shape(kind, [])
 
 
-def _shape(kind: Kind, above: list[Record]) -> Any:  # noqa: PLR0911 - one case a kind is what makes it a table
+def _shape(kind: Kind, above: list[RecordKind]) -> Any:  # noqa: PLR0911 - one case a kind is what makes it a table
     match kind:
-        case Record():
+        case RecordKind():
             if kind in above:
                 return {"again": above[::-1].index(kind)}
             inner = [*above, kind]
             fields = {name: _shape(each, inner) for name, each in kind.fields.items()}
             return {"record": fields, "owed": sorted(required(kind.wanted))}
-        case Several():
+        case CollectionKind():
             return {kind.wanted.__name__: _shape(kind.item, above)}
-        case Some():
+        case TupleKind():
             return {"tuple": [_shape(each, above) for each in kind.items]}
-        case Named():
+        case MappingKind():
             return {"dict": [_shape(kind.key, above), _shape(kind.item, above)]}
-        case OneOf():
+        case UnionKind():
             return {"or": [_shape(each, above) for each in kind.options]}
-        case Choice():
+        case EnumKind():
             return {"enum": [each.value for each in kind.wanted]}
-        case Constant():
+        case LiteralKind():
             return {"enum": [value for _, value in kind.allowed]}
-        case Anything():
+        case AnyKind():
             return "any" if kind.wanted is None else kind.name
     return kind.name
 
@@ -194,17 +204,17 @@ def carried(pipeline: "Pipeline", state: Any, version: int, shape: Any) -> Any:
 def _grown(kind: Kind, value: Any) -> Any:
     """Return a value with the fields that its records have gained."""
     match kind:
-        case Record() if field_names(type(value)) is not None:
+        case RecordKind() if field_names(type(value)) is not None:
             fields = {name: each for name, each in kind.fields.items() if hasattr(value, name)}
             return kind.wanted(**{name: _grown(each, getattr(value, name)) for name, each in fields.items()})
-        case Several() if isinstance(value, kind.wanted):
+        case CollectionKind() if isinstance(value, kind.wanted):
             return kind.wanted(_grown(kind.item, each) for each in value)
-        case Some() if isinstance(value, tuple):
+        case TupleKind() if isinstance(value, tuple):
             return tuple(_grown(each, one) for each, one in zip(kind.items, value, strict=True))
-        case Named() if isinstance(value, dict):
+        case MappingKind() if isinstance(value, dict):
             return {key: _grown(kind.item, each) for key, each in value.items()}
-        case OneOf() if field_names(type(value)) is not None:
-            return _grown(next(each for each in kind.options if isinstance(each, Record)), value)
+        case UnionKind() if field_names(type(value)) is not None:
+            return _grown(next(each for each in kind.options if isinstance(each, RecordKind)), value)
     return value
 
 

@@ -47,7 +47,7 @@ class Over(NamedTuple):
     until_ms: int
 
 
-class Behind:
+class ClockSkew:
     """The spans that one process has noted."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from inturn.core.queue.messages import Draft, QueueSettings
 
 
-class Remembered(NamedTuple):
+class RememberedSend(NamedTuple):
     """A sent message that a later send may duplicate.
 
     Attributes:
@@ -35,12 +35,12 @@ def known_by(draft: Draft, settings: QueueSettings) -> tuple[str, str] | None:
     return (draft.group or "" if settings.dedup_scope == "group" else "", dedup_id)
 
 
-def is_same(remembered: Remembered | None, now_ms: int) -> bool:
+def is_same(remembered: RememberedSend | None, now_ms: int) -> bool:
     """Return whether a send with the same scope and id is a duplicate of the remembered message."""
     return remembered is not None and (remembered.until_ms is None or remembered.until_ms > now_ms)
 
 
-def remembered(sequence_number: int, settings: QueueSettings, now_ms: int) -> Remembered:
+def remembered(sequence_number: int, settings: QueueSettings, now_ms: int) -> RememberedSend:
     """Return the record of a message that was just sent."""
     window = settings.dedup_window_ms
-    return Remembered(sequence_number, None if window is None else now_ms + window)
+    return RememberedSend(sequence_number, None if window is None else now_ms + window)

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from inturn.core.queue.messages import Why
 
 
-class Hold(NamedTuple):
+class DeliveryState(NamedTuple):
     """The delivery state of a message that was received or delayed.
 
     Attributes:
@@ -48,7 +48,7 @@ class Hold(NamedTuple):
     deferred: bool = False
 
 
-class Act(IntEnum):
+class SettleAction(IntEnum):
     """The kinds of change to a message."""
 
     ACK = 0
@@ -65,7 +65,7 @@ class Act(IntEnum):
     """Cancel it before its scheduled time."""
 
 
-class Change(NamedTuple):
+class Settlement(NamedTuple):
     """A change to one message.
 
     Attributes:
@@ -80,14 +80,14 @@ class Change(NamedTuple):
 
     sequence_number: int
     token: int | None
-    act: Act
+    act: SettleAction
     ms: int | None = 0
     to: str | None = None
     note: str | None = None
     any_holder: bool = False
 
 
-class Verdict(Enum):
+class SettleResult(Enum):
     """The result of a change."""
 
     DONE = "done"
@@ -101,35 +101,35 @@ class Verdict(Enum):
     """The message is no longer scheduled: its time has come."""
 
 
-_DONE: Final = Verdict.DONE  # until Python 3.12 each access to an enumeration's member takes 0.15 µs
+_DONE: Final = SettleResult.DONE  # until Python 3.12 each access to an enumeration's member takes 0.15 µs
 
 
-def is_hidden(hold: Hold | None, now_ms: int) -> bool:
+def is_hidden(hold: DeliveryState | None, now_ms: int) -> bool:
     """Return whether a message is leased or delayed."""
     return hold is not None and hold.until_ms is not None and hold.until_ms > now_ms
 
 
-def is_leased(hold: Hold | None, now_ms: int) -> bool:
+def is_leased(hold: DeliveryState | None, now_ms: int) -> bool:
     """Return whether a receiver holds a message."""
     return hold is not None and hold.token is not None and is_hidden(hold, now_ms)
 
 
-def is_scheduled(hold: Hold | None, now_ms: int) -> bool:
+def is_scheduled(hold: DeliveryState | None, now_ms: int) -> bool:
     """Return whether a message was sent for a later time that has not come."""
     return hold is not None and hold.token is None and hold.first_ms is None and is_hidden(hold, now_ms)
 
 
-def is_deferred(hold: Hold | None) -> bool:
+def is_deferred(hold: DeliveryState | None) -> bool:
     """Return whether a message is deferred, so that it does not block its group."""
     return hold is not None and hold.deferred
 
 
-def blocks_all(hold: Hold | None, now_ms: int) -> bool:
+def blocks_all(hold: DeliveryState | None, now_ms: int) -> bool:
     """Return whether a message blocks its whole group."""
     return hold is not None and not hold.extended and not hold.deferred and is_leased(hold, now_ms)
 
 
-def takes(holds: Iterable[Hold | None], limit: int, now_ms: int) -> int:
+def takes(holds: Iterable[DeliveryState | None], limit: int, now_ms: int) -> int:
     """Return how many messages of a free group one receive takes, from the first on.
 
     Args:
@@ -145,37 +145,41 @@ def takes(holds: Iterable[Hold | None], limit: int, now_ms: int) -> int:
     return taken
 
 
-def leased(hold: Hold | None, token: int, visibility_ms: int, now_ms: int) -> Hold:
+def leased(hold: DeliveryState | None, token: int, visibility_ms: int, now_ms: int) -> DeliveryState:
     """Return the state of a message that was just received."""
     attempts, first_ms, deferred = (hold.attempts, hold.first_ms, hold.deferred) if hold else (0, None, False)
     first_ms = now_ms if first_ms is None else first_ms
-    return Hold(now_ms + visibility_ms, token, attempts + 1, since_ms=now_ms, first_ms=first_ms, deferred=deferred)
+    return DeliveryState(
+        now_ms + visibility_ms, token, attempts + 1, since_ms=now_ms, first_ms=first_ms, deferred=deferred
+    )
 
 
-def deferred(hold: Hold | None) -> Hold:
+def deferred(hold: DeliveryState | None) -> DeliveryState:
     """Return the state of a message that was just deferred."""
-    hold = hold or Hold(None)
-    return Hold(None, None, hold.attempts - (hold.token is not None), first_ms=hold.first_ms, deferred=True)
+    hold = hold or DeliveryState(None)
+    return DeliveryState(None, None, hold.attempts - (hold.token is not None), first_ms=hold.first_ms, deferred=True)
 
 
-def verdict(hold: Hold | None, change: Change, now_ms: int) -> Verdict:
+def verdict(hold: DeliveryState | None, change: Settlement, now_ms: int) -> SettleResult:
     """Return whether a change is allowed: to the lease's holder, or to an operator if no receiver holds the message."""
     held = is_leased(hold, now_ms)
     if change.token is None:
         if held and not change.any_holder:
-            return Verdict.HELD
-        is_late = change.act is Act.CANCEL and not is_scheduled(hold, now_ms)
-        return Verdict.LATE if is_late else Verdict.DONE
+            return SettleResult.HELD
+        is_late = change.act is SettleAction.CANCEL and not is_scheduled(hold, now_ms)
+        return SettleResult.LATE if is_late else SettleResult.DONE
     mine = held and hold is not None and hold.token == change.token
-    return _DONE if mine else Verdict.EXPIRED
+    return _DONE if mine else SettleResult.EXPIRED
 
 
-def extended(hold: Hold | None, ms: int, now_ms: int) -> Hold:
+def extended(hold: DeliveryState | None, ms: int, now_ms: int) -> DeliveryState:
     """Return the state of a message that stays hidden for ``ms`` from now on."""
-    return (hold or Hold(None))._replace(until_ms=now_ms + ms, since_ms=now_ms, extended=True)
+    return (hold or DeliveryState(None))._replace(until_ms=now_ms + ms, since_ms=now_ms, extended=True)
 
 
-def blocking(head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tuple[Why, Hold | None]:
+def blocking(
+    head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
+) -> tuple[Why, DeliveryState | None]:
     """Return why the head of a group cannot be received, and the state that hides it.
 
     Args:
@@ -189,7 +193,7 @@ def blocking(head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tu
     return (Why.DELAYED if hold.token is None else Why.IN_FLIGHT), hold
 
 
-def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0) -> Hold | None:
+def given_back(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0) -> DeliveryState | None:
     """Return the state of a message after its lease, or None if nothing needs to be kept.
 
     Args:
@@ -199,7 +203,7 @@ def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0)
         now_ms: current time.
     """
     used = hold.token is None or is_head or hold.deferred
-    left = Hold(
+    left = DeliveryState(
         None, None, hold.attempts if used else hold.attempts - 1, first_ms=hold.first_ms, deferred=hold.deferred
     )
     if delay_ms:
@@ -207,7 +211,7 @@ def given_back(hold: Hold, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0)
     return left if left.attempts or left.deferred else None
 
 
-def is_exhausted(hold: Hold | None, max_receives: int | None) -> bool:
+def is_exhausted(hold: DeliveryState | None, max_receives: int | None) -> bool:
     """Return whether a message has used up the attempts that its queue allows."""
     return max_receives is not None and hold is not None and hold.attempts >= max_receives
 

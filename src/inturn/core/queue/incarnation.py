@@ -28,7 +28,7 @@ class Began(NamedTuple):
     incarnation: str
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """A place in a queue, to be remembered outside of its database.
 
     Attributes:
@@ -82,7 +82,7 @@ def trim(history: Sequence[Began], read_to: int, most: int) -> list[Began]:
     return [each for each in history if each in history[-most:] or not needed or each >= needed[0]]
 
 
-def is_valid(place: Place, given_in: str, last: int) -> bool:
+def is_valid(place: QueuePosition, given_in: str, last: int) -> bool:
     """Return whether a remembered place belongs to a queue's history.
 
     Args:

@@ -146,7 +146,7 @@ class Sent(NamedTuple):
     duplicate: bool
 
 
-class Entry(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message stored in a queue.
 
     Attributes:
@@ -176,7 +176,7 @@ class Entry(NamedTuple):
     note: str | None
 
 
-class Want(NamedTuple):
+class ReceiveRequest(NamedTuple):
     """A receiver's request.
 
     Attributes:
@@ -205,7 +205,7 @@ class Delivery(NamedTuple):
         first_ms: when it was first received.
     """
 
-    entry: Entry
+    entry: StoredMessage
     token: int
     until_ms: int
     attempts: int

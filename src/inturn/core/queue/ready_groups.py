@@ -17,7 +17,7 @@ So a group that fails is retried after all groups that were ready then, and wait
 
 from typing import NamedTuple
 
-from inturn.core.queue.delivery import Hold
+from inturn.core.queue.delivery import DeliveryState
 
 
 class LinePlace(NamedTuple):
@@ -36,7 +36,7 @@ START = LinePlace(0)
 """The last place of a group that was given back, before any was."""
 
 
-def was_tried(head: Hold | None) -> bool:
+def was_tried(head: DeliveryState | None) -> bool:
     """Return whether a group whose first message is in this state has been given back."""
     return head is not None and head.attempts > 0
 

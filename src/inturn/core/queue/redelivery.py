@@ -1,6 +1,6 @@
 """The delay before a message is received again, where the caller gives none."""
 
-from inturn.core.queue.delivery import Hold, given_back, is_hidden
+from inturn.core.queue.delivery import DeliveryState, given_back, is_hidden
 from inturn.core.queue.messages import QueueSettings
 
 _MASK = 2**64 - 1
@@ -35,8 +35,8 @@ def _fraction(number: int, attempts: int) -> float:
 
 
 def nacked(
-    hold: Hold, settings: QueueSettings, number: int, *, is_head: bool, delay_ms: int | None, now_ms: int
-) -> Hold | None:
+    hold: DeliveryState, settings: QueueSettings, number: int, *, is_head: bool, delay_ms: int | None, now_ms: int
+) -> DeliveryState | None:
     """Return the state of a message after its holder gives it back.
 
     Args:
@@ -52,7 +52,9 @@ def nacked(
     return given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
 
 
-def ended(hold: Hold, settings: QueueSettings, number: int, *, is_head: bool, now_ms: int) -> Hold | None:
+def ended(
+    hold: DeliveryState, settings: QueueSettings, number: int, *, is_head: bool, now_ms: int
+) -> DeliveryState | None:
     """Return the state of a message whose lease or delay is over; a retry delay counts from the deadline."""
     deadline_ms = now_ms if hold.until_ms is None else hold.until_ms
     if hold.token is not None:

@@ -22,11 +22,11 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from inturn.core.queue.delivery import Hold, Verdict, blocking
+from inturn.core.queue.delivery import DeliveryState, SettleResult, blocking
 from inturn.core.queue.messages import Why
 
 
-class Gate(NamedTuple):
+class GroupLock(NamedTuple):
     """The lock and the park of a group.
 
     Attributes:
@@ -44,11 +44,11 @@ class Gate(NamedTuple):
     parked_ms: int | None = None
 
 
-OPEN = Gate()
+OPEN = GroupLock()
 """The gate of nearly every group."""
 
 
-class Verb(IntEnum):
+class SessionVerb(IntEnum):
     """The kinds of request about a group."""
 
     LOOK = 0
@@ -69,7 +69,7 @@ class Verb(IntEnum):
     """Set the group's state."""
 
 
-class Request(NamedTuple):
+class SessionRequest(NamedTuple):
     """A request about a group.
 
     Attributes:
@@ -80,14 +80,14 @@ class Request(NamedTuple):
         state: new state, for ``SET_STATE``; None: none.
     """
 
-    verb: Verb
+    verb: SessionVerb
     token: int | None = None
     ms: int = 0
     note: str | None = None
     state: bytes | None = None
 
 
-class Answer(NamedTuple):
+class SessionAnswer(NamedTuple):
     """The result of a request.
 
     Attributes:
@@ -97,43 +97,45 @@ class Answer(NamedTuple):
         state: for ``GET_STATE``.
     """
 
-    verdict: Verdict
+    verdict: SettleResult
     group: str = ""
-    gate: Gate = OPEN
+    gate: GroupLock = OPEN
     state: bytes | None = None
 
 
-def is_locked(gate: Gate, now_ms: int) -> bool:
+def is_locked(gate: GroupLock, now_ms: int) -> bool:
     """Return whether a session holds the group."""
     return gate.until_ms is not None and gate.until_ms > now_ms
 
 
-def is_closed(gate: Gate) -> bool:
+def is_closed(gate: GroupLock) -> bool:
     """Return whether receivers are kept out; a lock that is over keeps them out until it is removed."""
     return gate.token is not None or gate.note is not None
 
 
-def is_of(gate: Gate, token: int | None, now_ms: int) -> bool:
+def is_of(gate: GroupLock, token: int | None, now_ms: int) -> bool:
     """Return whether the session of this token still holds the group."""
     return token is not None and gate.token == token and is_locked(gate, now_ms)
 
 
-def unlocked(gate: Gate) -> Gate:
+def unlocked(gate: GroupLock) -> GroupLock:
     """Return the gate without its lock."""
     return gate._replace(token=None, until_ms=None, since_ms=0)
 
 
-def renewed(gate: Gate, ms: int, now_ms: int) -> Gate:
+def renewed(gate: GroupLock, ms: int, now_ms: int) -> GroupLock:
     """Return the gate locked for ``ms`` from now on."""
     return gate._replace(until_ms=now_ms + ms, since_ms=now_ms)
 
 
-def within(gate: Gate, hold: Hold) -> Hold:
+def within(gate: GroupLock, hold: DeliveryState) -> DeliveryState:
     """Return the state of a message that was received in a session: its lease is the lock."""
     return hold._replace(until_ms=gate.until_ms, since_ms=gate.since_ms)
 
 
-def decide(gate: Gate, request: Request, now_ms: int, *, is_held: bool, token: int) -> tuple[Verdict, Gate]:
+def decide(
+    gate: GroupLock, request: SessionRequest, now_ms: int, *, is_held: bool, token: int
+) -> tuple[SettleResult, GroupLock]:
     """Return the verdict on a request, and the gate after it.
 
     Args:
@@ -144,34 +146,36 @@ def decide(gate: Gate, request: Request, now_ms: int, *, is_held: bool, token: i
         token: token for a new lock.
     """
     verb = request.verb
-    if verb is Verb.RESUME:
+    if verb is SessionVerb.RESUME:
         there = gate.note is not None
-        return (Verdict.DONE if there else Verdict.GONE), gate._replace(note=None, parked_ms=None)
-    by_nobody = verb is Verb.LOCK or (verb is Verb.PARK and request.token is None)
+        return (SettleResult.DONE if there else SettleResult.GONE), gate._replace(note=None, parked_ms=None)
+    by_nobody = verb is SessionVerb.LOCK or (verb is SessionVerb.PARK and request.token is None)
     if by_nobody:
-        if is_locked(gate, now_ms) or is_held or (verb is Verb.LOCK and gate.note is not None):
-            return Verdict.HELD, gate
+        if is_locked(gate, now_ms) or is_held or (verb is SessionVerb.LOCK and gate.note is not None):
+            return SettleResult.HELD, gate
     elif not is_of(gate, request.token, now_ms):
-        return Verdict.EXPIRED, gate
-    if verb is Verb.LOCK:
+        return SettleResult.EXPIRED, gate
+    if verb is SessionVerb.LOCK:
         gate = renewed(gate._replace(token=token), request.ms, now_ms)
-    elif verb is Verb.RENEW:
+    elif verb is SessionVerb.RENEW:
         gate = renewed(gate, request.ms, now_ms)
-    elif verb is Verb.CLOSE:
+    elif verb is SessionVerb.CLOSE:
         gate = unlocked(gate)
-    elif verb is Verb.PARK:
+    elif verb is SessionVerb.PARK:
         gate = unlocked(gate)._replace(note=request.note or "", parked_ms=now_ms)
-    return Verdict.DONE, gate
+    return SettleResult.DONE, gate
 
 
-def may_fetch(gate: Gate, token: int | None, now_ms: int) -> bool:
+def may_fetch(gate: GroupLock, token: int | None, now_ms: int) -> bool:
     """Return whether a deferred message of the group may be fetched, by the session of a token or without one."""
     if token is not None:
         return is_of(gate, token, now_ms)
     return gate.note is None and not is_locked(gate, now_ms)
 
 
-def why(gate: Gate, head: Hold | None, holds: Iterable[Hold | None], now_ms: int) -> tuple[Why, int | None, int | None]:
+def why(
+    gate: GroupLock, head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
+) -> tuple[Why, int | None, int | None]:
     """Return why the head of a group cannot be received, until when, and the token that holds it.
 
     Args:

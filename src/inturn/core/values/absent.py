@@ -19,7 +19,7 @@ Fill = Callable[[Any, bool], Any]
 """A function that fills the records within a value; the second argument says whether it makes records of dicts."""
 
 
-class Place(NamedTuple):
+class FieldDefault(NamedTuple):
     """One field of a record type.
 
     Attributes:
@@ -44,12 +44,12 @@ _NONE = object()
 
 
 @functools.cache
-def places(record: type) -> tuple[Place, ...]:
+def places(record: type) -> tuple[FieldDefault, ...]:
     """Return the fields of a record type."""
     names, owed, hints = field_names(record) or (), required(record), hints_of(record)
     keys = getattr(record, "__struct_encode_fields__", names)
     return tuple(
-        Place(
+        FieldDefault(
             name,
             key,
             _word(hints[name]),

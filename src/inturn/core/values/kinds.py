@@ -47,7 +47,7 @@ class Kind:
         raise NotImplementedError
 
 
-class Scalar(Kind):
+class ScalarKind(Kind):
     """A plain type."""
 
     def __init__(self, wanted: type) -> None:
@@ -62,7 +62,7 @@ class Scalar(Kind):
         return scalar(value, path, self.wanted)
 
 
-class Choice(Kind):
+class EnumKind(Kind):
     """An enumeration of texts or integers; accepts its members, or their values in place of them."""
 
     def __init__(self, wanted: type[enum.Enum]) -> None:
@@ -81,7 +81,7 @@ class Choice(Kind):
         return refuse(path, value, f"expected one of {self.name}")
 
 
-class Constant(Kind):
+class LiteralKind(Kind):
     """A ``Literal``: one of some values."""
 
     def __init__(self, allowed: Sequence[Any]) -> None:
@@ -95,7 +95,7 @@ class Constant(Kind):
         return value if self.is_normal(value, set(), depth) else refuse(path, value, f"expected {self.name}")
 
 
-class Anything(Kind):
+class AnyKind(Kind):
     """No type, or a bare dict or list: JSON values, as dict, list, str, int, float, bool and None."""
 
     def __init__(self, wanted: type | None = None) -> None:
@@ -181,7 +181,7 @@ def _are_texts(keys: abc.Collection[Any]) -> bool:
     return {*map(type, keys)} <= {str} and (all(map(str.isascii, keys)) or all(map(is_text, keys)))
 
 
-class Several(Kind):
+class CollectionKind(Kind):
     """A list, tuple, set or frozenset of values of one type."""
 
     _TAKEN: Final[dict[type, tuple[type, ...]]] = {
@@ -216,7 +216,7 @@ class Several(Kind):
         return self.wanted(make(each, f"{path}[{at}]", depth + 1) for at, each in enumerate(inner))
 
 
-class Some(Kind):
+class TupleKind(Kind):
     """A tuple of fixed length, with a type for each value."""
 
     def __init__(self, items: Sequence[Kind]) -> None:
@@ -237,7 +237,7 @@ class Some(Kind):
         return tuple(kind.normal(each, f"{path}[{at}]", depth + 1) for at, (kind, each) in pairs)
 
 
-class Named(Kind):
+class MappingKind(Kind):
     """A dict with a type for its keys and one for its values."""
 
     def __init__(self, key: Kind, item: Kind) -> None:
@@ -262,7 +262,7 @@ class Named(Kind):
         }
 
 
-class OneOf(Kind):
+class UnionKind(Kind):
     """A union of types."""
 
     def __init__(self, options: Sequence[Kind]) -> None:
@@ -285,7 +285,7 @@ class OneOf(Kind):
         return refuse(path, value, f"expected {self.name}")
 
 
-class Record(Kind):
+class RecordKind(Kind):
     """A dataclass or Struct.
 
     Attributes:
@@ -311,7 +311,7 @@ class Record(Kind):
             tests.append(_source(kind, f"v.{name}", f"f{number}", names))
         source = " and ".join(tests)
         # Safe to evaluate: field names are identifiers, and the rest is source of our own.
-        if all(isinstance(each, Scalar) or _is_optional(each) for each in fields.values()):
+        if all(isinstance(each, ScalarKind) or _is_optional(each) for each in fields.values()):
             self.is_flat_normal = eval(f"lambda v: {source}", names)  # noqa: S307
         around = f"depth <= {limits.VALUE_DEPTH}" + ("" if self._is_frozen() else " and met(v, seen)")
         self._test = eval(f"lambda v, seen, depth: {around} and {source}", names)  # noqa: S307
@@ -357,16 +357,16 @@ def _attributes(record: type) -> int:
 
 
 def _is_optional(kind: Kind) -> bool:
-    return isinstance(kind, OneOf) and all(isinstance(each, Scalar) for each in kind.options)
+    return isinstance(kind, UnionKind) and all(isinstance(each, ScalarKind) for each in kind.options)
 
 
 def _source(kind: Kind, read: str, name: str, names: dict[str, Any]) -> str:
     """Return the test of a field, as source that reads it once."""
-    if isinstance(kind, Scalar):
+    if isinstance(kind, ScalarKind):
         return f"({kind.source.replace('{0}', f'(a := {read})', 1).replace('{0}', 'a')})"
-    if isinstance(kind, OneOf) and _is_optional(kind):
+    if isinstance(kind, UnionKind) and _is_optional(kind):
         options = sorted(kind.options, key=lambda each: each.name != "NoneType")
-        source = " or ".join(f"({typing.cast('Scalar', each).source})" for each in options)
+        source = " or ".join(f"({typing.cast('ScalarKind', each).source})" for each in options)
         return f"({source.replace('{0}', f'(a := {read})', 1).replace('{0}', 'a')})"
     names[name] = kind
     return f"{name}.is_normal({read}, seen, depth + 1)"

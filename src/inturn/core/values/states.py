@@ -18,7 +18,18 @@ from typing import Any, Final
 
 from inturn.core.errors import PipelineError, StateError
 from inturn.core.identity import field_names
-from inturn.core.values.kinds import Anything, Choice, Constant, Kind, Named, OneOf, Record, Scalar, Several, Some
+from inturn.core.values.kinds import (
+    AnyKind,
+    CollectionKind,
+    EnumKind,
+    Kind,
+    LiteralKind,
+    MappingKind,
+    RecordKind,
+    ScalarKind,
+    TupleKind,
+    UnionKind,
+)
 from inturn.core.values.scalars import TESTS
 
 _ALIASES: Final[dict[Any, type]] = {
@@ -55,45 +66,45 @@ def real(hint: Any) -> Any:
             return hint
 
 
-def _kind_of(hint: Any, known: dict[type, Record]) -> Kind:  # noqa: PLR0911 - one case a type is what makes it a table
+def _kind_of(hint: Any, known: dict[type, RecordKind]) -> Kind:  # noqa: PLR0911 - one case a type is what makes it a table
     hint = real(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is None:
-        return Scalar(type(None))
+        return ScalarKind(type(None))
     if origin in (typing.Union, types.UnionType):
-        return OneOf([_kind_of(each, known) for each in arguments])
+        return UnionKind([_kind_of(each, known) for each in arguments])
     if origin is typing.Literal:
-        return Constant(arguments)
+        return LiteralKind(arguments)
     if hint is Any or hint is object or isinstance(hint, typing.TypeVar):
-        return Anything()
+        return AnyKind()
     wanted = _ALIASES.get(origin or hint, origin or hint)
     if not isinstance(wanted, type):
         return _unknown(hint)
     if wanted in TESTS:
-        return Scalar(wanted)
+        return ScalarKind(wanted)
     if issubclass(wanted, enum.Enum) and all(type(each.value) in (int, str) for each in wanted):
-        return _unknown(hint) if issubclass(wanted, enum.Flag) else Choice(wanted)
+        return _unknown(hint) if issubclass(wanted, enum.Flag) else EnumKind(wanted)
     if wanted in (list, tuple, set, frozenset, dict):
         return _container(wanted, arguments, known)
     return _record(wanted, known) if field_names(wanted) is not None else _unknown(hint)
 
 
-def _container(wanted: type, arguments: tuple[Any, ...], known: dict[type, Record]) -> Kind:
+def _container(wanted: type, arguments: tuple[Any, ...], known: dict[type, RecordKind]) -> Kind:
     if wanted is dict:
         if not arguments:
-            return Anything(dict)
-        return Named(*(_kind_of(each, known) for each in arguments))
+            return AnyKind(dict)
+        return MappingKind(*(_kind_of(each, known) for each in arguments))
     if wanted is list and not arguments:
-        return Anything(list)
+        return AnyKind(list)
     if wanted is tuple and arguments and arguments[-1] is not Ellipsis:
-        return Some([_kind_of(each, known) for each in arguments if each != ()])
-    return Several(wanted, _kind_of(arguments[0], known) if arguments else Anything())
+        return TupleKind([_kind_of(each, known) for each in arguments if each != ()])
+    return CollectionKind(wanted, _kind_of(arguments[0], known) if arguments else AnyKind())
 
 
-def _record(wanted: type, known: dict[type, Record]) -> Record:
+def _record(wanted: type, known: dict[type, RecordKind]) -> RecordKind:
     if wanted in known:
         return known[wanted]
-    kind = known[wanted] = Record(wanted)
+    kind = known[wanted] = RecordKind(wanted)
     hints = hints_of(wanted)
     kind.complete({name: _kind_of(hints[name], known) for name in field_names(wanted) or ()})
     return kind
@@ -154,7 +165,7 @@ class Normal:
 
     def __init__(self, state: Callable[[], Any]) -> None:
         self.kind = kind_of(state if isinstance(state, type) else Any)
-        flat = self.kind.is_flat_normal if isinstance(self.kind, Record) else None
+        flat = self.kind.is_flat_normal if isinstance(self.kind, RecordKind) else None
         test = self.kind.is_normal
         self.is_normal: Callable[[Any], bool] = flat or (lambda state: test(state, set(), 0))
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Entry, QueueInfo
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import QueueInfo, StoredMessage
 from inturn.server import errors
 from inturn.server.context import Context, asking, is_arn, is_fifo, kept
 from inturn.server.failures import Failures
@@ -194,7 +194,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
         for entry in store.read(queue, task["after"], count, pending=True)
         if entry.sequence_number <= task["until"]
     ]
-    changes: list[Change] = []
+    changes: list[Settlement] = []
     for entry in entries:
         if task["to"] is None and entry.came_from == name:  # already in its source queue
             continue
@@ -202,8 +202,8 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
         if failure is not None:
             task.update(status="FAILED", failure=failure)
             break
-        changes.append(Change(entry.sequence_number, None, Act.MOVE, to=to))
-    task["moved"] += store.settle(queue, changes, now_ms).count(Verdict.DONE)
+        changes.append(Settlement(entry.sequence_number, None, SettleAction.MOVE, to=to))
+    task["moved"] += store.settle(queue, changes, now_ms).count(SettleResult.DONE)
     if not entries:
         task["status"] = "COMPLETED"
     else:
@@ -212,7 +212,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
     return len(entries) / rate if task["status"] == RUNNING else None
 
 
-def _target(store: Store, name: str, to: str | None, entry: Entry) -> tuple[str | None, str | None]:
+def _target(store: Store, name: str, to: str | None, entry: StoredMessage) -> tuple[str | None, str | None]:
     """Return the queue that a message goes to, or the failure reason."""
     target = to or entry.came_from
     if target is None:

@@ -3,7 +3,7 @@
 A message id is computed from the sequence number of the message's first send and the database's lineage alone. So it
 needs no storage, a duplicate is answered with the first message's id, and a moved message keeps its id, though its
 first queue may be gone by then. No two messages of a database have the same id. Two databases have practically none in
-common; see :meth:`Names.message_id`.
+common; see :meth:`MessageNames.message_id`.
 """
 
 import struct
@@ -32,7 +32,7 @@ _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_+/", b"+/  ")
 
 
-class Receipt(Struct, gc=False):
+class ReceiptHandle(Struct, gc=False):
     """The content of a receipt handle.
 
     Attributes:
@@ -46,7 +46,7 @@ class Receipt(Struct, gc=False):
     received_ms: int
 
 
-class Names:
+class MessageNames:
     """The names that one database gives to its messages and receipts.
 
     Args:
@@ -88,7 +88,7 @@ class Names:
         packed += crc32(packed, self._start).to_bytes(4, "big")
         return b2a_base64(packed, newline=False).translate(_TO_URL).decode()
 
-    def receipt(self, queue: QueueInfo, text: str) -> Receipt:
+    def receipt(self, queue: QueueInfo, text: str) -> ReceiptHandle:
         """Return the content of a queue's receipt handle.
 
         Raises:
@@ -102,13 +102,13 @@ class Names:
         is_own = mark == self._mark and checksum == crc32(packed[:-4], self._start)
         if not is_own or not queue.has_given(number):
             raise errors.receipt_handle_is_invalid(text)
-        return Receipt(number, token, received_ms)
+        return ReceiptHandle(number, token, received_ms)
 
 
-_of_lineage: Final = lru_cache(64)(Names)
+_of_lineage: Final = lru_cache(64)(MessageNames)
 
 
-def names_of(context: Context) -> Names:
+def names_of(context: Context) -> MessageNames:
     """Return the naming of the context's database."""
     return _of_lineage(context.db.store.lineage)
 

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.queue.delivery import Act, Change, Verdict
-from inturn.core.queue.messages import Delivery, QueueInfo, Want
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
 from inturn.server.actions import properties, validate
 from inturn.server.actions.names import names_of, sequence_number
 from inturn.server.actions.properties import Wanted
-from inturn.server.attempts import Attempt, Lease
+from inturn.server.attempts import Attempt, AttemptLease
 from inturn.server.context import Context, asking, is_fifo, kept, queue_in
-from inturn.server.model import Message, ReceiveMessage, ReceiveMessageAnswer
+from inturn.server.model import ApiMessage, ReceiveMessage, ReceiveMessageAnswer
 from inturn.server.wire import md5
 from inturn.store.commands import Command, Receive
 from inturn.store.protocols import Store
@@ -47,7 +47,7 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
     attempt_id = params.receive_request_attempt_id
     if attempt_id is None:
         answer = partial(_received, context, queue, wanted)
-        return Receive(queue.name, answer, Want(limit, visibility_ms), wait_s=wait_s)
+        return Receive(queue.name, answer, ReceiveRequest(limit, visibility_ms), wait_s=wait_s)
     if not is_fifo(queue):
         raise validate.not_for_this_type(attempt_id, "ReceiveRequestAttemptId")
     validate.check_token(attempt_id, "ReceiveRequestAttemptId")
@@ -56,7 +56,7 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
     first: Receive[Any] = Receive(
         queue.name,
         partial(remembered, context, queue, wanted, attempt_id),
-        Want(limit, visibility_ms),
+        ReceiveRequest(limit, visibility_ms),
         wait_s=wait_s,
     )
     if is_shared:
@@ -106,11 +106,11 @@ def _once_more(
 
 
 def _given_again(
-    store: Store, queue: QueueInfo, leases: Sequence[Lease | ReceivedLease], want: Want, now_ms: int
+    store: Store, queue: QueueInfo, leases: Sequence[AttemptLease | ReceivedLease], want: ReceiveRequest, now_ms: int
 ) -> list[Delivery] | None:
     visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
-    changes = [Change(each.sequence_number, each.token, Act.EXTEND, visibility_ms) for each in leases]
-    if any(verdict is not Verdict.DONE for verdict in store.settle(queue, changes, now_ms)):
+    changes = [Settlement(each.sequence_number, each.token, SettleAction.EXTEND, visibility_ms) for each in leases]
+    if any(verdict is not SettleResult.DONE for verdict in store.settle(queue, changes, now_ms)):
         return None
     entries = [store.read(queue, each.sequence_number - 1, 1, pending=True)[0] for each in leases]
     return [
@@ -124,7 +124,7 @@ def _told_again(
     queue: QueueInfo,
     wanted: Wanted,
     deliveries: Sequence[Delivery],
-    leases: Sequence[Lease | ReceivedLease],
+    leases: Sequence[AttemptLease | ReceivedLease],
 ) -> ReceiveMessageAnswer:
     return ReceiveMessageAnswer(
         [
@@ -179,10 +179,10 @@ def _once_more_anywhere(
 # --- messages ---
 
 
-def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Delivery, received_ms: int) -> Message:
+def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Delivery, received_ms: int) -> ApiMessage:
     entry, names = delivery.entry, names_of(context)
     body = entry.body if isinstance(entry.body, str) else base64.b64encode(entry.body).decode()
-    message = Message(
+    message = ApiMessage(
         names.message_id(entry.origin or entry.sequence_number),
         names.handle(entry.sequence_number, delivery.token, received_ms),
         md5.of_body(body.encode()),
@@ -199,7 +199,7 @@ def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Deliv
 
 
 def _system(
-    context: Context, queue: QueueInfo, asked: frozenset[str], delivery: Delivery, message: Message
+    context: Context, queue: QueueInfo, asked: frozenset[str], delivery: Delivery, message: ApiMessage
 ) -> dict[str, str]:
     """Return the requested system attributes that the message has."""
     entry, fifo = delivery.entry, is_fifo(queue)

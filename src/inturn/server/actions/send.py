@@ -13,7 +13,7 @@ from inturn.core import limits
 from inturn.core.queue.messages import Content, Draft, QueueInfo, Sent
 from inturn.server import errors
 from inturn.server.actions import properties, validate
-from inturn.server.actions.names import Names, names_of, sequence_number
+from inturn.server.actions.names import MessageNames, names_of, sequence_number
 from inturn.server.context import Context, is_fifo, kept
 from inturn.server.errors import SqsError
 from inturn.server.model import (
@@ -56,7 +56,7 @@ def send_message(context: Context, params: SendMessage) -> Command[SendMessageAn
 
 
 def _sent(
-    names: Names,
+    names: MessageNames,
     fifo: bool,  # noqa: FBT001 - bound above
     checked: _Checked,
     sent: Sequence[Sent],
@@ -104,7 +104,7 @@ def _check_fifo_batch(queue: QueueInfo, entries: Sequence[SendMessageBatchReques
 
 
 def _batch_sent(
-    names: Names,
+    names: MessageNames,
     fifo: bool,  # noqa: FBT001 - bound above
     outcomes: Sequence[tuple[SendMessageBatchRequestEntry, _Checked | SqsError]],
     sent: Sequence[Sent],

@@ -19,13 +19,13 @@ _RESERVED: Final = re.compile(r"(aws|amazon)\.", re.IGNORECASE)
 _NUMBER_DIGITS: Final = 38
 
 
-class Entry(Protocol):
+class BatchEntry(Protocol):
     """An entry of a batch."""
 
     id: str
 
 
-def check_batch(entries: Sequence[Entry], kind: str) -> None:
+def check_batch(entries: Sequence[BatchEntry], kind: str) -> None:
     """Check a batch as a whole.
 
     Args:
@@ -52,7 +52,7 @@ def check_batch(entries: Sequence[Entry], kind: str) -> None:
         seen.add(entry.id)
 
 
-def failed(entry: Entry, error: SqsError) -> BatchResultErrorEntry:
+def failed(entry: BatchEntry, error: SqsError) -> BatchResultErrorEntry:
     """Return the batch answer's entry for an error."""
     return BatchResultErrorEntry(entry.id, error.sender_fault, error.query_code, error.message)
 

@@ -61,7 +61,7 @@ class PolicyError(ValueError):
     """A malformed policy; the text says where, and what was expected."""
 
 
-class Decision(Enum):
+class PolicyDecision(Enum):
     """A policy's decision about a request."""
 
     ALLOWED = "allowed"
@@ -70,7 +70,7 @@ class Decision(Enum):
     NEITHER = "neither"
 
 
-class Asked(NamedTuple):
+class PolicyRequest(NamedTuple):
     """A request in the form that policies evaluate.
 
     Attributes:
@@ -88,7 +88,7 @@ class Asked(NamedTuple):
     facts: Facts
 
 
-_Match: TypeAlias = Callable[[Asked], Truth]
+_Match: TypeAlias = Callable[[PolicyRequest], Truth]
 
 
 class _Statement(NamedTuple):
@@ -109,13 +109,13 @@ class Policy:
         self._denying = [each.tests for each in statements if each.denies]
         self._allowing = [each.tests for each in statements if not each.denies]
 
-    def decide(self, asked: Asked) -> Decision:
+    def decide(self, asked: PolicyRequest) -> PolicyDecision:
         """Decide about a request; a denying statement wins."""
         if any(all_of(test(asked) for test in tests) is not False for tests in self._denying):
-            return Decision.DENIED
+            return PolicyDecision.DENIED
         if any(all_of(test(asked) for test in tests) is True for tests in self._allowing):
-            return Decision.ALLOWED
-        return Decision.NEITHER
+            return PolicyDecision.ALLOWED
+        return PolicyDecision.NEITHER
 
 
 def parse(text: str) -> Policy:
@@ -231,7 +231,7 @@ def _principals(element: str, value: Any) -> _Match:
     return lambda asked: any(test(asked) for test in tests)
 
 
-def _principal(element: str, value: str) -> Callable[[Asked], bool]:
+def _principal(element: str, value: str) -> Callable[[PolicyRequest], bool]:
     if value == "*":
         return lambda _asked: True
     found = _PRINCIPAL.fullmatch(value)

@@ -12,7 +12,7 @@ import msgspec
 from inturn.server import errors
 from inturn.server.errors import SqsError
 from inturn.server.http import Request, Response
-from inturn.server.model import ACTIONS, Action, Shape
+from inturn.server.model import ACTIONS, ApiAction, Shape
 from inturn.server.wire.call import Call, Protocol
 from inturn.server.wire.params import params_of
 
@@ -65,7 +65,7 @@ def _no_action(target: bytes | None) -> NoReturn:
     raise errors.invalid_action(target.decode("latin-1").removeprefix("AmazonSQS."))
 
 
-def _again(action: Action, body: bytes) -> Shape:
+def _again(action: ApiAction, body: bytes) -> Shape:
     """Parse a body that did not fit at first, without its nulls; raise what is still wrong."""
     try:
         tree = msgspec.json.decode(body)

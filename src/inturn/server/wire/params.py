@@ -8,7 +8,7 @@ import msgspec
 
 from inturn.server import errors
 from inturn.server.errors import SqsError
-from inturn.server.model import Action, Shape
+from inturn.server.model import ApiAction, Shape
 
 _DEPTH: Final = 6
 """The depth of the API's parameters: params, entries, entry, attributes, value, list."""
@@ -16,7 +16,7 @@ _DEPTH: Final = 6
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`(?: - at `\$\.Entries\[(\d+)\]`)?")
 
 
-def params_of(action: Action, tree: object, refuse: Callable[[str], SqsError]) -> Shape:
+def params_of(action: ApiAction, tree: object, refuse: Callable[[str], SqsError]) -> Shape:
     """Return the parameters in a tree of API names; a null counts as missing.
 
     Raises:

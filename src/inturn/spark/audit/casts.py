@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from inturn.spark.audit.log import Log
+from inturn.spark.audit.log import AuditLog
 from inturn.spark.audit.values import TIMES, kind_of
 from inturn.spark.columns.dataframe import INTEGERS
 from inturn.spark.columns.names import CORRUPT
@@ -14,7 +14,7 @@ _NAMES = ("string", "date", *INTEGERS)
 _SINCE_1970 = (*TIMES[:2], "string", *INTEGERS)
 
 
-def casts(log: Log) -> tuple[str, ...]:
+def casts(log: AuditLog) -> tuple[str, ...]:
     """Return a sentence for each column that must be cast before a pipeline takes it.
 
     Lines of text (CSV, JSON) have no types before a pipeline reads them, so they yield no sentence.
@@ -22,7 +22,7 @@ def casts(log: Log) -> tuple[str, ...]:
     return () if CORRUPT in log.df.columns else tuple(_misfits(log))
 
 
-def _misfits(log: Log) -> "Iterator[str]":
+def _misfits(log: AuditLog) -> "Iterator[str]":
     keys = log.keys
     place = (_SINCE_1970, "timestamp") if log.is_time else (INTEGERS, "bigint")
     asked = [

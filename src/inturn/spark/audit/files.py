@@ -22,7 +22,7 @@ FORMS = ("parquet", "json", "csv", "delta")
 
 
 @dataclass(frozen=True)
-class Source:
+class LogFiles:
     """A log read from files.
 
     Attributes:
@@ -34,7 +34,7 @@ class Source:
     files: list[str] | None = None
 
 
-def read_log(spark: "SparkSession", source: str, form: str | None = None, dialect: Dialect | None = None) -> Source:
+def read_log(spark: "SparkSession", source: str, form: str | None = None, dialect: Dialect | None = None) -> LogFiles:
     """Read a log: Parquet, JSON lines, CSV with a header, or a Delta table.
 
     Args:
@@ -52,7 +52,7 @@ def read_log(spark: "SparkSession", source: str, form: str | None = None, dialec
         msg = f"--format {form!r} is not known; expected one of {', '.join(FORMS)}"
         raise InputError(msg)
     with told(f"cannot read {source} as {form}"):
-        read = _delta(spark, source) if form == "delta" else Source(_plain(spark, source, form, dialect))
+        read = _delta(spark, source) if form == "delta" else LogFiles(_plain(spark, source, form, dialect))
         columns = [name for name in read.df.columns if name != CORRUPT]
     if not columns:
         what = "no line of it can be read" if CORRUPT in read.df.columns else "there is nothing in it"
@@ -71,7 +71,7 @@ def _plain(spark: "SparkSession", source: str, form: str, dialect: Dialect | Non
     return reader.option("primitivesAsString", "true").json(source)
 
 
-def _delta(spark: "SparkSession", source: str) -> Source:
+def _delta(spark: "SparkSession", source: str) -> LogFiles:
     """Read a Delta table from its live files: deltalake reads the log, Spark the Parquet files in it."""
     try:
         from deltalake import DeltaTable
@@ -96,4 +96,4 @@ def _delta(spark: "SparkSession", source: str) -> Source:
     if not files:
         msg = f"{source} has no messages: there is nothing in it"
         raise InputError(msg)
-    return Source(spark.read.option("basePath", root).option("mergeSchema", "true").parquet(*files), files)
+    return LogFiles(spark.read.option("basePath", root).option("mergeSchema", "true").parquet(*files), files)

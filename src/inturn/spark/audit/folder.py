@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inturn.core.errors import StoreError
-from inturn.spark.audit.log import Log
-from inturn.spark.audit.report import Report
+from inturn.spark.audit.log import AuditLog
+from inturn.spark.audit.report import AuditReport
 from inturn.spark.tables.storage import storage
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Folder:
                 raise StoreError(msg)
             self._files.create(_MARK, b"inturn audit made the files beside this one, and writes them anew\n")
 
-    def messages(self, rows: "DataFrame", log: Log) -> None:
+    def messages(self, rows: "DataFrame", log: AuditLog) -> None:
         """Write the messages with faults, whole, with one folder per kind."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -72,7 +72,7 @@ class Folder:
         )
         table.coalesce(1).write.mode("overwrite").parquet(self._files.where(GAPS))
 
-    def write(self, report: Report) -> Report:
+    def write(self, report: AuditReport) -> AuditReport:
         """Write the page and the JSON, and return the report with the names of the files."""
         from inturn.spark.audit.page import render
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from inturn.spark.audit.report import Differ, Found, Gaps, Keys, Kind, Late
+from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns
 from inturn.spark.audit.words import duration, many
 
 COUNTED: Final = 0.95
@@ -84,10 +84,10 @@ class Evidence:
         casts: sentences about the columns that a pipeline needs converted.
     """
 
-    keys: Keys
+    keys: LogColumns
     is_time: bool
     messages: int
-    found: dict[Kind, Found]
+    found: dict[FaultKind, FaultCount]
     gaps: Gaps | None
     late: Late | None
     differ: list[Differ] = field(default_factory=list)
@@ -97,13 +97,13 @@ class Evidence:
     unplaced: int = 0
     casts: tuple[str, ...] = ()
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: FaultKind) -> int:
         """Return the number of messages of a kind."""
         return self.found[kind].messages if kind in self.found else 0
 
 
 @dataclass(frozen=True)
-class Choice:
+class GradeChoice:
     """A grade with its reasons, as a Python expression."""
 
     name: str
@@ -113,7 +113,7 @@ class Choice:
     on_gap: str | None = None
 
 
-def decide(seen: Evidence) -> Choice:
+def decide(seen: Evidence) -> GradeChoice:
     """Return the strongest grade that the data support."""
     choice = _decided(seen)
     if seen.casts:
@@ -126,24 +126,24 @@ def decide(seen: Evidence) -> Choice:
     return replace(choice, needs=[f"{hint} {column}, or --arrival.", *choice.needs])
 
 
-def _decided(seen: Evidence) -> Choice:
+def _decided(seen: Evidence) -> GradeChoice:
     if seen.keys.order is not None:
         return _counting(seen, seen.keys.order)
     if seen.keys.order_by is None:
         says = ["No column carries an order, so the order of arrival is all there is."]
-        return Choice("Arrival", "Arrival()", says, _id_needed(seen))
+        return GradeChoice("Arrival", "Arrival()", says, _id_needed(seen))
     if seen.is_time:
         return _timed(seen, seen.keys.order_by)
     return _rising(seen, seen.keys.order_by, [])
 
 
-def gives(seen: Evidence, choice: Choice) -> dict[str, int]:
+def gives(seen: Evidence, choice: GradeChoice) -> dict[str, int]:
     """Return the number of messages by verdict if the pipeline reads this log as it came; empty if not known.
 
     Messages held because of a missing predecessor count as applied, stale ones as duplicates.
     """
     no_ids = choice.name in ("Timestamp", "Arrival") and seen.keys.id is None and seen.unique is None
-    if no_ids or Kind.RESET in seen.found or not seen.outcomes:
+    if no_ids or FaultKind.RESET in seen.found or not seen.outcomes:
         return {}
     counts = dict.fromkeys(("applied", "duplicate", "conflict", "invalid"), 0)
     for each in seen.outcomes:
@@ -152,7 +152,7 @@ def gives(seen: Evidence, choice: Choice) -> dict[str, int]:
     return counts
 
 
-def line(seen: Evidence, choice: Choice, name: str) -> str:
+def line(seen: Evidence, choice: GradeChoice, name: str) -> str:
     """Return the pipeline as a line of Python."""
     keys = seen.keys
     parts = [f"name={_text(name)}", f"group={_text(keys.group)}", f"order={choice.order}"]
@@ -175,12 +175,12 @@ def _text(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 
-def _counting(seen: Evidence, column: str) -> Choice:
+def _counting(seen: Evidence, column: str) -> GradeChoice:
     """Return Gapless if the revisions are there and each names one message; else the order that remains."""
     gaps = seen.gaps
     lost = gaps.lost_revisions if gaps else 0
-    rivals = seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
-    there = seen.messages - seen.count(Kind.DUPLICATE) - rivals
+    rivals = seen.count(FaultKind.CONFLICT) + seen.count(FaultKind.TWO_WRITERS)
+    there = seen.messages - seen.count(FaultKind.DUPLICATE) - rivals
     cover = there / (there + lost) if there + lost else 0.0
     contradicted = rivals / seen.messages
     says = [f"{there:,} of {there + lost:,} revisions are there ({_percent(cover)})."]
@@ -197,20 +197,20 @@ def _counting(seen: Evidence, column: str) -> Choice:
         whole = "Nothing is missing" if not (gaps and gaps.open) else "Nothing is missing but what may still come"
         says.append(f"{whole}, so a gap can be told from the end, and completeness proved.")
     if seen.late is not None:
-        late = many(seen.count(Kind.LATE), "message")
+        late = many(seen.count(FaultKind.LATE), "message")
         says.append(f"{late} came after a later one; Gapless waits and puts them right.")
     on_gap, needs = _waiting(seen, says)
     start = [f"start={seen.keys.start}"] if seen.keys.start not in (None, 1) else []
     epoch = [f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch is not None else []
-    return Choice("Gapless", f"Gapless({', '.join([_text(column), *start, *epoch])})", says, needs, on_gap)
+    return GradeChoice("Gapless", f"Gapless({', '.join([_text(column), *start, *epoch])})", says, needs, on_gap)
 
 
 def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
     """Return the gap policy and what the data lack for it; append the gaps seen to ``says``."""
     wait = _rounded(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
     on_gap, needs = None, []
-    if Kind.RESET in seen.found:
-        times = many(seen.count(Kind.RESET), "time")
+    if FaultKind.RESET in seen.found:
+        times = many(seen.count(FaultKind.RESET), "time")
         needs.append(
             f"The numbers start again {times} and no column says so: add one that is higher after each restart, "
             "and name it, epoch=…"
@@ -228,10 +228,10 @@ def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
     return on_gap, needs
 
 
-def _rising(seen: Evidence, column: str, says: list[str]) -> Choice:
+def _rising(seen: Evidence, column: str, says: list[str]) -> GradeChoice:
     """Return Monotone, with its cost if messages came after a greater number."""
-    late = seen.count(Kind.LATE)
-    ties = seen.count(Kind.TIE) + seen.count(Kind.CONFLICT) + seen.count(Kind.TWO_WRITERS)
+    late = seen.count(FaultKind.LATE)
+    ties = seen.count(FaultKind.TIE) + seen.count(FaultKind.CONFLICT) + seen.count(FaultKind.TWO_WRITERS)
     if seen.outcomes:  # messages that share a place with a late one are stale too, not conflicts
         placed = [each for each in seen.outcomes if not each.bad]
         late = sum(each.messages for each in placed if each.overtaken and (each.first or not each.same))
@@ -242,13 +242,13 @@ def _rising(seen: Evidence, column: str, says: list[str]) -> Choice:
     order = ", ".join([_text(column), *([f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch else [])])
     if not late:
         says = [*says, f"{_never_falls(seen, column)}: newer and older are told apart, no gap is."]
-        return Choice("Monotone", f"Monotone({order})", says, [])
+        return GradeChoice("Monotone", f"Monotone({order})", says, [])
     price = f"{many(late, 'message')} came after a greater {column}: Monotone calls such stale and does not apply them."
-    return Choice("Monotone", f"Monotone({order})", [*says, price], [_sort_first(column)])
+    return GradeChoice("Monotone", f"Monotone({order})", [*says, price], [_sort_first(column)])
 
 
 def _never_falls(seen: Evidence, column: str) -> str:
-    copies = ", copies apart," if Kind.DUPLICATE in seen.found else ","
+    copies = ", copies apart," if FaultKind.DUPLICATE in seen.found else ","
     return f"Within its group{copies} {column} never falls"
 
 
@@ -256,24 +256,24 @@ def _sort_first(column: str) -> str:
     return f"Late messages must not matter (only the newest counts), or must be put in order by {column} before."
 
 
-def _timed(seen: Evidence, column: str) -> Choice:
+def _timed(seen: Evidence, column: str) -> GradeChoice:
     says, late = [], seen.late
     if late is None:
         says.append(f"{_never_falls(seen, column)}.")
         lateness = "0 seconds"
     else:
         lateness = _rounded(late.behind.most)
-        came = many(seen.count(Kind.LATE), "message")
+        came = many(seen.count(FaultKind.LATE), "message")
         says.append(
             f"{came} came up to {duration(late.behind.most)} behind their group's greatest {column}; "
             f"{_rounded(late.behind.p99)} would cover 99% of them, {lateness} all."
         )
-    if seen.count(Kind.TIE):
-        tied = many(seen.count(Kind.TIE), "message")
+    if seen.count(FaultKind.TIE):
+        tied = many(seen.count(FaultKind.TIE), "message")
         says.append(f"{tied} came with the time of an earlier one of the group: their ids decide which is first.")
     says.append("A time does not count, so nothing tells whether a message is missing.")
     unit = "" if seen.unit == "us" else f', unit="{seen.unit}"'
-    return Choice("Timestamp", f'Timestamp({_text(column)}, lateness="{lateness}"{unit})', says, _id_needed(seen))
+    return GradeChoice("Timestamp", f'Timestamp({_text(column)}, lateness="{lateness}"{unit})', says, _id_needed(seen))
 
 
 def _id_needed(seen: Evidence) -> list[str]:

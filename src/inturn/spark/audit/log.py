@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlparse
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS
 from inturn.core.values.path import parts
-from inturn.spark.audit.report import Keys
+from inturn.spark.audit.report import LogColumns
 from inturn.spark.audit.types import check_audited, check_names, unreadable
 from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, resolved, what, whole
 from inturn.spark.columns.dataframe import quoted
@@ -50,7 +50,7 @@ EPOCH: Final[Key] = (*GROUP, "e")
 
 
 @dataclass(frozen=True)
-class Log:
+class AuditLog:
     """A DataFrame, and how it is read as a log.
 
     Attributes:
@@ -64,14 +64,14 @@ class Log:
     """
 
     df: "DataFrame"
-    keys: Keys
+    keys: LogColumns
     arrived: str
     is_time: bool
     known: dict[str, str]
     files: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, df: "DataFrame", keys: Keys, files: Sequence[str] | None = None) -> "Log":
+    def of(cls, df: "DataFrame", keys: LogColumns, files: Sequence[str] | None = None) -> "AuditLog":
         """Check the columns, and look for the log's clock if none is named.
 
         Args:
@@ -263,7 +263,7 @@ class Log:
         return numbered, F.coalesce(_NUMBER, F.lit(0)) + F.col(_BEGINS)
 
 
-def _clock(keys: Keys, known: dict[str, str]) -> str | None:
+def _clock(keys: LogColumns, known: dict[str, str]) -> str | None:
     """Return the column of times that is most likely the time of arrival, by its name."""
     taken = {keys.group, keys.order, keys.id, keys.epoch, *keys.ignore}
     times = [name for name, kind in known.items() if kind != "number" and name not in taken]
@@ -271,7 +271,7 @@ def _clock(keys: Keys, known: dict[str, str]) -> str | None:
     return min(times, key=lambda name: likely.get(parts(name)[-1].lower(), len(likely)), default=None)
 
 
-def _arrived(keys: Keys, files: Sequence[str], *, by_name: bool) -> str:
+def _arrived(keys: LogColumns, files: Sequence[str], *, by_name: bool) -> str:
     if keys.arrival is not None:
         return f"by the column {keys.arrival}"
     if not files:

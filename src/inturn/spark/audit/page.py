@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import SetupError
 from inturn.spark.audit import pictures
-from inturn.spark.audit.report import MEANING, Kind, Late, Report, Sizes, Spread, Timeline
+from inturn.spark.audit.report import MEANING, AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
 from inturn.spark.audit.words import duration, many
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ _LONGEST: Final = 60
 """The number of characters of a name that are shown."""
 _A_TIME: Final = 10**14
 """A greater place in an order that does not count is a time in microseconds: no other number is as large."""
-_NOT_IN_FOLDERS: Final = {Kind.GAP: "gaps", Kind.PLACEHOLDER: None}
+_NOT_IN_FOLDERS: Final = {FaultKind.GAP: "gaps", FaultKind.PLACEHOLDER: None}
 """Kinds without messages, and the folder in which they are written, if any."""
 
 
-def render(report: Report) -> str:
+def render(report: AuditReport) -> str:
     """Return the page.
 
     Raises:
@@ -55,7 +55,7 @@ def render(report: Report) -> str:
     )
 
 
-def headline(report: Report) -> str:
+def headline(report: AuditReport) -> str:
     """Return the result in one sentence."""
     if not report.messages:
         return "No messages, so nothing can be said of their order"
@@ -104,11 +104,11 @@ def _utc(moment: dt.datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
-def _folder(kind: Kind) -> str | None:
+def _folder(kind: FaultKind) -> str | None:
     return _NOT_IN_FOLDERS.get(kind, f"messages/kind={kind}")
 
 
-def _is_time(report: Report) -> bool:
+def _is_time(report: AuditReport) -> bool:
     """Return whether places are times."""
     if report.keys.order_by is None:
         return False
@@ -129,7 +129,7 @@ def _lateness(late: Late, *, is_time: bool) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _pictures(report: Report) -> dict[str, "Markup"]:
+def _pictures(report: AuditReport) -> dict[str, "Markup"]:
     """Return the pictures that have data to draw."""
     found: dict[str, str] = {}
     if report.late is not None:
@@ -166,11 +166,11 @@ def _of_sizes(sizes: Sizes) -> dict[str, str]:
     return found
 
 
-def _faults(line: Timeline) -> str:
+def _faults(line: GroupTimeline) -> str:
     return ", ".join(f"{kind} {count:,}" for kind, count in line.faults.items())
 
 
-def _part(line: Timeline) -> str:
+def _part(line: GroupTimeline) -> str:
     """Return the number of messages of a group, and which of them are shown."""
     whole = many(line.messages, "message")
     if len(line.points) >= line.messages or not line.points:
@@ -178,14 +178,14 @@ def _part(line: Timeline) -> str:
     return f"{whole}, shown are {line.points[0].position:,} to {line.points[-1].position:,}"
 
 
-def _as_first_seen(line: Timeline) -> Timeline:
+def _as_first_seen(line: GroupTimeline) -> GroupTimeline:
     """Return a group without an order: messages in the order first seen, copies beside their first."""
     seen: dict[int, int] = {}
     points = [replace(point, place=seen.setdefault(point.place, len(seen) + 1)) for point in line.points]
     return replace(line, points=points)
 
 
-def _timeline(line: Timeline, *, is_time: bool) -> "Markup | None":
+def _timeline(line: GroupTimeline, *, is_time: bool) -> "Markup | None":
     if not line.points:
         return None
     words = f"Group {name(line.group)} as it arrived, {_part(line)}: {_faults(line)}"

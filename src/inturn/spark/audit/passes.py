@@ -7,7 +7,7 @@ telling messages are those with a fault, or beside one, and the last row of each
 
 from typing import TYPE_CHECKING, Final
 
-from inturn.spark.audit.log import GOOD, Key, Log
+from inturn.spark.audit.log import GOOD, AuditLog, Key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
@@ -45,7 +45,7 @@ def follows_gap(place: "Column", below: "Column") -> "Column":
     return F.try_add(below, F.lit(1)) < place
 
 
-def telling(rows: "DataFrame", key: Key, log: Log) -> "DataFrame":
+def telling(rows: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
     """Return the telling rows.
 
     Args:

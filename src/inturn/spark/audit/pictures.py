@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from inturn.spark.audit.report import Bar, Gap, Gaps, Kind, Point, Sizes, Spread, Timeline
+from inturn.spark.audit.report import Bar, FaultKind, Gap, Gaps, GroupTimeline, Point, Sizes, Spread
 from inturn.spark.audit.words import duration, instant
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class _Scale:
         return self.heights[above - 1] + (place - low) / (high - low) * (self.heights[above] - self.heights[above - 1])
 
 
-def timeline(line: Timeline, words: str, *, is_time: bool) -> str:
+def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
     """Draw a group's messages, of which there are some: arrival to the right, place in the order upwards.
 
     A place is a number, or a time in microseconds.
@@ -264,7 +264,7 @@ def timeline(line: Timeline, words: str, *, is_time: bool) -> str:
     return _svg(draw, words, _SMALL)
 
 
-def _in_view(line: Timeline) -> list[tuple[Gap, int, int]]:
+def _in_view(line: GroupTimeline) -> list[tuple[Gap, int, int]]:
     """Return the gaps between the messages shown, each with the first and last arrival while it existed."""
     found = []
     for gap in line.gaps:
@@ -295,13 +295,13 @@ def _bands(axes: "Axes", bands: Sequence[tuple[Gap, int, int]], scale: _Scale, r
             axes.text(right, y, text, ha="right", va=va, **look)
 
 
-_LOOKS: Final[dict[str, tuple[tuple[Kind | None, ...], float, dict[str, Any]]]] = {
-    "in order": ((None, Kind.RESET), 0.8, {"marker": "o", "color": QUIET, "zorder": 3}),
-    "exact copy": ((Kind.DUPLICATE,), 1.15, {"marker": "o", "mfc": "white", "mec": COPY, "mew": 1.1, "zorder": 4}),
-    "without an id": ((Kind.NO_ID,), 1.0, {"marker": "s", "mfc": "white", "mec": INK, "mew": 1.1, "zorder": 4}),
-    "late: below the greatest so far": ((Kind.LATE,), 1.05, {"marker": "o", "color": LATE, "zorder": 5}),
+_LOOKS: Final[dict[str, tuple[tuple[FaultKind | None, ...], float, dict[str, Any]]]] = {
+    "in order": ((None, FaultKind.RESET), 0.8, {"marker": "o", "color": QUIET, "zorder": 3}),
+    "exact copy": ((FaultKind.DUPLICATE,), 1.15, {"marker": "o", "mfc": "white", "mec": COPY, "mew": 1.1, "zorder": 4}),
+    "without an id": ((FaultKind.NO_ID,), 1.0, {"marker": "s", "mfc": "white", "mec": INK, "mew": 1.1, "zorder": 4}),
+    "late: below the greatest so far": ((FaultKind.LATE,), 1.05, {"marker": "o", "color": LATE, "zorder": 5}),
     "contradicts an earlier one": (
-        (Kind.CONFLICT, Kind.ID_CONFLICT, Kind.TWO_WRITERS, Kind.TIE),
+        (FaultKind.CONFLICT, FaultKind.ID_CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE),
         *(1.2, {"marker": "x", "mec": WRONG, "mew": 1.6, "zorder": 5}),
     ),
 }
@@ -316,7 +316,7 @@ def _messages(axes: "Axes", points: Sequence[Point], scale: _Scale) -> None:
         if tops and point.epoch > max(tops):
             axes.axvline(point.position - 0.5, color=INK, lw=1, ls=(0, (4, 3)), zorder=1.5)
         own = tops.setdefault(point.epoch, [])
-        if point.kind == Kind.LATE and own:
+        if point.kind == FaultKind.LATE and own:
             axes.vlines(point.position, scale.at(point.place), scale.at(own[-1].place), color=LATE, lw=0.9, zorder=2)
         if not own or point.place >= own[-1].place:
             own.append(point)
@@ -347,12 +347,12 @@ def _places(axes: "Axes", scale: _Scale, *, is_time: bool) -> None:
         axes.set_title(f"{', '.join(sorted(shared - {''}))} UTC".strip(), loc="left", size=7.5, color=GREY)
 
 
-def legend(lines: Sequence[Timeline]) -> list[tuple[str, str]]:
+def legend(lines: Sequence[GroupTimeline]) -> list[tuple[str, str]]:
     """Return the legend of the marks in some timelines: a small picture and its text each."""
     return [(_svg(draw, words, _ICON, icon=True), words) for words, draw in _marks(lines)]
 
 
-def _marks(lines: Sequence[Timeline]) -> "Iterator[tuple[str, Draw]]":
+def _marks(lines: Sequence[GroupTimeline]) -> "Iterator[tuple[str, Draw]]":
     from matplotlib.patches import Rectangle
 
     def dot(size: float, look: dict[str, Any]) -> "Draw":

@@ -7,7 +7,7 @@ often by one, how far it falls back, and how many of the values between its leas
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from inturn.spark.audit.log import GOOD, Log
+from inturn.spark.audit.log import GOOD, AuditLog
 from inturn.spark.audit.passes import before, timelines
 from inturn.spark.audit.report import Column
 from inturn.spark.audit.values import column as column_at
@@ -42,7 +42,7 @@ class _Seen:
     behind: float
 
 
-def rated(log: Log) -> list[Column]:
+def rated(log: AuditLog) -> list[Column]:
     """Return the columns that could carry an order, the best first, then those that could not."""
     taken = (log.keys.group, log.keys.id, log.keys.epoch, log.keys.arrival, *log.keys.ignore)
     kinds = {name: kind for name, kind in log.known.items() if name not in taken}
@@ -52,7 +52,7 @@ def rated(log: Log) -> list[Column]:
     return sorted(found, key=_rank)
 
 
-def unique(log: Log) -> str | None:
+def unique(log: AuditLog) -> str | None:
     """Return a column that can be the id: every message has one, and no group uses one for two different messages.
 
     Candidates are found by their approximate number of values, and then checked one by one.
@@ -83,7 +83,7 @@ def unique(log: Log) -> str | None:
     return None
 
 
-def _seen(log: Log, kinds: dict[str, str]) -> list[_Seen]:
+def _seen(log: AuditLog, kinds: dict[str, str]) -> list[_Seen]:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     values = [

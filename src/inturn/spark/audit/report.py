@@ -12,7 +12,7 @@ from inturn.spark.audit.words import outcome, plain
 Json = dict[str, Any]
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """The kinds of faults of a message or a group; also the folder names of offending messages."""
 
     UNREADABLE = "unreadable"
@@ -30,26 +30,26 @@ class Kind(StrEnum):
     TWO_WRITERS = "two-writers"
 
 
-MEANING: dict[Kind, str] = {
-    Kind.UNREADABLE: "lines that cannot be read, and values that no pipeline takes",
-    Kind.NO_GROUP: "messages without a group",
-    Kind.NO_ORDER: "messages without a place in the order, or with one that cannot be read",
-    Kind.NO_ID: "messages without an id",
-    Kind.PLACEHOLDER: "messages whose group is a blank or a word for nothing, such as NA",
-    Kind.DUPLICATE: "exact copies of an earlier message",
-    Kind.CONFLICT: "same revision as an earlier message, other content",
-    Kind.ID_CONFLICT: "same id as an earlier message of the group, other content",
-    Kind.TIE: "same place as an earlier message, other content: nothing says which comes first",
-    Kind.LATE: "came after a message that follows them",
-    Kind.GAP: "revisions that are missing",
-    Kind.RESET: "the group's numbers start again",
-    Kind.TWO_WRITERS: "two writers gave the same revisions to different messages",
+MEANING: dict[FaultKind, str] = {
+    FaultKind.UNREADABLE: "lines that cannot be read, and values that no pipeline takes",
+    FaultKind.NO_GROUP: "messages without a group",
+    FaultKind.NO_ORDER: "messages without a place in the order, or with one that cannot be read",
+    FaultKind.NO_ID: "messages without an id",
+    FaultKind.PLACEHOLDER: "messages whose group is a blank or a word for nothing, such as NA",
+    FaultKind.DUPLICATE: "exact copies of an earlier message",
+    FaultKind.CONFLICT: "same revision as an earlier message, other content",
+    FaultKind.ID_CONFLICT: "same id as an earlier message of the group, other content",
+    FaultKind.TIE: "same place as an earlier message, other content: nothing says which comes first",
+    FaultKind.LATE: "came after a message that follows them",
+    FaultKind.GAP: "revisions that are missing",
+    FaultKind.RESET: "the group's numbers start again",
+    FaultKind.TWO_WRITERS: "two writers gave the same revisions to different messages",
 }
 """A description of each kind, as the reports show it."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FaultCount:
     """The number of occurrences of a fault.
 
     Attributes:
@@ -266,7 +266,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class GroupTimeline:
     """The messages of a group in order of arrival, or the part around its first fault.
 
     Attributes:
@@ -285,7 +285,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Keys:
+class LogColumns:
     """The columns that an audit uses.
 
     Attributes:
@@ -310,7 +310,7 @@ class Keys:
     start: int | None = None
     ignore: tuple[str, ...] = ()
 
-    def renamed(self, path: Callable[[str], str]) -> "Keys":
+    def renamed(self, path: Callable[[str], str]) -> "LogColumns":
         """Return the same keys with the paths of the columns."""
         given = {name: getattr(self, name) for name in ("group", "order", "order_by", "id", "epoch", "arrival", "time")}
         found: dict[str, Any] = {name: path(value) for name, value in given.items() if value is not None}
@@ -323,7 +323,7 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Report:
+class AuditReport:
     """The result of an audit.
 
     Attributes:
@@ -349,14 +349,14 @@ class Report:
     """
 
     source: str
-    keys: Keys
+    keys: LogColumns
     arrived: str
     messages: int
     groups: int
     began: dt.datetime | None
     ended: dt.datetime | None
-    found: dict[Kind, Found]
-    samples: dict[Kind, list[str]]
+    found: dict[FaultKind, FaultCount]
+    samples: dict[FaultKind, list[str]]
     gaps: Gaps | None
     late: Late | None
     differ: list[Differ]
@@ -364,11 +364,11 @@ class Report:
     sizes: Sizes | None
     columns: list[Column]
     grade: Grade | None
-    worst: list[Timeline] = field(default_factory=list)
+    worst: list[GroupTimeline] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def wrong(self, allow: tuple[str, ...] = ()) -> list[Kind]:
+    def wrong(self, allow: tuple[str, ...] = ()) -> list[FaultKind]:
         """Return the kinds of faults found, except those that are allowed.
 
         Raises:
@@ -383,7 +383,7 @@ class Report:
         return document
 
 
-def allowed(names: Iterable[str]) -> set[Kind]:
+def allowed(names: Iterable[str]) -> set[FaultKind]:
     """Return the kinds of faults with these names.
 
     Raises:
@@ -391,8 +391,8 @@ def allowed(names: Iterable[str]) -> set[Kind]:
     """
     kinds = set()
     for name in names:
-        if name not in set(Kind):
-            msg = f"there is no fault {name!r}; expected one of {', '.join(Kind)}"
+        if name not in set(FaultKind):
+            msg = f"there is no fault {name!r}; expected one of {', '.join(FaultKind)}"
             raise InputError(msg)
-        kinds.add(Kind(name))
+        kinds.add(FaultKind(name))
     return kinds

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
-from inturn.spark.audit.log import Log
-from inturn.spark.audit.report import Differ, Kind
+from inturn.spark.audit.log import AuditLog
+from inturn.spark.audit.report import Differ, FaultKind
 from inturn.spark.columns.dataframe import quoted
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ _TOLD: Final = 5
 _PLACE: Final = ["h", "g", "e", "o"]
 
 
-def differing(rows: "DataFrame", log: Log) -> list[Differ]:
+def differing(rows: "DataFrame", log: AuditLog) -> list[Differ]:
     """Return the columns in which the messages of a place differ, the most frequent first.
 
     Args:
@@ -24,7 +24,7 @@ def differing(rows: "DataFrame", log: Log) -> list[Differ]:
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    rival = F.exists("kinds", lambda kind: kind.isin(Kind.CONFLICT, Kind.TWO_WRITERS, Kind.TIE))
+    rival = F.exists("kinds", lambda kind: kind.isin(FaultKind.CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE))
     places = rows.where(rival).select(*_PLACE).distinct().orderBy(*_PLACE).limit(LOOKED_AT)
     chosen = rows.join(F.broadcast(places), _PLACE).select(*_PLACE, "f", "m")
     names = log.content_names

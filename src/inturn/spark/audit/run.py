@@ -10,9 +10,9 @@ from inturn.core.pipeline.order import Duration, duration_us
 from inturn.spark.audit import grade, ids, rating, restarts, rivals, totals, worst
 from inturn.spark.audit.casts import casts
 from inturn.spark.audit.folder import Folder
-from inturn.spark.audit.log import EPOCH, Log
+from inturn.spark.audit.log import EPOCH, AuditLog
 from inturn.spark.audit.passes import telling
-from inturn.spark.audit.report import Column, Found, Grade, Keys, Kind, Report
+from inturn.spark.audit.report import AuditReport, Column, FaultCount, FaultKind, Grade, LogColumns
 from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.audit.words import instant
 from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     Keep = Callable[[DataFrame], DataFrame]
 
-_RIVALS: Final = {Kind.CONFLICT, Kind.TWO_WRITERS, Kind.TIE}
-_UNPLACED: Final = (Kind.UNREADABLE, Kind.NO_GROUP, Kind.NO_ORDER)
+_RIVALS: Final = {FaultKind.CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE}
+_UNPLACED: Final = (FaultKind.UNREADABLE, FaultKind.NO_GROUP, FaultKind.NO_ORDER)
 
 
 def audit(  # noqa: PLR0913 - each names one thing about the log
@@ -45,7 +45,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     out: str | None = None,
     source: str = "messages",
     files: Sequence[str] | None = None,
-) -> Report:
+) -> AuditReport:
     """Check a log's order: copies, conflicts, gaps, late messages, and the grade of order that fits.
 
     It takes two sorts of the log, in Spark's own expressions; docs/audit.md explains each figure. A column may be named
@@ -76,26 +76,28 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     """
     began = clock.monotonic()
     left_out = (ignore,) if isinstance(ignore, str) else tuple(ignore)
-    keys = Keys(group, order, order_by, id, epoch, arrival, time, start, left_out)
+    keys = LogColumns(group, order, order_by, id, epoch, arrival, time, start, left_out)
     patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
     folder = None if out is None else Folder(out)
     with told(f"cannot audit {source}"):
         check_described(df)
         check_own_names(df)
         df = _named_once(df)
-        log = Log.of(df, keys, files)
+        log = AuditLog.of(df, keys, files)
         columns = [] if keys.place else rating.rated(log)
         if columns and columns[0].grade is not None:
             best = columns[0]
             counts = best.grade == "Gapless"
             keys = replace(keys, order=best.name) if counts else replace(keys, order_by=best.name)
-            log = Log.of(df, keys, files)
+            log = AuditLog.of(df, keys, files)
         report = _audited(log, source, patience_us, columns, folder)
     report = replace(report, seconds=clock.monotonic() - began)
     return report if folder is None else folder.write(report)
 
 
-def _audited(log: Log, source: str, patience_us: int | None, columns: list[Column], folder: Folder | None) -> Report:
+def _audited(
+    log: AuditLog, source: str, patience_us: int | None, columns: list[Column], folder: Folder | None
+) -> AuditReport:
     with _at_hand() as keep:
         rows = _judged(log, keep)
         per_group = keep(totals.by_group(rows))
@@ -106,17 +108,17 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
         if log.counts:
             keys = replace(keys, start=seen.start(keys.start))
             rows, found = _begun(rows, keys, seen, found)
-            found_late = totals.late(rows, log) if Kind.LATE in found else None
+            found_late = totals.late(rows, log) if FaultKind.LATE in found else None
             holes, patience = totals.dated(gaps(rows, keys.start), found_late, seen.ended_us, patience_us)
             found_gaps, in_groups = totals.gaps(holes, patience, seen)
             if found_gaps.lost:
-                found[Kind.GAP] = Found(found_gaps.lost_revisions, in_groups)
-        elif Kind.LATE in found:
+                found[FaultKind.GAP] = FaultCount(found_gaps.lost_revisions, in_groups)
+        elif FaultKind.LATE in found:
             found_late = totals.late(rows, log)
-        samples = totals.samples(rows, log, blanks=Kind.PLACEHOLDER in found) if found else {}
-        if Kind.NO_ORDER in found:
-            samples[Kind.NO_ORDER] = [*log.misfits(), *samples.get(Kind.NO_ORDER, [])][: totals.SAMPLES]
-        report = Report(
+        samples = totals.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
+        if FaultKind.NO_ORDER in found:
+            samples[FaultKind.NO_ORDER] = [*log.misfits(), *samples.get(FaultKind.NO_ORDER, [])][: totals.SAMPLES]
+        report = AuditReport(
             source=source,
             keys=keys,
             arrived=log.arrived,
@@ -124,8 +126,8 @@ def _audited(log: Log, source: str, patience_us: int | None, columns: list[Colum
             groups=seen.groups,
             began=None if seen.began_us is None else instant(seen.began_us),
             ended=None if seen.ended_us is None else instant(seen.ended_us),
-            found={kind: found[kind] for kind in Kind if kind in found},
-            samples={kind: samples[kind] for kind in Kind if kind in samples},
+            found={kind: found[kind] for kind in FaultKind if kind in found},
+            samples={kind: samples[kind] for kind in FaultKind if kind in samples},
             gaps=found_gaps,
             late=found_late,
             differ=rivals.differing(rows, log) if _RIVALS & found.keys() else [],
@@ -154,8 +156,8 @@ def _named_once(df: "DataFrame") -> "DataFrame":
 
 
 def _begun(
-    rows: "DataFrame", keys: Keys, seen: totals.Overview, found: dict[Kind, Found]
-) -> "tuple[DataFrame, dict[Kind, Found]]":
+    rows: "DataFrame", keys: LogColumns, seen: totals.Overview, found: dict[FaultKind, FaultCount]
+) -> "tuple[DataFrame, dict[FaultKind, FaultCount]]":
     """Return the rows and the faults, given the first revision of the groups."""
     if keys.start is None or seen.lowest is None or seen.lowest >= keys.start:
         return rows, found
@@ -163,7 +165,7 @@ def _begun(
     return rows, totals.faults(rows, seen)
 
 
-def _judged(log: Log, keep: "Keep") -> "DataFrame":
+def _judged(log: AuditLog, keep: "Keep") -> "DataFrame":
     """Return the telling rows of a log with their verdicts."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -190,7 +192,7 @@ def _at_hand() -> "Iterator[Keep]":
         yield keep
 
 
-def _grade(report: Report, log: Log, placed: int, outcomes: list[grade.Outcome]) -> Grade | None:
+def _grade(report: AuditReport, log: AuditLog, placed: int, outcomes: list[grade.Outcome]) -> Grade | None:
     if not placed:
         return None
     no_id = report.keys.id is None and not log.counts

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inturn.spark.audit.grade import Outcome
 from inturn.spark.audit.least import least
-from inturn.spark.audit.log import GOOD, Log
+from inturn.spark.audit.log import GOOD, AuditLog
 from inturn.spark.audit.passes import FIRST
-from inturn.spark.audit.report import Bar, Consumers, Found, Gap, Gaps, Kind, Late, Sizes, Spread
+from inturn.spark.audit.report import Bar, Consumers, FaultCount, FaultKind, Gap, Gaps, Late, Sizes, Spread
 from inturn.spark.audit.verdicts import groups, is_placeholder
 from inturn.spark.audit.words import duration, many, moment
 
@@ -112,22 +112,22 @@ def by_group(rows: "DataFrame") -> "DataFrame":
     )
 
 
-def faults(rows: "DataFrame", seen: Overview) -> dict[Kind, Found]:
+def faults(rows: "DataFrame", seen: Overview) -> dict[FaultKind, FaultCount]:
     """Return the faults of messages, by kind."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     by_kind = rows.select("h", "bad", F.explode("kinds").alias("kind")).groupBy("kind")
     in_groups = F.countDistinct(F.when(F.col("bad") == GOOD, F.col("h")))
     found = {
-        Kind(row.kind): Found(row.messages, row.groups)
+        FaultKind(row.kind): FaultCount(row.messages, row.groups)
         for row in by_kind.agg(F.count("*").alias("messages"), in_groups.alias("groups")).collect()
     }
     if seen.blank_groups:
-        found[Kind.PLACEHOLDER] = Found(seen.blank_messages, seen.blank_groups)
+        found[FaultKind.PLACEHOLDER] = FaultCount(seen.blank_messages, seen.blank_groups)
     return found
 
 
-def outcomes(rows: "DataFrame", log: Log, start: int | None) -> list[Outcome]:
+def outcomes(rows: "DataFrame", log: AuditLog, start: int | None) -> list[Outcome]:
     """Return the numbers of telling rows with equal values in all that a pipeline decides by."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -142,7 +142,7 @@ def outcomes(rows: "DataFrame", log: Log, start: int | None) -> list[Outcome]:
     return [Outcome(row["count"], **{name: bool(row[name]) for name in names}) for row in counted]
 
 
-def late(rows: "DataFrame", log: Log) -> Late | None:
+def late(rows: "DataFrame", log: AuditLog) -> Late | None:
     """Return the lateness of late messages; None if there are none."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -310,7 +310,7 @@ def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consu
     return Consumers(consumers, max(1.0, largest / share), max(mine) / share)
 
 
-def samples(rows: "DataFrame", log: Log, *, blanks: bool) -> dict[Kind, list[str]]:
+def samples(rows: "DataFrame", log: AuditLog, *, blanks: bool) -> dict[FaultKind, list[str]]:
     """Return some examples of each kind, in words; ``blanks`` says whether to look for placeholder groups."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -318,20 +318,20 @@ def samples(rows: "DataFrame", log: Log, *, blanks: bool) -> dict[Kind, list[str
     example = F.struct("g", "e", "p", "o", "positions", "waited")
     ranked, few = least(faults, ("kind",), example, F.struct("g", "e", "p"), SAMPLES)
     told = {
-        Kind(row.kind): [_told(row.kind, each, log) for each in row.few]
+        FaultKind(row.kind): [_told(row.kind, each, log) for each in row.few]
         for row in ranked.groupBy("kind").agg(few.alias("few")).collect()
     }
     if blanks:
         blank = groups(rows).where(is_placeholder(F.col("g"))).select("g").distinct().orderBy("g").limit(SAMPLES)
-        told[Kind.PLACEHOLDER] = [repr(row.g) for row in blank.collect()]
+        told[FaultKind.PLACEHOLDER] = [repr(row.g) for row in blank.collect()]
     return told
 
 
-def _told(kind: str, row: Any, log: Log) -> str:
+def _told(kind: str, row: Any, log: AuditLog) -> str:
     words: str = row.g if row.g.strip() else repr(row.g)
     if log.keys.place is not None:
         words += f" at {moment(row.o) if log.is_time else row.o}"
-    if kind == Kind.LATE:
+    if kind == FaultKind.LATE:
         words += f", {many(row.positions, 'message')} late"
         if row.waited:
             words += f" ({duration(row.waited / 1e6)})"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from inturn.core.errors import InputError
 from inturn.core.values.path import parts
-from inturn.spark.audit.report import Keys
+from inturn.spark.audit.report import LogColumns
 from inturn.spark.audit.values import leaves
 from inturn.spark.columns.dataframe import sql_of, type_at
 from inturn.spark.columns.spark_types import MENDS, name_of, twice_fault, within
@@ -41,7 +41,7 @@ def check_audited(df: "DataFrame") -> None:
                 raise InputError(twice)
 
 
-def check_names(df: "DataFrame", keys: Keys) -> None:
+def check_names(df: "DataFrame", keys: LogColumns) -> None:
     """Check that Spark can compare the values of the columns of the group and the id.
 
     Raises:

@@ -5,9 +5,9 @@ import operator
 from typing import TYPE_CHECKING
 
 from inturn.spark.audit import restarts
-from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, Key, Log
+from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, AuditLog, Key
 from inturn.spark.audit.passes import before, follows_gap, timelines
-from inturn.spark.audit.report import Kind
+from inturn.spark.audit.report import FaultKind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -16,7 +16,7 @@ _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown"
 """Placeholders that people write for a missing key."""
 
 
-def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
+def judged(told: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
     """Return the telling rows with their verdicts. Nothing is sorted: the rows come in the order of the second pass.
 
     Args:
@@ -60,7 +60,7 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
     if log.keys.place:
         late = good & (place < top) & (first if log.counts else ~copy)
     suspect, gap = F.lit(False), F.lit(False)  # noqa: FBT003
-    rival_kind: Column = F.lit(str(Kind.TIE))
+    rival_kind: Column = F.lit(str(FaultKind.TIE))
     rows = rows.select(
         "*",
         F.max("n").over(timelines(key)).alias("size"),
@@ -68,19 +68,21 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
         (_two_writers(rival, key) if log.counts else F.lit(False)).alias("writers"),  # noqa: FBT003
     )
     if log.counts:
-        rival_kind = F.when(F.col("writers"), Kind.TWO_WRITERS).otherwise(Kind.CONFLICT)
+        rival_kind = F.when(F.col("writers"), FaultKind.TWO_WRITERS).otherwise(FaultKind.CONFLICT)
         gap = good & follows_gap(place, F.col("below"))
         if log.hides_restarts:
             suspect = restarts.may_start(rival=rival, first=good & first)
-    misplaced = F.when(F.col("bad") == UNREADABLE, Kind.UNREADABLE).when(F.col("bad") == NO_GROUP, Kind.NO_GROUP)
+    misplaced = F.when(F.col("bad") == UNREADABLE, FaultKind.UNREADABLE).when(
+        F.col("bad") == NO_GROUP, FaultKind.NO_GROUP
+    )
     faults: list[tuple[Column, Column]] = [
-        (~good, misplaced.otherwise(Kind.NO_ORDER)),
-        (good & copy, F.lit(str(Kind.DUPLICATE))),
+        (~good, misplaced.otherwise(FaultKind.NO_ORDER)),
+        (good & copy, F.lit(str(FaultKind.DUPLICATE))),
         (rival, rival_kind),
-        (late, F.lit(str(Kind.LATE))),
-        (good & F.col("other"), F.lit(str(Kind.ID_CONFLICT))),
-        (_restart(log), F.lit(str(Kind.RESET))),
-        (good & F.col("i").isNull() & F.lit(log.keys.id is not None), F.lit(str(Kind.NO_ID))),
+        (late, F.lit(str(FaultKind.LATE))),
+        (good & F.col("other"), F.lit(str(FaultKind.ID_CONFLICT))),
+        (_restart(log), F.lit(str(FaultKind.RESET))),
+        (good & F.col("i").isNull() & F.lit(log.keys.id is not None), F.lit(str(FaultKind.NO_ID))),
     ]
     kinds = F.array_compact(F.array(*(F.when(fault, kind) for fault, kind in faults)))
     faulty = functools.reduce(operator.or_, (F.coalesce(fault, F.lit(False)) for fault, _ in faults))  # noqa: FBT003
@@ -104,7 +106,7 @@ def judged(told: "DataFrame", key: Key, log: Log) -> "DataFrame":
     )
 
 
-def by_id(log: Log) -> bool:
+def by_id(log: AuditLog) -> bool:
     """Return whether ids identify copies instead of places: in an order by time, or by arrival."""
     return log.is_time or log.keys.place is None
 
@@ -114,11 +116,11 @@ def begun(rows: "DataFrame", start: int) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     below = (F.col("bad") == GOOD) & (F.col("o") < start)
-    kinds = F.when(below, F.array(F.lit(str(Kind.NO_ORDER)))).otherwise(F.col("kinds"))
+    kinds = F.when(below, F.array(F.lit(str(FaultKind.NO_ORDER)))).otherwise(F.col("kinds"))
     return rows.withColumn("kinds", kinds)
 
 
-def _restart(log: Log) -> "Column":
+def _restart(log: AuditLog) -> "Column":
     """Return whether a message is the first of a timeline that no column shows."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 

@@ -3,9 +3,9 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from inturn.spark.audit.log import GOOD, Log
+from inturn.spark.audit.log import GOOD, AuditLog
 from inturn.spark.audit.passes import so_far
-from inturn.spark.audit.report import Gap, Kind, Point, Timeline
+from inturn.spark.audit.report import FaultKind, Gap, GroupTimeline, Point
 from inturn.spark.audit.totals import named
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _AHEAD: Final = 12
 """The number of messages shown before the first fault."""
 
 
-def timelines(rows: "DataFrame", holes: "DataFrame | None", log: Log) -> list[Timeline]:
+def timelines(rows: "DataFrame", holes: "DataFrame | None", log: AuditLog) -> list[GroupTimeline]:
     """Return the worst groups: those with the most kinds of faults, and of these, with the most faults.
 
     Args:
@@ -31,7 +31,7 @@ def timelines(rows: "DataFrame", holes: "DataFrame | None", log: Log) -> list[Ti
 
     faults = rows.where(F.col("bad") == GOOD).select("g", F.explode("kinds").alias("kind"), F.lit(1).alias("n"))
     if holes is not None:
-        lost = holes.where("not open").select("g", F.lit(str(Kind.GAP)).alias("kind"), F.lit(1).alias("n"))
+        lost = holes.where("not open").select("g", F.lit(str(FaultKind.GAP)).alias("kind"), F.lit(1).alias("n"))
         faults = faults.unionByName(lost)
     by_group = faults.groupBy("g", "kind").agg(F.sum("n").alias("n"))
     ranked = by_group.groupBy("g").agg(F.count("*").alias("kinds"), F.sum("n").alias("n"))
@@ -46,10 +46,10 @@ def timelines(rows: "DataFrame", holes: "DataFrame | None", log: Log) -> list[Ti
         for gap in named(holes.where(F.col("g").isin(chosen)).orderBy("g", "first").limit(GROUPS * POINTS).collect()):
             gaps[gap.group].append(gap)
     points, sizes = _points(rows, chosen, log)
-    return [Timeline(g, sizes[g], counts[g], points[g], gaps[g]) for g in chosen]
+    return [GroupTimeline(g, sizes[g], counts[g], points[g], gaps[g]) for g in chosen]
 
 
-def _points(rows: "DataFrame", chosen: list[str], log: Log) -> tuple[dict[str, list[Point]], dict[str, int]]:
+def _points(rows: "DataFrame", chosen: list[str], log: AuditLog) -> tuple[dict[str, list[Point]], dict[str, int]]:
     """Return the messages of each group from shortly before its first fault on, and the size of each group."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it

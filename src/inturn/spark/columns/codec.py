@@ -378,7 +378,7 @@ class StateCodec:
             fields=[field for field in array.type if field.name != OLD],
         )
         rest = iter(self.unpack(others.filter(old.is_null())))
-        kept = [None if text is None else msgspec.json.decode(text, type=_Kept) for text in old.to_pylist()]
+        kept = [None if text is None else msgspec.json.decode(text, type=_OldStateForm) for text in old.to_pylist()]
         return [next(rest) if each is None else upgraded(self._whole, each.value, each.version) for each in kept]
 
     def _upgraded(self, array: pa.StructArray, older: Older) -> list[Any]:
@@ -390,7 +390,7 @@ class StateCodec:
         return [upgraded(self._whole, each, older.version) for each in plain]
 
 
-class _Kept(msgspec.Struct):
+class _OldStateForm(msgspec.Struct):
     """The stored form of a state that could not be upgraded."""
 
     version: int
@@ -398,7 +398,7 @@ class _Kept(msgspec.Struct):
 
 
 def _kept(state: OldState) -> str:
-    return msgspec.json.encode(_Kept(state.version, state.value)).decode()
+    return msgspec.json.encode(_OldStateForm(state.version, state.value)).decode()
 
 
 class _Column:

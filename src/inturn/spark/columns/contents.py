@@ -19,7 +19,7 @@ _SHA256 = hashlib.sha256()
 
 
 @dataclass(frozen=True)
-class Texts:
+class ContentTexts:
     """The canonical JSON of each value of a column.
 
     Attributes:
@@ -31,7 +31,7 @@ class Texts:
     inner: pa.Array
 
 
-def texts(column: pa.Array | None, values: Sequence[Any]) -> Texts:
+def texts(column: pa.Array | None, values: Sequence[Any]) -> ContentTexts:
     """Return the canonical JSON of each value of a column.
 
     Args:
@@ -41,13 +41,15 @@ def texts(column: pa.Array | None, values: Sequence[Any]) -> Texts:
     if column is not None:
         kind = column.type
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            return Texts("", pc.cast(column, pa.string()))
+            return ContentTexts("", pc.cast(column, pa.string()))
         if pa.types.is_string(kind) and not _needs_escapes(column):
             if not column.null_count:
-                return Texts('"', column)
-            return Texts("", pc.binary_join_element_wise('"', column, '"', ""))
+                return ContentTexts('"', column)
+            return ContentTexts("", pc.binary_join_element_wise('"', column, '"', ""))
     known = zip(values, column_texts(values), strict=True)
-    return Texts("", pa.array([None if value is None else told(value, text) for value, text in known], pa.string()))
+    return ContentTexts(
+        "", pa.array([None if value is None else told(value, text) for value, text in known], pa.string())
+    )
 
 
 def _needs_escapes(column: pa.StringArray) -> bool:
@@ -59,7 +61,7 @@ def _needs_escapes(column: pa.StringArray) -> bool:
     return bool((letters < 0x20).any() or (letters == ord('"')).any() or (letters == ord("\\")).any())
 
 
-def digests(names: Sequence[str], columns: Sequence[Texts]) -> list[bytes]:
+def digests(names: Sequence[str], columns: Sequence[ContentTexts]) -> list[bytes]:
     """Return the digest of each row.
 
     Args:
@@ -76,7 +78,7 @@ def digests(names: Sequence[str], columns: Sequence[Texts]) -> list[bytes]:
     return _hashes(pc.binary_join_element_wise(*parts, between[:-1] + "}", ""))
 
 
-def _without_nulls(names: Sequence[str], columns: Sequence[Texts]) -> pa.Array:
+def _without_nulls(names: Sequence[str], columns: Sequence[ContentTexts]) -> pa.Array:
     """Return the JSON of each row without its null values."""
     parts: list[Any] = []
     for name, column in sorted(zip(names, columns, strict=True), key=lambda pair: pair[0]):

@@ -113,7 +113,7 @@ def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
 
 
 @dataclass(frozen=True)
-class Intake:
+class StepInput:
     """The mapping of a DataFrame's rows to the tasks that own their groups.
 
     Attributes:
@@ -127,7 +127,7 @@ class Intake:
     read: dict[str, str]
 
     @classmethod
-    def of(cls, pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> "Intake":
+    def of(cls, pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> "StepInput":
         """Check a DataFrame against a pipeline.
 
         The hash is Spark's ``xxhash64`` of the group's text. Rows without a group are spread by their other columns,

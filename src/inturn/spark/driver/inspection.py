@@ -15,19 +15,19 @@ import pyarrow.parquet as pq
 
 from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.inspection import Look, Refused, Standing, Waiting, time_of
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, time_of
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.spark.columns.names import OLD
 from inturn.spark.executor.decisions import group_hash
 from inturn.spark.tables.levels import ranges_of
-from inturn.spark.tables.manifest import Manifest, Store
+from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes
 
 _ALL = (-(2**63), 2**63 - 1)
 
 
-class Inspector(Look):
+class SparkInspector(Inspector):
     """A view of a store as its last step left it.
 
     Args:
@@ -38,7 +38,7 @@ class Inspector(Look):
     """
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
-        self.store = Store(store)
+        self.store = SparkStore(store)
         self.about = self.store.known()
         last = self.store.latest()
         if last is None:
@@ -47,7 +47,7 @@ class Inspector(Look):
         self.last: Manifest = last
         self.order, self.policy = self.about.order, last.policy
 
-    def parked(self) -> Iterator[Standing]:
+    def parked(self) -> Iterator[GroupStatus]:
         """Yield the groups that are parked, given up or waiting."""
         for number, level in reversed(list(enumerate(self.last.levels))):
             for batch in Batches(self.store.files, level.groups, *_ALL).upto(_ALL[1]):
@@ -67,7 +67,7 @@ class Inspector(Look):
                 names -= set(part.column("group").to_pylist())
         return names
 
-    def group(self, name: str) -> Standing:
+    def group(self, name: str) -> GroupStatus:
         """Return the status of one group.
 
         Raises:
@@ -80,14 +80,14 @@ class Inspector(Look):
             raise InputError(msg)
         return _standing(row, self.last.wait_us)
 
-    def held(self, name: str) -> list[Waiting]:
+    def held(self, name: str) -> list[HeldStatus]:
         """Return the held messages of a group, in the order in which they would be applied."""
         row = self._row(name)
         if row is None or not row["held"]:
             return []
         wanted = np.array([group_hash(name)], dtype=np.int64)
         found = [
-            Waiting(
+            HeldStatus(
                 each["epoch"],
                 each["turn"],
                 each["id"],
@@ -103,9 +103,9 @@ class Inspector(Look):
         ]
         return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
 
-    def refused(self, name: str) -> Refused | None:
+    def refused(self, name: str) -> RejectedStatus | None:
         """Return a summary of a group's rejected messages in all steps; None if there are none."""
-        return Refused.of(name, self._rejected())
+        return RejectedStatus.of(name, self._rejected())
 
     def _rejected(self) -> Iterator[tuple[str | None, str, str, dt.datetime]]:
         for manifest in map(self.store.manifest, self.store.steps()):
@@ -154,8 +154,8 @@ class Inspector(Look):
         return bool(self.last.batches)
 
 
-def _standing(row: dict[str, Any], wait_us: int | None) -> Standing:
-    return Standing(
+def _standing(row: dict[str, Any], wait_us: int | None) -> GroupStatus:
+    return GroupStatus(
         group=row["group"],
         status=row["status"],
         epoch=row["epoch"],

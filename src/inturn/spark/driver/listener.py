@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
 
 from inturn.core.pipeline.fold import Counts
 from inturn.spark.driver.step import Report
-from inturn.spark.tables.manifest import Manifest, Store
+from inturn.spark.tables.manifest import Manifest, SparkStore
 
 _log = logging.getLogger("inturn")
 
@@ -65,7 +65,7 @@ class StepListener(StreamingQueryListener):
     """
 
     def __init__(self, store: str | os.PathLike[str], on_step: Callable[[StepSummary], None] | None = None) -> None:
-        opened = Store(store)
+        opened = SparkStore(store)
         self._store, self._on_step = opened.location, on_step
         last = opened.latest()
         self._told = last.step if last else 0
@@ -84,7 +84,7 @@ class StepListener(StreamingQueryListener):
     def _look(self) -> None:
         # Open the store on each call: its open resources cannot be pickled.
         try:
-            store = Store(self._store)
+            store = SparkStore(self._store)
             for manifest in store.after(self._told):
                 summary = _summary(store, manifest)
                 self._told = manifest.step
@@ -102,7 +102,7 @@ class StepListener(StreamingQueryListener):
             _log.warning("on_step failed for step %d of %s", summary.step, summary.store, exc_info=True)
 
 
-def _summary(store: Store, manifest: Manifest) -> StepSummary:
+def _summary(store: SparkStore, manifest: Manifest) -> StepSummary:
     about = store.about()
     return StepSummary(
         pipeline=about.pipeline if about else "",

@@ -4,7 +4,7 @@ import os
 
 from inturn.spark.tables.delta import Published
 from inturn.spark.tables.delta import publish as publish_steps
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 
 
 def publish(store: str | os.PathLike[str]) -> Published:
@@ -24,5 +24,5 @@ def publish(store: str | os.PathLike[str]) -> Published:
         StoreMismatch: if the table has a step that the store lacks: the store was restored from an older copy.
         SetupError: if deltalake is not installed.
     """
-    source = Store(store)
+    source = SparkStore(store)
     return publish_steps(source, source.known().pipeline)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.names import column_of_field
-from inturn.spark.tables.manifest import About, File, Manifest, Store
+from inturn.spark.tables.manifest import File, Manifest, SparkStore, StoreIdentity
 from inturn.spark.tables.rows import STATE, GroupRows, HeldRows
 from inturn.spark.tables.writer import OUTPUTS, REJECTED
 
@@ -65,7 +65,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
     if table not in TABLES:
         msg = f"there is no table {table!r}; expected {', '.join(TABLES)}"
         raise InputError(msg)
-    source = Store(store)
+    source = SparkStore(store)
     about = source.known()
     steps = [number for number in source.steps() if step is None or number <= step]
     if step is not None and step not in steps:
@@ -87,7 +87,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
     return _states(spark, source, about, last) if table == "states" else _parked(spark, source, about, last)
 
 
-def _files(spark: "SparkSession", source: Store, files: list[File], ddl: str) -> "DataFrame":
+def _files(spark: "SparkSession", source: SparkStore, files: list[File], ddl: str) -> "DataFrame":
     if not files:
         return spark.createDataFrame([], ddl)
     try:
@@ -122,7 +122,7 @@ def _steps(spark: "SparkSession", manifests: list[Manifest]) -> "DataFrame":
     return spark.createDataFrame(rows, _STEPS)
 
 
-def _groups(spark: "SparkSession", source: Store, last: Manifest) -> "DataFrame":
+def _groups(spark: "SparkSession", source: SparkStore, last: Manifest) -> "DataFrame":
     """Return the newest row of each group; the last columns are the current fields of the state."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -150,7 +150,7 @@ def _spark_kind(kind: str) -> str:
     return "timestamp" if kind.startswith("timestamp") else plain.get(kind, "string")
 
 
-def _states(spark: "SparkSession", source: Store, about: About, last: Manifest) -> "DataFrame":
+def _states(spark: "SparkSession", source: SparkStore, about: StoreIdentity, last: Manifest) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     rows = _groups(spark, source, last)
@@ -168,7 +168,7 @@ def _states(spark: "SparkSession", source: Store, about: About, last: Manifest) 
     )
 
 
-def _parked(spark: "SparkSession", source: Store, about: About, last: Manifest) -> "DataFrame":
+def _parked(spark: "SparkSession", source: SparkStore, about: StoreIdentity, last: Manifest) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     files = [file for level in last.levels for file in level.held]
@@ -196,17 +196,17 @@ def _parked(spark: "SparkSession", source: Store, about: About, last: Manifest) 
     )
 
 
-def _has_epoch(about: About) -> bool:
+def _has_epoch(about: StoreIdentity) -> bool:
     return "epoch='" in about.order or 'epoch="' in about.order
 
 
-def _epoch(about: About) -> Any:
+def _epoch(about: StoreIdentity) -> Any:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.col("epoch") if _has_epoch(about) else F.lit(None).cast("bigint")
 
 
-def _revision(about: About, column: str) -> Any:
+def _revision(about: StoreIdentity, column: str) -> Any:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     numbered = about.order.startswith(("Gapless", "Monotone"))

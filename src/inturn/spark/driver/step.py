@@ -27,10 +27,10 @@ from inturn.faults import reach
 from inturn.spark import pickling
 from inturn.spark.columns.codec import StateCodec
 from inturn.spark.columns.shape import Older
-from inturn.spark.driver.input import Intake
+from inturn.spark.driver.input import StepInput
 from inturn.spark.executor.chunk import GROUP
-from inturn.spark.executor.task import RESULT, Plan, Result, Task, run
-from inturn.spark.tables.manifest import File, Level, Manifest, Store, Taken, about
+from inturn.spark.executor.task import RESULT, Plan, SliceResult, SliceTask, run
+from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken, about
 from inturn.spark.tables.merge import levels_to_merge
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def batch(
     if final and not isinstance(pipeline.order, Timestamp):
         msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
         raise InputError(msg)
-    intake = Intake.of(pipeline, df)
+    intake = StepInput.of(pipeline, df)
     stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
     return stepper.step(intake.numbered(df), intake, now=now, final=final)
 
@@ -144,7 +144,7 @@ def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetim
         StoreError: if there is no store.
         InturnError: as for :func:`batch`.
     """
-    Store(store).known()
+    SparkStore(store).known()
     return Stepper(pipeline, store, alone=True).step(now=now)
 
 
@@ -181,7 +181,7 @@ class Stepper:
         self._states = StateCodec(pipeline)
         self._states.pack([pipeline.first_state()])
         self.shipped = b"" if alone else pickling.dumps(pipeline)
-        self.store = Store(store)
+        self.store = SparkStore(store)
         self._buckets = self.store.open(about(pipeline, buckets), buckets=buckets).buckets
         self.last = self.store.latest()
         self._check()
@@ -213,7 +213,7 @@ class Stepper:
     def step(
         self,
         df: "DataFrame | None" = None,
-        intake: Intake | None = None,
+        intake: StepInput | None = None,
         *,
         now: dt.datetime | None = None,
         final: bool = False,
@@ -251,7 +251,7 @@ class Stepper:
             log.warning("%s: the handler is not the one of step %d", self.pipeline.name, last.step)
         return Report(self.pipeline.name, self.store.location, plan.step, counts, time.monotonic() - began)
 
-    def _plan(self, intake: Intake | None, now: dt.datetime | None, final: bool) -> Plan:  # noqa: FBT001 - private
+    def _plan(self, intake: StepInput | None, now: dt.datetime | None, final: bool) -> Plan:  # noqa: FBT001 - private
         last = self.last
         now_us = instant_us(now or dt.datetime.now(dt.UTC))
         if now is None and last is not None:
@@ -280,20 +280,20 @@ class Stepper:
         known = isinstance(last.shape, dict)
         return Older(last.version, last.state, "record" in last.shape if known else list(last.state) != ["state"])
 
-    def _levels_to_merge(self, older: Older | None, intake: Intake | None) -> int:
+    def _levels_to_merge(self, older: Older | None, intake: StepInput | None) -> int:
         """Return how many levels to merge: all if their states are of an older version, so that none is left."""
         levels = self.last.levels if self.last else []
         if older is not None:
             return len(levels)
         return levels_to_merge(levels) if intake else 0
 
-    def _alone(self, plan: Plan) -> list[Result]:
+    def _alone(self, plan: Plan) -> list[SliceResult]:
         return [run(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
 
     def _manifest(
         self,
         plan: Plan,
-        results: list[Result],
+        results: list[SliceResult],
         counts: Counts,
         micro_batch: MicroBatch | None,
         seconds: float,
@@ -352,12 +352,12 @@ def _described(spark: "SparkSession", text: str) -> Iterator[None]:
         context.setLocalProperty("spark.job.description", before)
 
 
-def _run(pipeline: Pipeline, df: "DataFrame", intake: Intake, plan: Plan, shipped: bytes) -> list[Result]:
+def _run(pipeline: Pipeline, df: "DataFrame", intake: StepInput, plan: Plan, shipped: bytes) -> list[SliceResult]:
     """Run the tasks and return their results; none if there are no rows and Spark (before 4.1) runs no task."""
-    rows = intake.divided(df, plan.buckets).mapInArrow(Task(plan, shipped, list(intake.read)), RESULT)
+    rows = intake.divided(df, plan.buckets).mapInArrow(SliceTask(plan, shipped, list(intake.read)), RESULT)
     try:
         with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
-            results = [msgspec.json.decode(row.result, type=Result) for row in rows.collect()]
+            results = [msgspec.json.decode(row.result, type=SliceResult) for row in rows.collect()]
     except Exception as error:
         missing = re.search(_MISSING, str(error))
         if missing or "PYTHON_VERSION_MISMATCH" in str(error):
@@ -382,7 +382,7 @@ def _run(pipeline: Pipeline, df: "DataFrame", intake: Intake, plan: Plan, shippe
     return results
 
 
-def _total(results: list[Result]) -> Counts:
+def _total(results: list[SliceResult]) -> Counts:
     counts = Counts()
     for result in results:
         counts.add(result.counts)

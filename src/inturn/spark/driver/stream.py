@@ -17,7 +17,7 @@ from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.core.pipeline.definition import Pipeline
 from inturn.spark import pickling
 from inturn.spark.columns.dataframe import is_set
-from inturn.spark.driver.input import Intake
+from inturn.spark.driver.input import StepInput
 from inturn.spark.driver.step import MicroBatch, Stepper, log
 from inturn.spark.tables.manifest import Manifest
 from inturn.spark.tables.storage import Storage, storage
@@ -85,7 +85,7 @@ def stream(
         SetupError: if the pipeline cannot be sent to the workers, a package is missing, or this Spark is too old for
             the checkpoint or the trigger.
     """
-    intake = Intake.of(pipeline, df, streaming=True)
+    intake = StepInput.of(pipeline, df, streaming=True)
     stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
     place = _storage_of(checkpoint)
     note = _note_of(place, pipeline)
@@ -215,7 +215,7 @@ class MicroBatches:
         outputs_format: see :func:`stream`.
     """
 
-    def __init__(self, stepper: Stepper, intake: Intake, run: str, checkpoint: str, outputs_format: str) -> None:
+    def __init__(self, stepper: Stepper, intake: StepInput, run: str, checkpoint: str, outputs_format: str) -> None:
         self._checkpoint = checkpoint
         self._pipeline, self._store = stepper.shipped, stepper.store.location
         self._intake, self._run, self._outputs_format = intake, run, outputs_format

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from inturn.core.values.instant import instant_us
 from inturn.spark.source.calling import LimitedReader, ReadAllAvailable, ReadLimit, as_called
-from inturn.spark.tables.manifest import Manifest, Store
+from inturn.spark.tables.manifest import Manifest, SparkStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,9 +31,9 @@ def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0)
         start_us: the last tick in the checkpoint, which Spark 4.0 and 4.1 pass only after they ask for the next.
     """
     spark = df.sparkSession
-    spark.dataSource.register(Ticks)
+    spark.dataSource.register(TickSource)
     ticks = (
-        spark.readStream.format(Ticks.name())
+        spark.readStream.format(TickSource.name())
         .schema(df.schema)
         .option("store", store)
         .option("wait_us", str(wait_us or ""))
@@ -43,7 +43,7 @@ def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0)
     return df.union(ticks)
 
 
-class Ticks(DataSource):
+class TickSource(DataSource):
     """The tick source; its options are the store, the wait and the first offset."""
 
     @classmethod
@@ -59,7 +59,7 @@ class Ticks(DataSource):
 
 class _Reader(LimitedReader):
     def __init__(self, store: str, wait_us: int | None, start_us: int) -> None:
-        self._store, self._wait_us, self._start_us = Store(store), wait_us, start_us
+        self._store, self._wait_us, self._start_us = SparkStore(store), wait_us, start_us
         self._last: Manifest | None = None
         self._looked_s = float("-inf")
         self._once = self._ticked = False

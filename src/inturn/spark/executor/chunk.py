@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Arrival, Gapless, Timestamp
 from inturn.spark.columns.codec import MessageCodec, values
@@ -138,15 +138,15 @@ class Chunk:
             known = self.digest[row] = self._digests([row])[0]
         return known
 
-    def entry(self, row: int) -> Entry:
+    def entry(self, row: int) -> TimelineEntry:
         """Return one row as a timeline entry."""
         entry = self.applied(row)
         entry.digest = self.digest_of(row)
         return entry
 
-    def applied(self, row: int) -> Entry:
+    def applied(self, row: int) -> TimelineEntry:
         """Return an applied row as the entry that names its outputs; without the digest, which is costly and unused."""
-        return Entry(
+        return TimelineEntry(
             turn=self.turns.item(row),
             digest=b"",
             message=self.messages[row],

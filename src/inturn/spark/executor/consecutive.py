@@ -11,7 +11,7 @@ from inturn.core.pipeline.timeline import MARK_BYTES
 from inturn.spark.executor.chunk import Chunk, Flags, Ints
 
 
-class Runs:
+class ConsecutiveRuns:
     """The run of each group of a chunk: the rows with consecutive revisions from the due one on.
 
     Args:

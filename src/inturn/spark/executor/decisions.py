@@ -10,7 +10,7 @@ import pyarrow as pa
 import xxhash
 
 from inturn.core.errors import InputError
-from inturn.core.identity import Entry, canonical
+from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.columns.codec import MessageCodec
@@ -55,7 +55,7 @@ class Decisions:
         return self._by_group.pop(group, []) if self._by_group else []
 
 
-def remade(pipeline: Pipeline, entry: Entry, content: dict[str, Any]) -> Entry:
+def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) -> TimelineEntry:
     """Return a held message with other content. It keeps its place, id and digest, so that its copies are recognised.
 
     Raises:
@@ -81,7 +81,7 @@ def remade(pipeline: Pipeline, entry: Entry, content: dict[str, Any]) -> Entry:
     messages, refused = ([], {}) if bad else codec.build(columns)
     if bad or refused:
         raise InputError((bad or refused)[0])
-    return Entry(entry.turn, entry.digest, messages[0], entry.epoch, entry.id, entry.since_us, (table, 0))
+    return TimelineEntry(entry.turn, entry.digest, messages[0], entry.epoch, entry.id, entry.since_us, (table, 0))
 
 
 def _array(value: Any, kind: pa.DataType) -> pa.Array:

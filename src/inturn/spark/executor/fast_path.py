@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core import limits
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Journal
 from inturn.core.pipeline.grades import timeline
-from inturn.core.pipeline.timeline import MARK_BYTES, Status, Verdict
+from inturn.core.pipeline.timeline import MARK_BYTES, Status, TimelineVerdict
 from inturn.core.values.plain import check_outputs
 from inturn.spark.executor.chunk import Chunk, Flags, Ints
-from inturn.spark.executor.consecutive import Runs
-from inturn.spark.tables.levels import Found, ranges_of
-from inturn.spark.tables.writer import Writer
+from inturn.spark.executor.consecutive import ConsecutiveRuns
+from inturn.spark.tables.levels import EarlierGroups, ranges_of
+from inturn.spark.tables.writer import StepWriter
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.order import Gapless
@@ -48,10 +48,10 @@ class Applied:
     groups: list[int] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    outputs: list[tuple[str, Entry, Sequence[Any]]] = field(default_factory=list)
+    outputs: list[tuple[str, TimelineEntry, Sequence[Any]]] = field(default_factory=list)
 
 
-class Straight:
+class VectorizedGroups:
     """The groups of one chunk that take the fast path.
 
     Args:
@@ -65,12 +65,20 @@ class Straight:
     """
 
     def __init__(
-        self, chunk: Chunk, runs: Runs, due: Ints, found: Found, rows: Ints, *, step: int, now_us: int
+        self,
+        chunk: Chunk,
+        runs: ConsecutiveRuns,
+        due: Ints,
+        found: EarlierGroups,
+        rows: Ints,
+        *,
+        step: int,
+        now_us: int,
     ) -> None:
         self._chunk, self._runs, self._due, self._found, self._rows = chunk, runs, due, found, rows
         self._step, self._now_us = step, now_us
 
-    def take(self, groups: Ints, pipeline: Pipeline, writer: Writer, journal: Journal) -> list[int]:
+    def take(self, groups: Ints, pipeline: Pipeline, writer: StepWriter, journal: Journal) -> list[int]:
         """Process these groups, given by their places in the chunk.
 
         Returns:
@@ -142,7 +150,9 @@ class Straight:
                 early.append(row)
             else:
                 copy = known == chunk.digest_of(row)
-                journal.turn_away(name, chunk.entry(row), Verdict.DUPLICATE if copy else Verdict.CONFLICT)
+                journal.turn_away(
+                    name, chunk.entry(row), TimelineVerdict.DUPLICATE if copy else TimelineVerdict.CONFLICT
+                )
         return np.array(early, dtype=np.int64)
 
     def _place_old(self, old: Ints, pipeline: Pipeline, journal: Journal) -> None:
@@ -159,7 +169,7 @@ class Straight:
             line = timeline(pipeline.order, epoch=0, reached=reached, memory=packed, skipped=ranges_of(ranges))
             journal.turn_away(self._chunk.names[at], entry, line.judge(entry))
 
-    def _keep(self, groups: Ints, new: Ints, states: Sequence[Any], pipeline: Pipeline, writer: Writer) -> None:
+    def _keep(self, groups: Ints, new: Ints, states: Sequence[Any], pipeline: Pipeline, writer: StepWriter) -> None:
         """Write these groups; each has advanced, or holds ``new`` more messages."""
         if not len(groups):
             return
@@ -188,7 +198,7 @@ class Straight:
         }
         writer.groups(columns, states)
 
-    def _hold(self, rows: Ints, writer: Writer) -> None:
+    def _hold(self, rows: Ints, writer: StepWriter) -> None:
         """Write held messages."""
         if not len(rows):
             return

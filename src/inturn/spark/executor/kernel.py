@@ -15,34 +15,34 @@ import pyarrow as pa
 
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.grades import MonotoneTimeline, timeline
 from inturn.core.pipeline.order import Gapless, Monotone
-from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, Verdict
+from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, TimelineVerdict
 from inturn.spark.columns.codec import MessageCodec
 from inturn.spark.columns.names import CORRUPT, OWN
 from inturn.spark.columns.readable import as_texts, unreadable, without
 from inturn.spark.executor.chunk import GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
-from inturn.spark.executor.consecutive import Runs
+from inturn.spark.executor.consecutive import ConsecutiveRuns
 from inturn.spark.executor.decisions import Decisions, remade
-from inturn.spark.executor.fast_path import Straight
+from inturn.spark.executor.fast_path import VectorizedGroups
 from inturn.spark.executor.unplaced import unplaced, unread_lines
-from inturn.spark.tables.levels import ALL_US, Found, Levels, Record
-from inturn.spark.tables.writer import Writer
+from inturn.spark.tables.levels import ALL_US, EarlierGroup, EarlierGroups, Levels
+from inturn.spark.tables.writer import StepWriter
 
 _PARKED = (Status.GAP, Status.FAILED)
-_CHANGES = (Verdict.APPLY, Verdict.EARLY, Verdict.BEHIND)
+_CHANGES = (TimelineVerdict.APPLY, TimelineVerdict.EARLY, TimelineVerdict.BEHIND)
 
 
-class Open(Group):
+class OpenGroup(Group):
     """The group whose rows are being read, with its record from earlier steps."""
 
     __slots__ = ("changed", "decided", "hash", "held_step", "parked_before")
 
     def __init__(
-        self, hash_: int, record: Record | None, name: str, line: Timeline, fold: Fold, kernel: "Kernel"
+        self, hash_: int, record: EarlierGroup | None, name: str, line: Timeline, fold: Fold, kernel: "Kernel"
     ) -> None:
         super().__init__(name, line, fold, kernel.journal, kernel.now_us)
         self.hash = hash_
@@ -51,7 +51,7 @@ class Open(Group):
         self.decided = False
         self.parked_before = line.parked in _PARKED
 
-    def offer(self, entry: Entry) -> Verdict:
+    def offer(self, entry: TimelineEntry) -> TimelineVerdict:
         """Offer one message to the timeline, and note whether the group changed."""
         epoch = self.timeline.epoch
         verdict = super().offer(entry)
@@ -80,7 +80,7 @@ class Kernel:
         pipeline: Pipeline,
         codec: MessageCodec,
         levels: Levels,
-        writer: Writer,
+        writer: StepWriter,
         decisions: Decisions,
         *,
         step: int,
@@ -94,7 +94,7 @@ class Kernel:
         self.parked = 0
         self.journal = Journal()
         self.counts = self.journal.counts
-        self._open: Open | None = None
+        self._open: OpenGroup | None = None
         self._pending: list[pa.Table] = []
         self._keys, self._group = sort_keys(pipeline), group
 
@@ -172,7 +172,7 @@ class Kernel:
         if self._pipeline.on_invalid == "fail":
             raise InvalidMessage(f"{why}: {content.slice(row, 1).to_pylist()[0]!r}")
         # An invalid row has no turn and no epoch; the entry only refers to its content.
-        entry = Entry(cast("int", None), b"", None, cast("int", None), ref=(content, row))
+        entry = TimelineEntry(cast("int", None), b"", None, cast("int", None), ref=(content, row))
         self.journal.reject(cast("str", group), entry, "invalid", why)
 
     def _content(self, table: pa.Table) -> pa.Table:
@@ -181,24 +181,24 @@ class Kernel:
 
     # -- groups ----------------------------------------------------------------------------------------------
 
-    def _begin(self, name: str, hash_: int, records: dict[str, Record], *, first: bool) -> Open:
+    def _begin(self, name: str, hash_: int, records: dict[str, EarlierGroup], *, first: bool) -> OpenGroup:
         if first and self._open is not None:
             if self._open.name == name:
                 return self._open
             self._close()
         return self._reopen(name, hash_, records.pop(name, None))
 
-    def _reopen(self, name: str, hash_: int, record: Record | None) -> Open:
+    def _reopen(self, name: str, hash_: int, record: EarlierGroup | None) -> OpenGroup:
         line = timeline(self._pipeline.order) if record is None else record.line
         restore = self._pipeline.first_state if record is None else record.restore
         fold = Fold(self._pipeline, restore, time.sleep, self._writer.encode)
-        opened = Open(hash_, record, name, line, fold, self)
+        opened = OpenGroup(hash_, record, name, line, fold, self)
         for named, decision in self._decisions.about(name) if record is not None else ():
             opened.decided = opened.changed = True
             self._decisions.verdicts[named] = opened.decide(decision, partial(remade, self._pipeline))
         return opened
 
-    def _visit(self, records: dict[str, Record], below: int | None) -> None:
+    def _visit(self, records: dict[str, EarlierGroup], below: int | None) -> None:
         """Process groups that have no message in this step but whose wait may be over."""
         for name in sorted(name for name, record in records.items() if below is None or record.hash < below):
             record = records.pop(name)
@@ -209,7 +209,7 @@ class Kernel:
             self._settle(self._open)
             self._open = None
 
-    def _settle(self, opened: Open) -> None:
+    def _settle(self, opened: OpenGroup) -> None:
         line = opened.timeline
         skipped, parked = len(line.skipped), line.parked
         opened.finish(final=self._final)
@@ -232,7 +232,7 @@ class Kernel:
 
     # -- row by row ------------------------------------------------------------------------------------------
 
-    def _row_by_row(self, chunk: Chunk, opened: list[Open]) -> None:
+    def _row_by_row(self, chunk: Chunk, opened: list[OpenGroup]) -> None:
         rising = self._rising(chunk) if isinstance(self._pipeline.order, Monotone) else None
         if rising is None:
             chunk.need(range(len(chunk.messages)))
@@ -263,7 +263,7 @@ class Kernel:
         falls[chunk.starts[:-1]] = False
         return cast("Flags", np.add.reduceat(falls, chunk.starts[:-1]) == 0)
 
-    def _run_rising(self, chunk: Chunk, each: Open, line: MonotoneTimeline, first: int, end: int) -> None:
+    def _run_rising(self, chunk: Chunk, each: OpenGroup, line: MonotoneTimeline, first: int, end: int) -> None:
         emitted, count = each.fold.run(chunk.messages[first:end])
         for index, outputs in emitted:
             self.journal.outputs.append((each.name, chunk.applied(first + index), outputs))
@@ -278,14 +278,14 @@ class Kernel:
             for row in range(first + count + 1, end):
                 each.offer(chunk.entry(row))
 
-    def _park(self, chunk: Chunk, each: Open, row: int) -> None:
+    def _park(self, chunk: Chunk, each: OpenGroup, row: int) -> None:
         entry = chunk.entry(row)
         each.timeline.see(entry)
         each.timeline.park(entry, each.fold.error, self.now_us)
 
     # -- whole runs of revisions -----------------------------------------------------------------------------
 
-    def _forward(self, chunk: Chunk, found: Found) -> dict[str, Record]:
+    def _forward(self, chunk: Chunk, found: EarlierGroups) -> dict[str, EarlierGroup]:
         """Process a chunk under ``Gapless`` without epochs: numpy finds each group's run of consecutive revisions.
 
         Returns:
@@ -311,16 +311,16 @@ class Kernel:
         holding = np.sort(rows[straight & holds_on])
         records = self._levels.take(found, np.flatnonzero(others), holding=holding, turns=chunk.turns)
         plain = straight.copy()
-        opened: dict[int, Open] = {}
+        opened: dict[int, OpenGroup] = {}
         for at in np.flatnonzero(~straight).tolist():
             each = opened[at] = self._begin(chunk.names[at], hashes.item(at), records, first=at == 0)
             line = each.timeline
             plain[at] = not (line.held or line.parked)
             due[at] = (before if line.reached is None else min(line.reached, limits.REVISION - 1)) + 1
 
-        runs = Runs(chunk, due, plain)
+        runs = ConsecutiveRuns(chunk, due, plain)
         chunk.need(runs.digests_needed())
-        columns = Straight(chunk, runs, due, found, rows, step=self._step, now_us=self.now_us)
+        columns = VectorizedGroups(chunk, runs, due, found, rows, step=self._step, now_us=self.now_us)
         left = np.array(columns.take(np.flatnonzero(straight), self._pipeline, self._writer, self.journal), np.int64)
         left = left[np.argsort(rows[left])]
         again = iter(found.records(rows[left][rows[left] >= 0]))
@@ -330,7 +330,7 @@ class Kernel:
             self._long_way(chunk, runs, at, opened[at])
         return records
 
-    def _long_way(self, chunk: Chunk, runs: Runs, at: int, each: Open) -> None:
+    def _long_way(self, chunk: Chunk, runs: ConsecutiveRuns, at: int, each: OpenGroup) -> None:
         """Process one group through its timeline and fold."""
         first, last = chunk.starts.item(at), chunk.starts.item(at + 1)
         self._switch(each)
@@ -341,12 +341,12 @@ class Kernel:
             rows = runs.rows[runs.run_starts[at] : runs.run_starts[at + 1]]
             self._apply_and_rest(chunk, runs, each, first, first + runs.old[at], last, rows, runs.marks[at].as_py())
 
-    def _switch(self, each: Open) -> None:
+    def _switch(self, each: OpenGroup) -> None:
         if self._open is not each:
             self._close()
             self._open = each
 
-    def _apply(self, chunk: Chunk, each: Open, rows: Sequence[int], marks: bytes) -> int:
+    def _apply(self, chunk: Chunk, each: OpenGroup, rows: Sequence[int], marks: bytes) -> int:
         """Apply a run of rows and return how many were applied; park the group at the first that fails."""
         if isinstance(rows, range):
             messages = chunk.messages[rows.start : rows.stop]
@@ -372,7 +372,15 @@ class Kernel:
         return applied
 
     def _apply_and_rest(
-        self, chunk: Chunk, runs: Runs, each: Open, first: int, middle: int, last: int, rows: list[int], marks: bytes
+        self,
+        chunk: Chunk,
+        runs: ConsecutiveRuns,
+        each: OpenGroup,
+        first: int,
+        middle: int,
+        last: int,
+        rows: list[int],
+        marks: bytes,
     ) -> None:
         """Process a group that is not one run: old revisions, then the run, then its copies and early revisions."""
         plain = not each.timeline.held and each.timeline.parked is None
@@ -393,7 +401,7 @@ class Kernel:
                 each.offer(chunk.entry(row))
             else:
                 copy = chunk.digest_of(row) == chunk.digest_of(winner)
-                verdict = Verdict.DUPLICATE if copy else Verdict.CONFLICT
+                verdict = TimelineVerdict.DUPLICATE if copy else TimelineVerdict.CONFLICT
                 self.journal.turn_away(each.name, chunk.entry(row), verdict)
 
 

@@ -26,10 +26,10 @@ from inturn.spark.tables.levels import ALL_US, NONE_US, Levels, waits
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.merge import merge
 from inturn.spark.tables.storage import storage
-from inturn.spark.tables.writer import Writer
+from inturn.spark.tables.writer import StepWriter
 
 RESULT = "result string"
-"""The schema of a task's result: one row with the JSON of a :class:`Result`."""
+"""The schema of a task's result: one row with the JSON of a :class:`SliceResult`."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
     older: Older | None = None
 
 
-class Result(msgspec.Struct):
+class SliceResult(msgspec.Struct):
     """The result of one task.
 
     Attributes:
@@ -92,7 +92,7 @@ def slice_bounds(bucket: int, buckets: int) -> tuple[int, int]:
     return low << 32, (end << 32) - 1
 
 
-class Task:
+class SliceTask:
     """The function that Spark calls once per partition.
 
     Args:
@@ -119,7 +119,7 @@ class Task:
         except errors.InturnError as error:
             for _ in batches:  # drain the input, so that Spark's writer does not see a broken pipe
                 pass
-            result = Result(Counts(), {}, error=(type(error).__name__, storable(str(error))))
+            result = SliceResult(Counts(), {}, error=(type(error).__name__, storable(str(error))))
         finally:
             gc.set_threshold(*thresholds)
         _spare_modules()
@@ -136,13 +136,13 @@ def _spare_modules() -> None:
     gc.freeze()
 
 
-def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> Result:
+def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> SliceResult:
     """Process the messages of one bucket and write its files."""
     files = storage(plan.location)
     low, high = slice_bounds(bucket, plan.buckets)
     states = StateCodec(pipeline, plan.older)
     name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
-    writer = Writer(files, name, plan.step, pipeline, states)
+    writer = StepWriter(files, name, plan.step, pipeline, states)
     wait_us = pipeline.gap_timeout_us
     since_us = ALL_US if plan.final else NONE_US if wait_us is None else plan.now_us - wait_us
     decisions = Decisions({n: each for n, each in plan.decisions.items() if low <= group_hash(each.group) <= high})
@@ -173,7 +173,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
         merged = merge(files, plan.levels[-plan.merge :], low, high, states, name)
         written |= dict(zip(("merged_groups", "merged_held"), merged, strict=True))
     waiting = waits(files, plan.levels, low, high, writer.touched, written["groups"])
-    return Result(kernel.counts, written, decisions.verdicts, kernel.parked, waiting.oldest_us, waiting.waiting_us)
+    return SliceResult(kernel.counts, written, decisions.verdicts, kernel.parked, waiting.oldest_us, waiting.waiting_us)
 
 
 def _check_slice(chunk: pa.Table, low: int, high: int) -> None:

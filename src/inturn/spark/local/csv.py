@@ -59,7 +59,7 @@ class Dialect:
 
 
 @dataclass(frozen=True)
-class Table:
+class CsvTable:
     """CSV files that Spark can read.
 
     Attributes:
@@ -77,7 +77,9 @@ class Table:
         return ", ".join([*columns, f"{CORRUPT} string"])
 
 
-def csv_table(spark: "SparkSession", source: str, dialect: Dialect | None = None, *, streaming: bool = False) -> Table:
+def csv_table(
+    spark: "SparkSession", source: str, dialect: Dialect | None = None, *, streaming: bool = False
+) -> CsvTable:
     """Find the options with which CSV files with a header are read.
 
     Args:
@@ -93,7 +95,7 @@ def csv_table(spark: "SparkSession", source: str, dialect: Dialect | None = None
     header = [each or f"_c{at}" for at, each in enumerate(first[0])] if first else []
     names = unique_names(header)
     # If the header repeats a name, it differs from the schema: then columns go by position.
-    return Table(names, {**options, "header": "true", "enforceSchema": str(names != header).lower()})
+    return CsvTable(names, {**options, "header": "true", "enforceSchema": str(names != header).lower()})
 
 
 def read_csv(spark: "SparkSession", source: str, dialect: Dialect | None = None) -> "DataFrame":

@@ -12,7 +12,7 @@ from inturn.core.values.path import parts
 from inturn.spark.columns.codec import record_fields
 from inturn.spark.columns.dataframe import own_name, quoted, try_cast
 from inturn.spark.columns.names import CORRUPT, is_own
-from inturn.spark.local.csv import Dialect, Table, csv_table
+from inturn.spark.local.csv import CsvTable, Dialect, csv_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +86,7 @@ def read_messages(
     return _typed(pipeline, df) if form == "csv" and pipeline.message is not None else df
 
 
-def _csv_schema(spark: "SparkSession", pipeline: Pipeline, source: str, table: Table) -> str | None:
+def _csv_schema(spark: "SparkSession", pipeline: Pipeline, source: str, table: CsvTable) -> str | None:
     """Return the columns of CSV files: text for a message type, else types inferred by Spark."""
     if not table.names or pipeline.message is not None:
         return table.schema() if table.names else None

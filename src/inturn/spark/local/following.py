@@ -8,7 +8,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.spark.driver.step import Report
 from inturn.spark.driver.stream import stream
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ def follow(
     Raises:
         InturnError: if the stream failed.
     """
-    target = Store(store)
+    target = SparkStore(store)
     last = target.latest()
     told = last.step if last else 0
     query = stream(pipeline, df, store=store, checkpoint=checkpoint, **options)
@@ -49,7 +49,7 @@ def follow(
         _tell(pipeline, target, told, tell)
 
 
-def _tell(pipeline: Pipeline, store: Store, told: int, tell: Callable[[Report], None]) -> int:
+def _tell(pipeline: Pipeline, store: SparkStore, told: int, tell: Callable[[Report], None]) -> int:
     """Report the steps after the last reported one, and return the new last one."""
     for each in store.after(told):
         tell(Report(pipeline.name, store.location, each.step, Counts(**each.counts), each.seconds))

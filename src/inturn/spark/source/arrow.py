@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from inturn.core.queue.messages import Content
-from inturn.spark.source.log import FileLog, Log
-from inturn.store.sqlite.log import Packed, Texts
+from inturn.spark.source.log import SourceLog, SqliteLog
+from inturn.store.sqlite.log import PackedMessages, PackedTexts
 
 COLUMNS: Final = {
     "sequence_number": "bigint",
@@ -34,7 +34,7 @@ _NO_REVISION: Final = 4
 Ints = npt.NDArray[np.int64]
 
 
-def arrow(log: Log, after: int, up_to: int) -> pa.RecordBatch:
+def arrow(log: SourceLog, after: int, up_to: int) -> pa.RecordBatch:
     """Return messages after a sequence number and up to another, as many as fit; there must be at least one.
 
     Args:
@@ -42,12 +42,12 @@ def arrow(log: Log, after: int, up_to: int) -> pa.RecordBatch:
         after: sequence number to begin after.
         up_to: last sequence number.
     """
-    packed = log.packed(after, up_to) if isinstance(log, FileLog) else None
+    packed = log.packed(after, up_to) if isinstance(log, SqliteLog) else None
     found = None if packed is None else _of_packed(packed)
     return _of_rows(log.rows(after, up_to)) if found is None else found
 
 
-def _of_packed(packed: Packed) -> pa.RecordBatch | None:
+def _of_packed(packed: PackedMessages) -> pa.RecordBatch | None:
     """Return None if a text contains a character that is used as separator, or as null."""
     count = packed.rows
     numbers = _numbers(packed.sequence_number)
@@ -85,7 +85,7 @@ def _numbers(packed: bytes | range) -> Ints:
     return np.fromstring(packed, np.int64, sep=",")
 
 
-def _texts(texts: Texts, count: int) -> pa.Array | None:
+def _texts(texts: PackedTexts, count: int) -> pa.Array | None:
     """Return an Arrow array: texts without separators, and the offsets at which they begin."""
     if not texts.known:
         return pa.nulls(count, pa.string())

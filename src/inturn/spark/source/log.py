@@ -5,13 +5,13 @@ from typing import Any, Protocol, cast
 
 from inturn.core.errors import SetupError
 from inturn.core.queue.messages import QueueInfo
-from inturn.spark.source.options import Place
-from inturn.store.sqlite.log import Log as FileLog
+from inturn.spark.source.options import QueueLocation
+from inturn.store.sqlite.log import SqliteLog
 
-__all__ = ["FileLog", "Log", "open_log"]
+__all__ = ["SourceLog", "SqliteLog", "open_log"]
 
 
-class Log(Protocol):
+class SourceLog(Protocol):
     """The log of one queue; see :mod:`inturn.store.sqlite.log` and :mod:`inturn.store.postgres.log`."""
 
     def info(self) -> QueueInfo:
@@ -39,7 +39,7 @@ class Log(Protocol):
         ...
 
 
-class ServerLog(Log, Protocol):
+class ServerLog(SourceLog, Protocol):
     """The log of a queue on a server."""
 
     def identity(self) -> str:
@@ -47,7 +47,7 @@ class ServerLog(Log, Protocol):
         ...
 
 
-def open_log(place: Place) -> Log:
+def open_log(place: QueueLocation) -> SourceLog:
     """Return the log of a queue.
 
     Raises:
@@ -56,9 +56,9 @@ def open_log(place: Place) -> Log:
         SetupError: if psycopg is not installed here, for PostgreSQL.
     """
     if not place.is_on_server:
-        return FileLog(*place)
+        return SqliteLog(*place)
     try:
-        from inturn.store.postgres.log import Log as PostgresLog
+        from inturn.store.postgres.log import PostgresLog
     except ImportError as error:
         msg = f"for PostgreSQL psycopg is needed wherever Spark runs: pip install 'inturn[postgres]' ({error})"
         raise SetupError(msg) from error

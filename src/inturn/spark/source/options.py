@@ -15,7 +15,7 @@ _STREAM: Final = (*_BOTH, "reader", "maxRowsPerBatch", "acknowledge", "failOnDat
 _BATCH: Final = (*_BOTH, "after", "upTo")
 
 
-class Place(NamedTuple):
+class QueueLocation(NamedTuple):
     """The location of a queue; its text form hides the password.
 
     Attributes:
@@ -60,7 +60,7 @@ class BatchOptions(NamedTuple):
         up_to: last sequence number; None for the end of the log.
     """
 
-    place: Place
+    place: QueueLocation
     division: Division
     after: int
     up_to: int | None
@@ -78,7 +78,7 @@ class StreamOptions(NamedTuple):
         fail_on_loss: whether to fail if messages may be gone that Spark has not read.
     """
 
-    place: Place
+    place: QueueLocation
     division: Division
     reader: str
     max_rows: int
@@ -86,7 +86,7 @@ class StreamOptions(NamedTuple):
     fail_on_loss: bool
 
 
-def place_of(given: Mapping[str, str]) -> Place:
+def place_of(given: Mapping[str, str]) -> QueueLocation:
     """Return the queue that the options name: ``load("shop.db#payments")``, or the queue as a separate option.
 
     Raises:
@@ -98,8 +98,8 @@ def place_of(given: Mapping[str, str]) -> Place:
         msg = f'{shown(given.get("path", ""))!r} names no queue: write load("{shown(path) or "shop.db"}#payments")'
         raise InputError(msg)
     if is_address(path):
-        return Place(path, queue)
-    return Place(str(Path(path.removeprefix("file://")).absolute()), queue)
+        return QueueLocation(path, queue)
+    return QueueLocation(str(Path(path.removeprefix("file://")).absolute()), queue)
 
 
 def batch_options(given: Mapping[str, str]) -> BatchOptions:

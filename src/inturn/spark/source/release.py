@@ -1,14 +1,14 @@
 """The writes of a stream to its queue: the position of its reader and, if configured, acknowledgements."""
 
 from inturn.core import limits
-from inturn.core.queue.delivery import Act, Change
+from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.database import open as open_database
 from inturn.spark.source.options import StreamOptions
 from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import Store
 
 
-class Release:
+class UncommittedMessages:
     """A holder of messages that Spark has not committed; it releases those that Spark has.
 
     Args:
@@ -56,7 +56,7 @@ class Release:
             info = queue_of(store, self._queue.name)
             entries = store.read(info, after, limits.SOURCE_RELEASE_ROWS, pending=True)
             numbers = [each.sequence_number for each in entries if each.sequence_number <= last]
-            store.settle(info, [Change(number, None, Act.ACK) for number in numbers], now_ms)
+            store.settle(info, [Settlement(number, None, SettleAction.ACK) for number in numbers], now_ms)
             return numbers[-1] if numbers else None
 
         while (reached := self._queue.writer.run(Ask(self._queue.name, some))) is not None:

@@ -21,8 +21,8 @@ from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.spark.executor.decisions import group_hash
 from inturn.spark.source.arrow import arrow
-from inturn.spark.source.log import Log, ServerLog, open_log
-from inturn.spark.source.options import Division, Place
+from inturn.spark.source.log import ServerLog, SourceLog, open_log
+from inturn.spark.source.options import Division, QueueLocation
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _BITS: Final = 64
@@ -76,7 +76,7 @@ class Slice(InputPartition):
         buckets: number of buckets.
     """
 
-    place: Place
+    place: QueueLocation
     seen: Identity | str
     after: int
     up_to: int
@@ -84,7 +84,7 @@ class Slice(InputPartition):
     buckets: int = 1
 
     @contextmanager
-    def opened(self) -> Iterator[Log]:
+    def opened(self) -> Iterator[SourceLog]:
         """Open the log, if it is the one that the driver saw.
 
         Yields:
@@ -122,12 +122,12 @@ class Slice(InputPartition):
         raise StoreError(msg)
 
 
-def _seen(log: Log, place: Place) -> Identity | str:
+def _seen(log: SourceLog, place: QueueLocation) -> Identity | str:
     """Return the identity of this log."""
     return cast("ServerLog", log).identity() if place.is_on_server else identity_of(place.path)
 
 
-def cut(log: Log, place: Place, division: Division, after: int, up_to: int) -> list[Slice]:
+def cut(log: SourceLog, place: QueueLocation, division: Division, after: int, up_to: int) -> list[Slice]:
     """Divide a range of a log among tasks.
 
     Args:

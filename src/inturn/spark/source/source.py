@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from inturn.core.errors import InputError, StoreMismatch
-from inturn.core.queue.incarnation import Place, is_valid
+from inturn.core.queue.incarnation import QueuePosition, is_valid
 from inturn.core.queue.messages import QueueInfo
 from inturn.spark.source.arrow import COLUMNS
 from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, as_called
-from inturn.spark.source.log import Log, open_log
+from inturn.spark.source.log import SourceLog, open_log
 from inturn.spark.source.options import BatchOptions, StreamOptions, batch_options, place_of, stream_options
 from inturn.spark.source.slices import Slice, batches, cut
 from inturn.spark.versions import has_read_limits, lacking
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from inturn.spark.source.release import Release
+    from inturn.spark.source.release import UncommittedMessages
 
 Offset = dict[str, Any]
 """A sequence number, the incarnation in which it was given, and the creation time of its queue."""
@@ -99,8 +99,8 @@ class _StreamReader(LimitedReader):
 
     def __init__(self, options: StreamOptions, columns: list[str]) -> None:
         self._options, self._columns = options, columns
-        self._log: Log | None = None
-        self._release: Release | None = None
+        self._log: SourceLog | None = None
+        self._release: UncommittedMessages | None = None
         self._target: int | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -158,16 +158,16 @@ class _StreamReader(LimitedReader):
         """Return the state without open connections."""
         return {**vars(self), "_log": None, "_release": None}
 
-    def _open(self) -> Log:
+    def _open(self) -> SourceLog:
         if self._log is None:
             self._log = open_log(self._options.place)
         return self._log
 
-    def _reader(self) -> "Release":
+    def _reader(self) -> "UncommittedMessages":
         if self._release is None:
-            from inturn.spark.source.release import Release  # not used by tasks
+            from inturn.spark.source.release import UncommittedMessages  # not used by tasks
 
-            self._release = Release(self._options)
+            self._release = UncommittedMessages(self._options)
         return self._release
 
     def _checked(self, start: Offset, info: QueueInfo) -> int:
@@ -197,7 +197,7 @@ class _StreamReader(LimitedReader):
             StoreMismatch: if it does not.
         """
         number = offset["sequence_number"]
-        place = Place(number, offset.get("incarnation"))  # older versions did not write it
+        place = QueuePosition(number, offset.get("incarnation"))  # older versions did not write it
         if offset["queue_made_ms"] == info.created_ms and is_valid(place, self._open().incarnation(number), info.last):
             return
         msg = (

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from inturn.core.errors import SetupError, StoreError, StoreMismatch
-from inturn.spark.tables.manifest import File, Manifest, Store
+from inturn.spark.tables.manifest import File, Manifest, SparkStore
 from inturn.spark.tables.writer import OUTPUTS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Published(NamedTuple):
     step: int
 
 
-def publish(store: Store, pipeline: str) -> Published:
+def publish(store: SparkStore, pipeline: str) -> Published:
     """Add the outputs of every committed step that the Delta table lacks, one Delta commit per step.
 
     The first call makes the table. A step without outputs gets a commit only if it is the last one, so that the table
@@ -85,12 +85,12 @@ def publish(store: Store, pipeline: str) -> Published:
     return Published(location, before, done)
 
 
-def _anew(store: Store) -> str:
+def _anew(store: SparkStore) -> str:
     """Return the instruction for making the table again from the store."""
     return f"Delete {LOG} in it, and run: inturn publish {shlex.quote(store.location)}; that makes the table anew"
 
 
-def _check(store: Store, pipeline: str) -> None:
+def _check(store: SparkStore, pipeline: str) -> None:
     try:
         import deltalake  # noqa: F401 - only asked for
     except ImportError as error:
@@ -103,7 +103,7 @@ def _check(store: Store, pipeline: str) -> None:
         raise StoreMismatch(msg)
 
 
-def _location(store: Store) -> str:
+def _location(store: SparkStore) -> str:
     location = store.location
     if location.startswith("s3a://"):  # a scheme that only Spark uses
         location = "s3://" + location.removeprefix("s3a://")
@@ -128,7 +128,7 @@ def _table(location: str) -> "DeltaTable":
         return DeltaTable(location)  # another publisher made it first
 
 
-def _check_history(table: "DeltaTable", store: Store, done: int) -> None:
+def _check_history(table: "DeltaTable", store: SparkStore, done: int) -> None:
     """Check that the step published last is the one in the store.
 
     Raises:
@@ -147,7 +147,7 @@ def _check_history(table: "DeltaTable", store: Store, done: int) -> None:
         raise StoreMismatch(f"{msg}from an older copy and has gone on since. {_anew(store)}")
 
 
-def _last_published(table: "DeltaTable", store: Store) -> dict[str, Any]:
+def _last_published(table: "DeltaTable", store: SparkStore) -> dict[str, Any]:
     """Return the metadata of the last commit by inturn; later ones may be others', such as a change of a property."""
     for version in range(table.version(), -1, -1):
         # Read as a file: DeltaTable.history() returns nothing for some paths, such as one with a %.
@@ -161,7 +161,7 @@ def _last_published(table: "DeltaTable", store: Store) -> dict[str, Any]:
     return {}
 
 
-def _commit(table: "DeltaTable", application: str, store: Store, manifest: Manifest) -> int:
+def _commit(table: "DeltaTable", application: str, store: SparkStore, manifest: Manifest) -> int:
     """Publish a step unless it is published already, and return the last published step that the table then records."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
@@ -185,7 +185,7 @@ def _commit(table: "DeltaTable", application: str, store: Store, manifest: Manif
     return done
 
 
-def _add(store: Store, file: File, step: int, committed_ms: int) -> "AddAction":
+def _add(store: SparkStore, file: File, step: int, committed_ms: int) -> "AddAction":
     """Return a Delta add action for a file of outputs; the bounds of the step let a reader skip files it has read."""
     from deltalake.transaction import AddAction
 
@@ -197,7 +197,7 @@ def _add(store: Store, file: File, step: int, committed_ms: int) -> "AddAction":
 
 
 @contextlib.contextmanager
-def _told(location: str, store: Store) -> Iterator[None]:
+def _told(location: str, store: SparkStore) -> Iterator[None]:
     """Turn a failure of deltalake into a :class:`StoreError` that names the table and the remedy.
 
     Raises:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core.errors import InputError
-from inturn.core.identity import Entry
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.timeline import Status, Timeline
@@ -70,7 +70,7 @@ class _Rows:
         )
 
 
-class Record:
+class EarlierGroup:
     """One group as an earlier step left it.
 
     Attributes:
@@ -101,7 +101,7 @@ class Record:
         return self._rows.state(self._at)
 
 
-class Found:
+class EarlierGroups:
     """Groups as earlier steps left them, in columns: one row per group.
 
     Args:
@@ -161,7 +161,7 @@ class Found:
         make = self._pipeline.make_first
         return [known[row] if row >= 0 else make() for row in rows.tolist()]
 
-    def records(self, rows: Hashes) -> list["Record"]:
+    def records(self, rows: Hashes) -> list["EarlierGroup"]:
         """Return a record for each of these rows, which are sorted."""
         found = []
         begin = 0
@@ -169,7 +169,7 @@ class Found:
             first, last = np.searchsorted(rows, (begin, begin + len(part)))
             if last > first:
                 taken = _Rows(part.take(pa.array(rows[first:last] - begin)), self._pipeline, self._states)
-                found += [Record(taken, at) for at in range(last - first)]
+                found += [EarlierGroup(taken, at) for at in range(last - first)]
             begin += len(part)
         return found
 
@@ -219,9 +219,9 @@ class Levels:
         self._also = also
         self._pipeline, self._states, self.since_us = pipeline, states, since_us
         self._bound, self._high = low - 1, high
-        self._left: dict[str, Record] = {}
+        self._left: dict[str, EarlierGroup] = {}
 
-    def find(self, hashes: Hashes, upto: int | None = None) -> Found:
+    def find(self, hashes: Hashes, upto: int | None = None) -> EarlierGroups:
         """Return the groups with one of ``hashes`` (sorted, unique) or due, from the end of the last call to ``upto``.
 
         Args:
@@ -233,7 +233,7 @@ class Levels:
         due.append(self._also[(self._also > self._bound) & (self._also <= bound)])
         wanted = np.unique(np.concatenate([hashes, *due])) if any(map(len, due)) else hashes
         wanted = wanted[wanted > self._bound]
-        found = Found(self._pipeline, self._states, wanted, bound)
+        found = EarlierGroups(self._pipeline, self._states, wanted, bound)
         if len(wanted):
             for cursor in reversed(self._groups):  # newest first: the newest level has the current state
                 for batch, hit in cursor.find(wanted, bound):
@@ -242,8 +242,8 @@ class Levels:
         return found
 
     def take(
-        self, found: Found, rows: Hashes | None = None, *, holding: Hashes = _NONE, turns: Hashes = _NONE
-    ) -> dict[str, Record]:
+        self, found: EarlierGroups, rows: Hashes | None = None, *, holding: Hashes = _NONE, turns: Hashes = _NONE
+    ) -> dict[str, EarlierGroup]:
         """Return found groups with the messages they hold.
 
         The caller removes from the dictionary what it has handled; the next call returns the rest again.
@@ -279,14 +279,14 @@ class Levels:
         self,
         batch: pa.RecordBatch,
         hit: Hashes,
-        found: Found,
-        restored: dict[str, Record],
+        found: EarlierGroups,
+        restored: dict[str, EarlierGroup],
         since: Mapping[str, int | None],
     ) -> None:
         """Give groups the messages they hold, or note which places are taken; rows before the held step are dead."""
         rows = pa.array(hit)
         names, steps = (batch.column(name).take(rows).to_pylist() for name in ("group", "step"))
-        back: list[tuple[int, Record]] = []
+        back: list[tuple[int, EarlierGroup]] = []
         digests, turns = batch.column("digest"), batch.column("turn").to_numpy()
         for at, name, step in zip(hit.tolist(), names, steps, strict=True):
             first = since.get(name)
@@ -299,7 +299,7 @@ class Levels:
         if back:
             self._restore(batch.take(pa.array([at for at, _ in back])), [record for _, record in back])
 
-    def _restore(self, batch: pa.RecordBatch, records: Sequence[Record]) -> None:
+    def _restore(self, batch: pa.RecordBatch, records: Sequence[EarlierGroup]) -> None:
         table = pa.Table.from_batches([batch])
         content = pa.Table.from_struct_array(table["message"])
         codec = MessageCodec(self._pipeline, content.column_names)
@@ -311,7 +311,7 @@ class Levels:
             raise InputError(msg)
         rows = zip(*(values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us")), strict=True)
         for at, (epoch, turn, digest, ident, since_us) in enumerate(rows):
-            records[at].line.restore(Entry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
+            records[at].line.restore(TimelineEntry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class Manifest(msgspec.Struct, frozen=True):
     shape: Any = None
 
 
-class About(msgspec.Struct, frozen=True):
+class StoreIdentity(msgspec.Struct, frozen=True):
     """The identity of a store; it never changes.
 
     Attributes:
@@ -147,7 +147,7 @@ class About(msgspec.Struct, frozen=True):
     buckets: int
 
 
-def about(pipeline: Pipeline, buckets: int | None) -> About:
+def about(pipeline: Pipeline, buckets: int | None) -> StoreIdentity:
     """Return the identity of a new store of this pipeline.
 
     Raises:
@@ -157,10 +157,10 @@ def about(pipeline: Pipeline, buckets: int | None) -> About:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_BUCKETS:
         msg = f"buckets={buckets!r}; expected a whole number from 1 to {limits.MAX_BUCKETS}"
         raise PipelineError(msg)
-    return About(FORMAT, pipeline.name, pipeline.group, repr(pipeline.order), pipeline.id, count)
+    return StoreIdentity(FORMAT, pipeline.name, pipeline.group, repr(pipeline.order), pipeline.id, count)
 
 
-class Store:
+class SparkStore:
     """A store at a location: its identity and its committed steps.
 
     Attributes:
@@ -178,7 +178,7 @@ class Store:
         self.location = self.files.location
         self.decisions = DecisionLog(self.files)
 
-    def about(self) -> About | None:
+    def about(self) -> StoreIdentity | None:
         """Return the store's identity; None if there is no store yet.
 
         Raises:
@@ -192,9 +192,9 @@ class Store:
         if version != FORMAT:
             msg = f"{self.location} has format {version!r}; this version of inturn knows {FORMAT}: update inturn"
             raise StoreMismatch(msg)
-        return cast("About", self._decode(data, About, ABOUT))
+        return cast("StoreIdentity", self._decode(data, StoreIdentity, ABOUT))
 
-    def known(self) -> About:
+    def known(self) -> StoreIdentity:
         """Return the identity of an existing store, for callers that read or continue it.
 
         Raises:
@@ -207,7 +207,7 @@ class Store:
             raise StoreError(msg)
         return about
 
-    def open(self, wanted: About, *, buckets: int | None) -> About:
+    def open(self, wanted: StoreIdentity, *, buckets: int | None) -> StoreIdentity:
         """Open the store for a pipeline; make it if it does not exist.
 
         Raises:

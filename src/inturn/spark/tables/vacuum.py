@@ -5,7 +5,7 @@ import time
 from typing import NamedTuple
 
 from inturn.core.errors import InputError
-from inturn.spark.tables.manifest import Store
+from inturn.spark.tables.manifest import SparkStore
 
 
 class Swept(NamedTuple):
@@ -33,10 +33,10 @@ def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> lis
     Raises:
         StoreError: if the store cannot be read.
     """
-    return _swept(Store(store), older_than_s).deleted
+    return _swept(SparkStore(store), older_than_s).deleted
 
 
-def _swept(target: Store, older_than_s: float) -> Swept:
+def _swept(target: SparkStore, older_than_s: float) -> Swept:
     target.known()
     named: set[str] = set()
     for step in target.steps():
@@ -78,7 +78,7 @@ def clean(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s:
     if keep_steps < 1:
         msg = f"keep_steps={keep_steps}; expected at least 1: the next step needs the last one"
         raise InputError(msg)
-    target = Store(store)
+    target = SparkStore(store)
     target.known()
     for step in target.steps()[:-keep_steps]:
         manifest = target.manifest(step)

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from inturn.core.errors import HandlerError
-from inturn.core.identity import Entry, canonical, effect_id
+from inturn.core.identity import TimelineEntry, canonical, effect_id
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.order import Gapless, Timestamp
@@ -68,7 +68,7 @@ REJECTED = {
 _JSON = msgspec.json.Encoder(order="deterministic")  # an unstable order of sets would differ between processes
 
 
-class Writer:
+class StepWriter:
     """A writer that turns a task's decisions into rows, and the rows into files.
 
     Args:
@@ -92,7 +92,7 @@ class Writer:
         self._tables: list[pa.Table] = []
         self._groups: list[tuple[Any, ...]] = []
         self._new_states: list[Any] = []
-        self._held: dict[int, tuple[pa.Table, list[tuple[int, str, Entry]], list[int]]] = {}
+        self._held: dict[int, tuple[pa.Table, list[tuple[int, str, TimelineEntry]], list[int]]] = {}
         self._held_tables: list[pa.Table] = []
         self._releases = isinstance(pipeline.order, Timestamp)
 
@@ -152,7 +152,7 @@ class Writer:
         for table in alike(waiting):
             self._out["held"].write(by_hash(table))
 
-    def outputs(self, emitted: Sequence[tuple[str, Entry, Sequence[Any]]]) -> None:
+    def outputs(self, emitted: Sequence[tuple[str, TimelineEntry, Sequence[Any]]]) -> None:
         """Write outputs, encoded by :meth:`encode`, with their effect ids."""
         name, step = self._pipeline.name, self._step
         rows = []
@@ -166,7 +166,7 @@ class Writer:
         if rows:
             self._out["outputs"].write(_table(OUTPUTS, rows))
 
-    def rejected(self, rejected: Sequence[tuple[str | None, Entry, str, str]]) -> None:
+    def rejected(self, rejected: Sequence[tuple[str | None, TimelineEntry, str, str]]) -> None:
         """Write rejected messages with the reason, and their content as canonical JSON."""
         if not rejected:
             return

@@ -5,13 +5,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from inturn.store.records import (
+    AppliedMark,
     Claim,
     Decided,
+    GroupRecord,
+    GroupUpdate,
     HeldMessage,
-    Kept,
-    Line,
     MadeOutput,
-    Mark,
     Outgoing,
     PipelineInfo,
     RejectedMessage,
@@ -34,9 +34,9 @@ class _Pipeline:
     """A pipeline and all its stored data."""
 
     info: PipelineInfo
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, GroupRecord] = field(default_factory=dict)
     held: dict[str, dict[Spot, HeldMessage]] = field(default_factory=dict)
-    marks: dict[tuple[str, bytes], Mark] = field(default_factory=dict)
+    marks: dict[tuple[str, bytes], AppliedMark] = field(default_factory=dict)
     outputs: list[MadeOutput] = field(default_factory=list)
     posts: dict[str, _Post] = field(default_factory=dict)
     rejected: list[RejectedMessage] = field(default_factory=list)
@@ -67,12 +67,12 @@ class MemoryPipelines:
             self._pipelines.append(_Pipeline(info))
         self._of(info.number).info = deepcopy(info)
 
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         """Return the records of those of the groups that exist."""
         lines = self._of(pipeline).lines
         return [lines[group] for group in groups if group in lines]
 
-    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         """Return groups in the order of their names."""
         lines = [line for _, line in sorted(self._of(pipeline).lines.items())]
         return [line for line in lines if line.group > after and not (parked and line.status == "open")][:limit]
@@ -104,13 +104,13 @@ class MemoryPipelines:
     def _all_held(self, pipeline: int, group: str) -> list[HeldMessage]:
         return [message for _, message in sorted(self._of(pipeline).held.get(group, {}).items())]
 
-    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
         """Return the stored marks of a group among these marks."""
         there = self._of(pipeline).marks
         return [there[group, mark] for mark in sorted(marks) if (group, mark) in there]
 
     def keep(
-        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Write the results of turns."""
         mine = self._of(info.number)

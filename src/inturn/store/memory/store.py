@@ -11,33 +11,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inturn.core.queue import deduplication, delivery, ready_groups, redelivery, sessions
-from inturn.core.queue.clock_skew import Behind, Span
-from inturn.core.queue.delivery import Act, Change, Hold, Verdict
+from inturn.core.queue.clock_skew import ClockSkew, Span
+from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement, SettleResult
 from inturn.core.queue.incarnation import Began, begin, incarnation_of
 from inturn.core.queue.messages import (
     Delivery,
     Depth,
     Draft,
-    Entry,
     GroupView,
     ParkedGroup,
     QueueInfo,
+    ReceiveRequest,
     Sent,
-    Want,
+    StoredMessage,
     first_number,
 )
 from inturn.core.queue.ready_groups import LinePlace
-from inturn.core.queue.sessions import OPEN, Answer, Gate, Request, Verb
+from inturn.core.queue.sessions import OPEN, GroupLock, SessionAnswer, SessionRequest, SessionVerb
 from inturn.store.memory.pipelines import MemoryPipelines
 
 
 @dataclass
-class _Kept:
+class _MemoryMessage:
     """A message and the state of its delivery."""
 
-    entry: Entry
+    entry: StoredMessage
     done: bool = False
-    hold: Hold | None = None
+    hold: DeliveryState | None = None
 
 
 Key = int | str
@@ -52,14 +52,14 @@ class _Queue:
     """
 
     info: QueueInfo
-    messages: dict[int, _Kept] = field(default_factory=dict)
-    known: dict[tuple[str, str], deduplication.Remembered] = field(default_factory=dict)
-    gates: dict[str | None, Gate] = field(default_factory=dict)
+    messages: dict[int, _MemoryMessage] = field(default_factory=dict)
+    known: dict[tuple[str, str], deduplication.RememberedSend] = field(default_factory=dict)
+    gates: dict[str | None, GroupLock] = field(default_factory=dict)
     states: dict[str, bytes | None] = field(default_factory=dict)
     history: list[Began] = field(default_factory=list)
     line: dict[int, LinePlace] = field(default_factory=dict)
 
-    def gate(self, group: str | None) -> Gate:
+    def gate(self, group: str | None) -> GroupLock:
         return self.gates.get(group, OPEN)
 
 
@@ -69,7 +69,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
         self._numbers = 0
-        self._behind = Behind()
+        self._behind = ClockSkew()
         self.identity = self._incarnation = uuid.uuid4().hex
         self.pipelines = MemoryPipelines()
 
@@ -130,7 +130,7 @@ class MemoryStore:
         if key is not None:
             queue.known[key] = deduplication.remembered(info.last, info.settings, now_ms)
         body, content, group, revision, dedup_id, delay_ms, attributes = draft
-        entry = Entry(
+        entry = StoredMessage(
             info.last,
             body,
             content,
@@ -144,8 +144,8 @@ class MemoryStore:
             note=None,
         )
         delay_ms = info.settings.delay_ms if delay_ms is None else delay_ms
-        hold = Hold(now_ms + delay_ms, since_ms=now_ms) if delay_ms else None
-        queue.messages[info.last] = _Kept(entry, hold=hold)
+        hold = DeliveryState(now_ms + delay_ms, since_ms=now_ms) if delay_ms else None
+        queue.messages[info.last] = _MemoryMessage(entry, hold=hold)
         if any(free[0].entry is entry for free in self._free(queue, now_ms)):
             queue.line[info.last] = LinePlace(info.last)
         return Sent(info.last, duplicate=False)
@@ -154,11 +154,11 @@ class MemoryStore:
         """Return the incarnation in which a number was given."""
         return incarnation_of(self._queues[queue.name].history, number)
 
-    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         return [self._receive_one(queue, want, now_ms) for want in wants]
 
-    def _receive_one(self, queue: QueueInfo, want: Want, now_ms: int) -> list[Delivery]:
+    def _receive_one(self, queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
         kept = self._queues[queue.name]
         self._look_at_clock(now_ms)
         self._tidy(kept, now_ms)
@@ -186,9 +186,9 @@ class MemoryStore:
             if each.hold
         ]
 
-    def _next(self, kept: _Queue, want: Want, now_ms: int) -> list[_Kept]:
+    def _next(self, kept: _Queue, want: ReceiveRequest, now_ms: int) -> list[_MemoryMessage]:
         limit, group = want.limit, want.group
-        taken: list[_Kept] = []
+        taken: list[_MemoryMessage] = []
         for messages in self._in_line(kept, now_ms):
             if len(taken) == limit:
                 break
@@ -199,14 +199,14 @@ class MemoryStore:
                 kept.line.pop(messages[0].entry.sequence_number, None)
         return taken
 
-    def _next_within(self, kept: _Queue, want: Want, now_ms: int) -> list[_Kept]:
+    def _next_within(self, kept: _Queue, want: ReceiveRequest, now_ms: int) -> list[_MemoryMessage]:
         """Return what a session can receive next; its own leases do not block it."""
         group = [each for each in self._all_of(kept, want.group) if not delivery.is_deferred(each.hold)]
         others = [each for each in group if each.hold is None or each.hold.token != want.token]
         waiting = self._without_exhausted(kept, others, now_ms)
         return waiting[: delivery.takes([message.hold for message in waiting], want.limit, now_ms)]
 
-    def _fetched(self, kept: _Queue, want: Want, number: int, now_ms: int) -> list[_Kept]:
+    def _fetched(self, kept: _Queue, want: ReceiveRequest, number: int, now_ms: int) -> list[_MemoryMessage]:
         """Return a deferred message if it is not leased."""
         message = kept.messages.get(number)
         if message is None or not delivery.is_deferred(message.hold) or delivery.is_hidden(message.hold, now_ms):
@@ -250,7 +250,7 @@ class MemoryStore:
         ends.append(self._behind.next_ms(queue.info.number))
         queue.info.due_ms = min((end for end in ends if end is not None), default=None)
 
-    def _in_line(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
+    def _in_line(self, queue: _Queue, now_ms: int) -> list[list[_MemoryMessage]]:
         """Return the groups that can be received, in the order of the line."""
         heads = {group[0].entry.sequence_number: group for group in self._free(queue, now_ms)}
         return [heads[number] for number in sorted(heads, key=lambda number: (queue.line[number], number))]
@@ -267,7 +267,7 @@ class MemoryStore:
                     LinePlace(*queue.info.back), number, queue.info.last, is_back=ready_groups.was_tried(head.hold)
                 )
 
-    def _free(self, queue: _Queue, now_ms: int) -> list[list[_Kept]]:
+    def _free(self, queue: _Queue, now_ms: int) -> list[list[_MemoryMessage]]:
         """Return the groups that can be received, the oldest first."""
         return [
             group
@@ -278,9 +278,9 @@ class MemoryStore:
         ]
 
     @staticmethod
-    def _groups(queue: _Queue) -> list[list[_Kept]]:
+    def _groups(queue: _Queue) -> list[list[_MemoryMessage]]:
         """Return the pending messages of each group that are not deferred, in order of the groups' heads."""
-        groups: dict[Any, list[_Kept]] = {}
+        groups: dict[Any, list[_MemoryMessage]] = {}
         for number in sorted(queue.messages):
             message = queue.messages[number]
             if not message.done and not delivery.is_deferred(message.hold):
@@ -330,7 +330,7 @@ class MemoryStore:
         ]
         return [key for *_, key in sorted(over)]
 
-    def _without_exhausted(self, queue: _Queue, group: list[_Kept], now_ms: int) -> list[_Kept]:
+    def _without_exhausted(self, queue: _Queue, group: list[_MemoryMessage], now_ms: int) -> list[_MemoryMessage]:
         """Move messages that were received too often from the head of a group; return the rest of the group."""
         settings = queue.info.settings
         to = self._queues.get(settings.dead_letter or "")
@@ -340,55 +340,57 @@ class MemoryStore:
             group = [*again, *group[1:]]
         return group
 
-    def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+    def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, give back, move, defer or cancel messages."""
         self._look_at_clock(now_ms)
         kept = self._queues[queue.name]
-        if any(change.act is Act.NACK for change in changes) and not kept.info.settings.retry_delay_s:
+        if any(change.act is SettleAction.NACK for change in changes) and not kept.info.settings.retry_delay_s:
             over = self._over(kept, now_ms)
             self._unlock(kept, now_ms)
             self._line_up(kept, over, now_ms)  # they ended before the nack
         before = dict(kept.messages)
         verdicts = [self._settle_one(kept, change, now_ms) for change in changes]
-        done = [change.sequence_number for change, each in zip(changes, verdicts, strict=True) if each is Verdict.DONE]
+        done = [
+            change.sequence_number for change, each in zip(changes, verdicts, strict=True) if each is SettleResult.DONE
+        ]
         touched = [_key(before[number]) for number in done]
-        if all(change.act is Act.ACK for change in changes):  # concurrent acknowledgements have no order
+        if all(change.act is SettleAction.ACK for change in changes):  # concurrent acknowledgements have no order
             heads = {_key(group[0]): group[0].entry.sequence_number for group in self._groups(kept)}
             touched.sort(key=lambda key: heads.get(key, 0))
         self._line_up(kept, touched, now_ms)
         return verdicts
 
-    def _settle_one(self, queue: _Queue, change: Change, now_ms: int) -> Verdict:
+    def _settle_one(self, queue: _Queue, change: Settlement, now_ms: int) -> SettleResult:
         message = queue.messages.get(change.sequence_number)
         if message is None or message.done:
-            return Verdict.GONE
+            return SettleResult.GONE
         verdict = delivery.verdict(message.hold, change, now_ms)
-        if verdict is not Verdict.DONE:
+        if verdict is not SettleResult.DONE:
             return verdict
-        if change.act is Act.ACK:
+        if change.act is SettleAction.ACK:
             queue.info.depth -= 1
             message.done, message.hold = True, None
             self._forget_read(queue)
-        elif change.act is Act.EXTEND:
+        elif change.act is SettleAction.EXTEND:
             gate = queue.gate(message.entry.group)
             if sessions.is_of(gate, change.token, now_ms):
                 self._renew(queue, message.entry.group, sessions.renewed(gate, change.ms or 0, now_ms))
             else:
                 message.hold = delivery.extended(message.hold, change.ms or 0, now_ms)
-        elif change.act is Act.NACK:
+        elif change.act is SettleAction.NACK:
             self._give_back(queue, message, change.ms, now_ms)
-        elif change.act is Act.DEFER:
+        elif change.act is SettleAction.DEFER:
             message.hold = delivery.deferred(message.hold)
-        elif change.act is Act.CANCEL:
+        elif change.act is SettleAction.CANCEL:
             self._remove(queue, change.sequence_number)
         elif change.to is not None:
             self._move(queue, message, self._queues[change.to], change.note, now_ms)
-        return Verdict.DONE
+        return SettleResult.DONE
 
-    def _give_back(self, queue: _Queue, message: _Kept, delay_ms: int | None, now_ms: int) -> None:
+    def _give_back(self, queue: _Queue, message: _MemoryMessage, delay_ms: int | None, now_ms: int) -> None:
         is_head = any(message is group[0] for group in self._groups(queue))
         message.hold = redelivery.nacked(
-            message.hold or Hold(None),
+            message.hold or DeliveryState(None),
             queue.info.settings,
             message.entry.sequence_number,
             is_head=is_head,
@@ -396,7 +398,7 @@ class MemoryStore:
             now_ms=now_ms,
         )
 
-    def _move(self, queue: _Queue, message: _Kept, to: _Queue, note: str | None, now_ms: int) -> None:
+    def _move(self, queue: _Queue, message: _MemoryMessage, to: _Queue, note: str | None, now_ms: int) -> None:
         """Move a message to a queue: to its old place if it was first sent there; within a queue it keeps its place."""
         entry = message.entry
         origin = entry.origin or entry.sequence_number
@@ -410,7 +412,7 @@ class MemoryStore:
         to.info.depth += 1
         message.done, message.hold = True, None
         self._forget_read(queue)
-        to.messages[number] = _Kept(
+        to.messages[number] = _MemoryMessage(
             entry._replace(
                 sequence_number=number,
                 sent_ms=now_ms,
@@ -434,35 +436,37 @@ class MemoryStore:
 
     # --- sessions ---
 
-    def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
+    def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         kept = self._queues[queue.name]
         self._look_at_clock(now_ms)
-        if request.verb is Verb.LOCK:
+        if request.verb is SessionVerb.LOCK:
             self._tidy(kept, now_ms)
             self._look_ahead(kept)
         if group is None:
             free = (messages[0].entry.group for messages in self._in_line(kept, now_ms))
             group = next((each for each in free if each is not None and not self._is_held(kept, each, now_ms)), None)
         if group is None:
-            return Answer(Verdict.HELD)
+            return SessionAnswer(SettleResult.HELD)
         before = kept.gate(group)
         is_held = self._is_held(kept, group, now_ms)
         verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
-        if verdict is not Verdict.DONE:
-            return Answer(verdict, group)
-        queue.tokens += request.verb is Verb.LOCK
-        if request.verb is Verb.SET_STATE:
+        if verdict is not SettleResult.DONE:
+            return SessionAnswer(verdict, group)
+        queue.tokens += request.verb is SessionVerb.LOCK
+        if request.verb is SessionVerb.SET_STATE:
             kept.states[group] = request.state
-        if request.verb in {Verb.CLOSE, Verb.PARK}:
+        if request.verb in {SessionVerb.CLOSE, SessionVerb.PARK}:
             for message in self._all_of(kept, group):
                 if message.hold and message.hold.token is not None and message.hold.token == request.token:
                     self._give_back(kept, message, None, now_ms)
         self._renew(kept, group, gate)
         self._line_up(kept, [group], now_ms)
-        return Answer(verdict, group, gate, kept.states.get(group) if request.verb is Verb.GET_STATE else None)
+        return SessionAnswer(
+            verdict, group, gate, kept.states.get(group) if request.verb is SessionVerb.GET_STATE else None
+        )
 
-    def _renew(self, queue: _Queue, group: str | None, gate: Gate) -> None:
+    def _renew(self, queue: _Queue, group: str | None, gate: GroupLock) -> None:
         """Set the gate of a group; the leases under its lock end with the lock."""
         queue.gates[group] = gate
         for message in self._all_of(queue, group):
@@ -470,7 +474,7 @@ class MemoryStore:
                 message.hold = sessions.within(gate, message.hold)
 
     @staticmethod
-    def _all_of(queue: _Queue, group: str | None) -> list[_Kept]:
+    def _all_of(queue: _Queue, group: str | None) -> list[_MemoryMessage]:
         """Return the pending messages of a group, including deferred ones."""
         every = [queue.messages[number] for number in sorted(queue.messages)]
         return [each for each in every if each.entry.group == group and not each.done]
@@ -495,7 +499,7 @@ class MemoryStore:
         pending: bool = False,
         deferred: bool = False,
         group: str | None = None,
-    ) -> list[Entry]:
+    ) -> list[StoredMessage]:
         """Return the messages after a sequence number."""
         messages = self._queues[queue.name].messages
         is_all = not (pending or deferred or group is not None)
@@ -524,11 +528,11 @@ class MemoryStore:
         return [_view(group, kept.gate(group[0].entry.group), now_ms) for group in found[:limit]]
 
 
-def _key(message: _Kept) -> Key:
+def _key(message: _MemoryMessage) -> Key:
     return message.entry.sequence_number if message.entry.group is None else message.entry.group
 
 
-def _view(group: list[_Kept], gate: Gate, now_ms: int) -> GroupView:
+def _view(group: list[_MemoryMessage], gate: GroupLock, now_ms: int) -> GroupView:
     head = group[0]
     why, until_ms, token = sessions.why(gate, head.hold, [each.hold for each in group], now_ms)
     return GroupView(

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Connection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 
-class Adopted:
+class CallerTransaction:
     """The transaction of a caller's connection, in which commands run.
 
     Args:
@@ -32,7 +32,7 @@ class Adopted:
     """
 
     def __init__(
-        self, connection: Connection, queues: "AdoptedQueues", clock: Callable[[], int] | None, identity: str
+        self, connection: Connection, queues: "CallerQueues", clock: Callable[[], int] | None, identity: str
     ) -> None:
         self.identity = identity
         self._connection = connection
@@ -95,7 +95,7 @@ class Adopted:
         return command.answer(value)
 
 
-class AdoptedQueues(Queues):
+class CallerQueues(Queues):
     """Queues as seen by a caller's transaction; without a reference to the psycopg connection.
 
     Args:

@@ -8,17 +8,17 @@ from psycopg.errors import UniqueViolation
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.store.postgres.migrate import check
-from inturn.store.postgres.statements import Statements, Wire
+from inturn.store.postgres.statements import PostgresStatements, Wire
 from inturn.store.protocols import RunAgain
 
 
-class Known(QueueInfo):
+class CachedQueueInfo(QueueInfo):
     """A queue info that reads its counts from the database when they are used.
 
     Most transactions change the counts and few callers read them. A deep copy is a plain ``QueueInfo``.
     """
 
-    catalog: "Catalog"
+    catalog: "PostgresCatalog"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QueueInfo:
         last, depth, tokens = self.catalog.counts(self)
@@ -62,7 +62,7 @@ class Known(QueueInfo):
         """Do nothing: the database has the count."""
 
 
-class Catalog(Statements):
+class PostgresCatalog(PostgresStatements):
     """The queues of one database.
 
     Args:
@@ -110,8 +110,8 @@ class Catalog(Statements):
         row = self._one("counts", info.number, limits.SEQUENCE_BITS)
         return row or (first_number(info.number), 0, 0)
 
-    def _known(self, *values: Any) -> Known:
-        known = Known(*values)
+    def _known(self, *values: Any) -> CachedQueueInfo:
+        known = CachedQueueInfo(*values)
         known.catalog = self
         return known
 

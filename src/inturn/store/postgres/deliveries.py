@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from inturn.core import limits
 from inturn.core.queue import delivery
-from inturn.core.queue.delivery import Hold
-from inturn.core.queue.messages import Delivery, Entry, QueueInfo, Want, first_number
-from inturn.store.postgres.ready_list import Desk, Held, InLine, Move, Row, entry_of, hold_of
+from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
+from inturn.store.postgres.ready_list import Held, InLine, Move, ReceiverLock, Row, entry_of, hold_of
 from inturn.store.postgres.settling import Settling
 
-Taken = list[tuple[Entry, Hold | None]]
+Taken = list[tuple[StoredMessage, DeliveryState | None]]
 """Messages for a receiver, each with its hold before the receive."""
 
 
@@ -25,10 +25,10 @@ class _Leases:
     heads: list[int] = field(default_factory=list)
 
 
-class Deliveries(Settling):
+class PostgresDeliveries(Settling):
     """Receives of messages without a session."""
 
-    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         self.look_at_clock(now_ms)
         if self._is_idle(queue, now_ms):
@@ -51,7 +51,7 @@ class Deliveries(Settling):
         return answers
 
     def _take_next(
-        self, queue: QueueInfo, desk: Desk, wants: Sequence[Want], leases: _Leases, now_ms: int
+        self, queue: QueueInfo, desk: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
     ) -> Iterator[Taken]:
         """Yield the messages for each of several receivers that take from any group."""
         groups = self._free(queue, desk, len(wants), max(want.limit for want in wants))
@@ -67,7 +67,7 @@ class Deliveries(Settling):
             yield taken
 
     def _free(
-        self, queue: QueueInfo, desk: Desk, receivers: int, most: int
+        self, queue: QueueInfo, desk: ReceiverLock, receivers: int, most: int
     ) -> Iterator[tuple[InLine, str | None, list[Row]]]:
         """Yield the groups that can be received, in the order of the line: place, group, first messages."""
         end = first_number(queue.number + 1)
@@ -103,7 +103,7 @@ class Deliveries(Settling):
             listing = self._do("list", queue.number, end, chunk, desk.floor, desk.version)
 
     def _take_of_group(
-        self, queue: QueueInfo, desk: Desk, wants: Sequence[Want], leases: _Leases, now_ms: int
+        self, queue: QueueInfo, desk: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
     ) -> Iterator[Taken]:
         """Yield the messages for the receiver that takes from one group only."""
         (want,) = wants
@@ -116,7 +116,7 @@ class Deliveries(Settling):
         yield taken or []
 
     def _take(
-        self, queue: QueueInfo, desk: Desk, group: str | None, rows: list[Row], limit: int, now_ms: int
+        self, queue: QueueInfo, desk: ReceiverLock, group: str | None, rows: list[Row], limit: int, now_ms: int
     ) -> Taken | None:
         """Return the messages of a group that can be received.
 
@@ -142,7 +142,7 @@ class Deliveries(Settling):
         return taken[: delivery.takes([_seen(hold, now_ms) for _, hold in taken], limit, now_ms)]
 
     def _lease(
-        self, queue: QueueInfo, desk: Desk, taken: Taken, want: Want, leases: _Leases, now_ms: int
+        self, queue: QueueInfo, desk: ReceiverLock, taken: Taken, want: ReceiveRequest, leases: _Leases, now_ms: int
     ) -> list[Delivery]:
         """Add leases for the messages of one receiver; return its deliveries."""
         if not taken:
@@ -176,12 +176,12 @@ class Deliveries(Settling):
 _LATER: Final = 2**62
 
 
-def _hides(hold: Hold | None) -> bool:
+def _hides(hold: DeliveryState | None) -> bool:
     """Return whether a hold hides its message: whatever the time, until the hold is ended."""
     return hold is not None and hold.until_ms is not None
 
 
-def _seen(hold: Hold | None, now_ms: int) -> Hold | None:
+def _seen(hold: DeliveryState | None, now_ms: int) -> DeliveryState | None:
     """Return a hold; one that has expired, and that a settlement has locked, as not expired."""
     if hold is not None and hold.until_ms is not None and hold.until_ms <= now_ms:
         return hold._replace(until_ms=_LATER)

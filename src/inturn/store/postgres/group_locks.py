@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from inturn.core import limits
 from inturn.core.queue import sessions
-from inturn.core.queue.sessions import OPEN, Gate
-from inturn.store.postgres.statements import Statements
+from inturn.core.queue.sessions import OPEN, GroupLock
+from inturn.store.postgres.statements import PostgresStatements
 
 
-class Gates(Statements):
+class PostgresGroupLocks(PostgresStatements):
     """The gates of a database's groups."""
 
-    def of(self, queue: int, group: str, how: str = "gate") -> Gate:
+    def of(self, queue: int, group: str, how: str = "gate") -> GroupLock:
         """Return the gate of a group.
 
         Args:
@@ -24,24 +24,24 @@ class Gates(Statements):
                 transaction ends.
         """
         row = self._one(how, queue, group)
-        return Gate._make(row) if row else OPEN
+        return GroupLock._make(row) if row else OPEN
 
-    def to_take(self, queue: int, group: str) -> Gate | None:
+    def to_take(self, queue: int, group: str) -> GroupLock | None:
         """Lock and return the gate, to close or open it; None if a transaction of its session has it locked."""
         there = self.wire.do("gate", queue, group)
         row = self._one("gate_to_take", queue, group)
         if row is None and there.rows:
             return None
-        return Gate._make(row) if row else OPEN
+        return GroupLock._make(row) if row else OPEN
 
-    def save(self, queue: int, group: str, gate: Gate) -> None:
+    def save(self, queue: int, group: str, gate: GroupLock) -> None:
         """Write the gate of a group."""
         if sessions.is_closed(gate):
             self._do("set_gate", queue, group, *gate)
         else:
             self._do("open_gate", queue, group)
 
-    def renew(self, queue: int, group: str, gate: Gate) -> None:
+    def renew(self, queue: int, group: str, gate: GroupLock) -> None:
         """Write the gate with a new end of its lock, and set the leases under the lock to the same end."""
         self.save(queue, group, gate)
         for statement in ("keep_holds", "keep_fetched"):
@@ -51,7 +51,7 @@ class Gates(Statements):
         """Remove expired locks, none of which ended before ``due_ms``; return their deadlines and groups."""
         rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE, due_ms)
         for group, *gate in rows:
-            self.save(queue, group, sessions.unlocked(Gate._make(gate)))
+            self.save(queue, group, sessions.unlocked(GroupLock._make(gate)))
         return [(until_ms, group) for group, _, until_ms, *_ in rows]
 
     def state(self, queue: int, group: str) -> bytes | None:

@@ -5,12 +5,12 @@ import uuid
 from inturn.core import limits
 from inturn.core.queue.incarnation import ORIGIN
 from inturn.core.queue.messages import QueueInfo
-from inturn.store.postgres.statements import Statements, Wire
+from inturn.store.postgres.statements import PostgresStatements, Wire
 
 _ALL_READ = 2**63 - 1
 
 
-class Incarnations(Statements):
+class PostgresIncarnations(PostgresStatements):
     """The recorded incarnations of the queues; see :mod:`inturn.core.queue.incarnation`.
 
     Args:

@@ -8,44 +8,54 @@ key after its lock has expired.
 import time
 
 from inturn.core import limits
-from inturn.core.idempotency_keys import Answer, Lock, Record, Request, Slot, Verdict, current, decide, least_token
+from inturn.core.idempotency_keys import (
+    KeyAnswer,
+    KeyRecord,
+    KeyRequest,
+    KeyResult,
+    KeySlot,
+    LockKey,
+    current,
+    decide,
+    least_token,
+)
 from inturn.store.key_records import read_record, written_record
 from inturn.store.postgres.names import short
-from inturn.store.postgres.statements import Statements
+from inturn.store.postgres.statements import PostgresStatements
 from inturn.store.postgres.texts import written
 
 
-class Keys(Statements):
+class PostgresKeys(PostgresStatements):
     """The idempotency keys of one database."""
 
-    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read the record of a key, decide, and write the new record, in the open transaction.
 
         A later change of any key deletes expired rows, but only well after their lifetime: if the clock is set back,
         they are valid again.
         """
         at = short(written(space)), short(written(key))
-        if isinstance(request, Lock):
+        if isinstance(request, LockKey):
             record = _record(self._one("key", *at), space, key)
             if record is None or current(record, now_ms) != record:
                 return self._take(space, key, request, now_ms)
-            return decide(Slot(record, 0), request, now_ms)[1]
+            return decide(KeySlot(record, 0), request, now_ms)[1]
         since = time.monotonic()
         record = _record(self._one("lock_key", *at), space, key)
         now_ms += int((time.monotonic() - since) * 1000)
-        slot, answer = decide(Slot(record, 0), request, now_ms)
+        slot, answer = decide(KeySlot(record, 0), request, now_ms)
         self._save(at, record, slot.record, now_ms)
         return answer
 
-    def _take(self, space: str, key: str, request: Lock, now_ms: int) -> Answer:
+    def _take(self, space: str, key: str, request: LockKey, now_ms: int) -> KeyAnswer:
         """Lock a free key, unless another transaction is doing so."""
         at = short(written(space)), short(written(key))
         taken, row = self._do("take_key", *at), self._do("lock_free_key", *at)
         token = self._next_token(now_ms)  # taken when no other transaction can lock the key
         if not taken.rows[0][0] or not row.rows:
-            return Answer(Verdict.IN_PROGRESS, None, round(limits.POLL_S * 1000))
+            return KeyAnswer(KeyResult.IN_PROGRESS, None, round(limits.POLL_S * 1000))
         record = _record(row.rows[0], space, key)
-        slot, answer = decide(Slot(record, token - 1), request, now_ms)
+        slot, answer = decide(KeySlot(record, token - 1), request, now_ms)
         self._save(at, record, slot.record, now_ms)
         return answer
 
@@ -63,7 +73,7 @@ class Keys(Statements):
         self.wire.flush()
         return int(token.rows[0][0])
 
-    def _save(self, at: tuple[str, str], before: Record | None, after: Record | None, now_ms: int) -> None:
+    def _save(self, at: tuple[str, str], before: KeyRecord | None, after: KeyRecord | None, now_ms: int) -> None:
         if before == after:
             return
         if after is None:
@@ -73,5 +83,5 @@ class Keys(Statements):
         self._do("clear_keys", now_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
 
 
-def _record(row: tuple[str | None] | None, space: str, key: str) -> Record | None:
+def _record(row: tuple[str | None] | None, space: str, key: str) -> KeyRecord | None:
     return None if row is None or row[0] is None else read_record(row[0], f"the key {key!r} of {space!r}")

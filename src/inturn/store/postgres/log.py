@@ -8,16 +8,16 @@ import psycopg
 from inturn.core import limits
 from inturn.core.queue.incarnation import ORIGIN
 from inturn.core.queue.messages import QueueInfo, first_number
-from inturn.store.postgres.catalog import Catalog
+from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.connection import connect_to_look, said
-from inturn.store.postgres.names import Names, as_it_is
-from inturn.store.postgres.statements import Statements, Wire, text_of
+from inturn.store.postgres.names import LongNames, as_it_is
+from inturn.store.postgres.statements import PostgresStatements, Wire, text_of
 from inturn.store.protocols import no_such_queue
 
 T = TypeVar("T")
 
 
-class Row(NamedTuple):
+class PostgresLogRow(NamedTuple):
     """A message in the log.
 
     Attributes:
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     sent_ms: int
 
 
-class Log(Statements):
+class PostgresLog(PostgresStatements):
     """The log of one queue.
 
     Args:
@@ -57,9 +57,9 @@ class Log(Statements):
         self._url = url
         self._connection = connect_to_look(url)
         super().__init__(Wire(self._connection.pgconn))
-        self._names = Names(self.wire)
+        self._names = LongNames(self.wire)
         self._queue = queue
-        self._catalog = Catalog(self.wire)
+        self._catalog = PostgresCatalog(self.wire)
 
     def info(self) -> QueueInfo:
         """Return the current info of the queue.
@@ -92,7 +92,7 @@ class Log(Statements):
         row = self._one("log_place", after, up_to, count - 1)
         return cast("int", row[0]) if row else None
 
-    def rows(self, after: int, up_to: int) -> Sequence[Row]:
+    def rows(self, after: int, up_to: int) -> Sequence[PostgresLogRow]:
         """Return the messages after a sequence number and up to another: one batch at most, and at least one if any.
 
         A batch has at most ``limits.SOURCE_ARROW_ROWS`` messages and ends with the one whose body reaches
@@ -107,9 +107,9 @@ class Log(Statements):
         name = self._asked(lambda: self._names.reader(row[1] for row in rows))
         if name is as_it_is:  # the usual case
             return rows
-        return [Row._make((row[0], row[1] and name(row[1]), *row[2:])) for row in rows]
+        return [PostgresLogRow._make((row[0], row[1] and name(row[1]), *row[2:])) for row in rows]
 
-    def _many(self, name: str, *values: int) -> Sequence[Row]:
+    def _many(self, name: str, *values: int) -> Sequence[PostgresLogRow]:
         """Run a statement with many rows, for which a psycopg cursor is cheaper than a wire."""
 
         def ask() -> Sequence[Any]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.store.postgres.statements import Statements, Wire
+from inturn.store.postgres.statements import PostgresStatements, Wire
 
 LONGEST: Final = 1_200
 """The longest name that is stored as it is, in bytes; an index entry may have two names."""
@@ -39,7 +39,7 @@ def as_it_is(text: str) -> str:
     return text
 
 
-class Names(Statements):
+class LongNames(PostgresStatements):
     """The long names of a database.
 
     Args:

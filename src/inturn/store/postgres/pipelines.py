@@ -19,18 +19,18 @@ from typing import Any
 import msgspec
 
 from inturn.core import limits
-from inturn.store.postgres.names import Names, short
-from inturn.store.postgres.statements import Statements, Wire
+from inturn.store.postgres.names import LongNames, short
+from inturn.store.postgres.statements import PostgresStatements, Wire
 from inturn.store.postgres.texts import read, written
 from inturn.store.protocols import RunAgain
 from inturn.store.records import (
+    AppliedMark,
     Claim,
     Decided,
+    GroupRecord,
+    GroupUpdate,
     HeldMessage,
-    Kept,
-    Line,
     MadeOutput,
-    Mark,
     Outgoing,
     PipelineInfo,
     RejectedMessage,
@@ -42,7 +42,7 @@ _OUTPUTS = "outputs"
 
 
 @dataclass
-class Known(PipelineInfo):
+class CountedPipelineInfo(PipelineInfo):
     """A pipeline's info with the counts that were read, so that only differences are written.
 
     Attributes:
@@ -52,12 +52,12 @@ class Known(PipelineInfo):
     seen: dict[str, Any] = field(default_factory=dict)
 
 
-class Pipelines(Statements):
+class PostgresPipelines(PostgresStatements):
     """The pipelines of one database; see :class:`inturn.store.protocols.PipelineStore`."""
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
-        self._names = Names(wire)
+        self._names = LongNames(wire)
 
     # --- pipelines and their groups ---
 
@@ -78,7 +78,7 @@ class Pipelines(Statements):
             elif kind is not None:
                 counts[kind] = count
         outputs = counts.pop(_OUTPUTS, 0)
-        return Known(number, name, msgspec.json.decode(about), counts, outputs, seen=deepcopy(counts))
+        return CountedPipelineInfo(number, name, msgspec.json.decode(about), counts, outputs, seen=deepcopy(counts))
 
     def save(self, info: PipelineInfo) -> None:
         """Create or change a pipeline.
@@ -99,28 +99,28 @@ class Pipelines(Statements):
 
     def _tally(self, info: PipelineInfo, outputs: int) -> None:
         """Add the changes of the counts to those in the database."""
-        seen = info.seen if isinstance(info, Known) else {}
+        seen = info.seen if isinstance(info, CountedPipelineInfo) else {}
         before, now = _flat(seen), _flat(info.counts)
         more = [(*at, count - before.get(at, 0)) for at, count in now.items() if count != before.get(at, 0)]
         if outputs:
             more.append((_OUTPUTS, "", outputs))
         if more:
             self._do("tally", info.number, *map(list, zip(*more, strict=True)))
-        if isinstance(info, Known):
+        if isinstance(info, CountedPipelineInfo):
             info.seen = deepcopy(info.counts)
 
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         """Return the records of those of the groups that exist."""
         return self._lines(self._all("lines", pipeline, [*map(_key, groups)]))
 
-    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         """Return groups in the order of their names."""
         rows = self._all("parked_lines" if parked else "lines_after", pipeline, _key(after), limit)
         return self._lines(rows)
 
-    def _lines(self, rows: Sequence[Any]) -> list[Line]:
+    def _lines(self, rows: Sequence[Any]) -> list[GroupRecord]:
         name = self._names.reader(row[0] for row in rows)
-        return [Line(read(name(row[0])), *row[1:]) for row in rows]
+        return [GroupRecord(read(name(row[0])), *row[1:]) for row in rows]
 
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
         """Return the groups whose wait has ended."""
@@ -153,13 +153,13 @@ class Pipelines(Statements):
         name = self._names.reader(row[3] for row in rows)
         return [(since_us, (epoch, turn, read(name(message_id)))) for since_us, epoch, turn, message_id in rows]
 
-    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
         """Return the stored marks of a group among these marks."""
         rows = self._all("marks", pipeline, _key(group), sorted(marks)) if marks else []
-        return [Mark._make(row) for row in rows]
+        return [AppliedMark._make(row) for row in rows]
 
     def keep(
-        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Write the results of turns.
 

@@ -4,41 +4,40 @@ from collections.abc import Callable, Iterable, Sequence
 
 from inturn.core import limits
 from inturn.core.errors import InputError
-from inturn.core.idempotency_keys import Answer as KeyAnswer
-from inturn.core.idempotency_keys import Request as KeyRequest
+from inturn.core.idempotency_keys import KeyAnswer, KeyRequest
 from inturn.core.queue import deduplication, sessions
-from inturn.core.queue.delivery import Hold
+from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import (
     Delivery,
     Depth,
     Draft,
-    Entry,
     GroupView,
     ParkedGroup,
     QueueInfo,
+    ReceiveRequest,
     Sent,
-    Want,
+    StoredMessage,
     first_number,
 )
-from inturn.core.queue.sessions import Answer, Request
-from inturn.store.postgres.keys import Keys
-from inturn.store.postgres.names import Names, as_it_is, short
-from inturn.store.postgres.pipelines import Pipelines
+from inturn.core.queue.sessions import SessionAnswer, SessionRequest
+from inturn.store.postgres.keys import PostgresKeys
+from inturn.store.postgres.names import LongNames, as_it_is, short
+from inturn.store.postgres.pipelines import PostgresPipelines
 from inturn.store.postgres.ready_list import entry_of, hold_of
-from inturn.store.postgres.sessions import Sessions
-from inturn.store.postgres.statements import Later, Wire
+from inturn.store.postgres.sessions import PostgresSessions
+from inturn.store.postgres.statements import QueuedStatement, Wire
 from inturn.store.protocols import PipelineStore, RunAgain
 
 
-class Queues(Sessions):
+class Queues(PostgresSessions):
     """All operations in a transaction, whether begun by the store or by a caller."""
 
     _forgotten_ms = 0  # ids that expired before this time are deleted
-    _forgetting: Later | None = None
+    _forgetting: QueuedStatement | None = None
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
-        self._pipelines, self._keys, self._names = Pipelines(wire), Keys(wire), Names(wire)
+        self._pipelines, self._keys, self._names = PostgresPipelines(wire), PostgresKeys(wire), LongNames(wire)
 
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Create, change or remove a queue."""
@@ -102,11 +101,11 @@ class Queues(Sessions):
             raise self._removed(queue)
         last = int(rows[0][0])
         known = {
-            wanted[place - 1]: deduplication.Remembered(number, until_ms)
+            wanted[place - 1]: deduplication.RememberedSend(number, until_ms)
             for _, place, number, until_ms in rows
             if place is not None
         }
-        new: dict[tuple[str, str], deduplication.Remembered] = {}
+        new: dict[tuple[str, str], deduplication.RememberedSend] = {}
         sent, added = [], []
         for draft, key in zip(drafts, keys, strict=True):
             if key is not None:
@@ -153,7 +152,7 @@ class Queues(Sessions):
 
     # --- receives: inner methods use the stored form of a group's name ---
 
-    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         wants = [each if each.group is None else each._replace(group=short(each.group)) for each in wants]
         answers = super().receive(queue, wants, now_ms)
@@ -162,7 +161,7 @@ class Queues(Sessions):
             return answers
         return [[each._replace(entry=_named(each.entry, name)) for each in part] for part in answers]
 
-    def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
+    def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         answer = super().session(queue, None if group is None else self._names.kept(group), request, now_ms)
         return answer._replace(group=self._names.reader([answer.group])(answer.group))
@@ -184,7 +183,7 @@ class Queues(Sessions):
         pending: bool = False,
         deferred: bool = False,
         group: str | None = None,
-    ) -> list[Entry]:
+    ) -> list[StoredMessage]:
         """Return the messages after a sequence number."""
         if group is not None:
             group = short(group)
@@ -226,10 +225,10 @@ class Queues(Sessions):
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
         row = self._one("one_message", head)
         own = hold_of(row)
-        holds: list[Hold] = []
+        holds: list[DeliveryState] = []
         gate = sessions.OPEN
         if group is not None:
-            holds = [Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
+            holds = [DeliveryState(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
             gate = self.gates.of(queue.number, group)
         why, until_ms, token = sessions.why(gate, own, holds, now_ms)
         return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0, gate.note)
@@ -246,7 +245,7 @@ class Queues(Sessions):
         return self._keys.decide(space, key, request, now_ms)
 
 
-def _named(entry: Entry, name: Callable[[str], str]) -> Entry:
+def _named(entry: StoredMessage, name: Callable[[str], str]) -> StoredMessage:
     return entry._replace(group=entry.group and name(entry.group))
 
 

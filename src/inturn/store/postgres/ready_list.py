@@ -22,19 +22,19 @@ from typing import Any, Final, NamedTuple
 
 from inturn.core import limits
 from inturn.core.queue import redelivery
-from inturn.core.queue.clock_skew import Behind, Span
-from inturn.core.queue.delivery import Hold
-from inturn.core.queue.messages import Content, Entry, QueueInfo, first_number
-from inturn.store.postgres.catalog import Catalog
-from inturn.store.postgres.group_locks import Gates
-from inturn.store.postgres.incarnations import Incarnations
-from inturn.store.postgres.statements import Statements, Wire
+from inturn.core.queue.clock_skew import ClockSkew, Span
+from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.messages import Content, QueueInfo, StoredMessage, first_number
+from inturn.store.postgres.catalog import PostgresCatalog
+from inturn.store.postgres.group_locks import PostgresGroupLocks
+from inturn.store.postgres.incarnations import PostgresIncarnations
+from inturn.store.postgres.statements import PostgresStatements, Wire
 from inturn.store.protocols import RunAgain
 
-_ENTRY: Final = len(Entry._fields)
+_ENTRY: Final = len(StoredMessage._fields)
 
 Row = Sequence[object]
-Held = tuple[int, str | None, Hold]
+Held = tuple[int, str | None, DeliveryState]
 """A message's number, its group, and what is known of it."""
 
 
@@ -45,7 +45,7 @@ class Touch(NamedTuple):
         group: name of the group; None: a message without a group.
         number: sequence number of the message without a group.
         place: last sequence number of the queue when it was given back by hand; None: it was not.
-        at_ms: time when it was given back by hand; in :meth:`Desk.touch_over` the deadline that has passed.
+        at_ms: time when it was given back by hand; in :meth:`ReceiverLock.touch_over` the deadline that has passed.
     """
 
     group: str | None
@@ -66,11 +66,11 @@ the group was given back by hand, if it was.
 
 
 @dataclass
-class Desk:
+class ReceiverLock:
     """The locked desk row of a queue; see 0001.sql. ``ready_from`` is None if it is unchanged.
 
     Attributes:
-        version: version of the row, by which it is found; :meth:`Desks._keep` increments it.
+        version: version of the row, by which it is found; :meth:`ReadyList._keep` increments it.
         kept: the row's values in the database.
         is_changed: whether another statement of the transaction has changed the row or the list.
         left: first head that was skipped and stays listed.
@@ -169,7 +169,7 @@ class Move(NamedTuple):
     note: str | None
 
 
-class Desks(Statements):
+class ReadyList(PostgresStatements):
     """The desks of a database's queues.
 
     Args:
@@ -178,10 +178,10 @@ class Desks(Statements):
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
-        self.catalog: Final = Catalog(wire)
-        self.gates: Final = Gates(wire)
-        self.incarnations: Final = Incarnations(wire)
-        self.behind: Final = Behind()
+        self.catalog: Final = PostgresCatalog(wire)
+        self.gates: Final = PostgresGroupLocks(wire)
+        self.incarnations: Final = PostgresIncarnations(wire)
+        self.behind: Final = ClockSkew()
         self._locked: set[int] = set()  # the queues whose desks this transaction has locked
         self._news: set[int] = set()  # the queues in which others may find messages after the commit
         self._idle: set[int] = set()  # the queues in which the last receive found nothing
@@ -223,7 +223,7 @@ class Desks(Statements):
             self._locked.add(queue.number)
             self._do("lock_desk", queue.number)
 
-    def _open(self, queue: QueueInfo, now_ms: int) -> Desk:
+    def _open(self, queue: QueueInfo, now_ms: int) -> ReceiverLock:
         """Lock and return the desk, after processing notes of settlements and expired deadlines.
 
         Raises:
@@ -242,7 +242,9 @@ class Desks(Statements):
         kept = tokens, gone, floor, None, ran_out, due_ms
         # Messages not committed yet, or sent later, have numbers after all listed ones.
         floor = first or max(floor, listed + 1)
-        desk = Desk(tokens, gone, listed, floor, None, ran_out, due_ms, oldest_ms, _drawn(snapshot, own), version, kept)
+        desk = ReceiverLock(
+            tokens, gone, listed, floor, None, ran_out, due_ms, oldest_ms, _drawn(snapshot, own), version, kept
+        )
         desk.has_back, desk.is_at_end, desk.ready_kept = has_back, is_at_end, ready_from
         notes = [row[14:] for row in rows if row[18] is not None]
         for group, number, more_gone, due, _, at_ms, place in sorted(notes, key=lambda note: note[4]):
@@ -271,14 +273,14 @@ class Desks(Statements):
         self._idle.discard(queue.number)
         return False
 
-    def _keep(self, queue: QueueInfo, desk: Desk) -> None:
+    def _keep(self, queue: QueueInfo, desk: ReceiverLock) -> None:
         """Write the row of the desk if it has changed."""
         if desk.row != desk.kept or desk.is_changed or desk.line is not None or desk.has_ended:
             line = desk.line or (None, None, None)
             self._do("keep_desk", queue.number, *desk.row, *desk.drawn, desk.version, *line, desk.has_ended)
             desk.version += 1
 
-    def _tidy(self, queue: QueueInfo, desk: Desk, now_ms: int) -> None:
+    def _tidy(self, queue: QueueInfo, desk: ReceiverLock, now_ms: int) -> None:
         """End expired holds and locks, remove messages past their retention, and list groups that are free now."""
         if queue.settings.retention_s is not None:
             self._retire(queue, desk, round(now_ms - queue.settings.retention_s * 1000))
@@ -299,12 +301,12 @@ class Desks(Statements):
         """End expired leases and delays; each row has the hold and whether its message is the head of its group."""
         left = []
         for number, group, *fields, is_head in rows:
-            hold = Hold._make(fields)
+            hold = DeliveryState._make(fields)
             ended = redelivery.ended(hold, queue.settings, number, is_head=bool(is_head), now_ms=now_ms)  # type: ignore[arg-type]
             left.append((number, group, ended))
         self._set_holds(queue, left)  # type: ignore[arg-type]
 
-    def _retire(self, queue: QueueInfo, desk: Desk, sent_until_ms: int) -> None:
+    def _retire(self, queue: QueueInfo, desk: ReceiverLock, sent_until_ms: int) -> None:
         if desk.oldest_ms is None or desk.oldest_ms > sent_until_ms:  # the usual case
             return
         end = first_number(queue.number + 1)
@@ -312,7 +314,7 @@ class Desks(Statements):
             desk.gone += done != 1
             desk.touch(number, group)
 
-    def _refresh(self, queue: QueueInfo, desk: Desk) -> None:
+    def _refresh(self, queue: QueueInfo, desk: ReceiverLock) -> None:
         """Put the heads of the touched groups that are free now into the line."""
         touched: dict[tuple[str | None, int | None], Touch] = {}
         for each in desk.touched:
@@ -331,13 +333,13 @@ class Desks(Statements):
         desk.is_changed |= bool(touched)
         desk.touched = []
 
-    def _mark_back(self, queue: QueueInfo, desk: Desk) -> None:
+    def _mark_back(self, queue: QueueInfo, desk: ReceiverLock) -> None:
         """Record in the desk that a message of the queue was given back."""
         if not desk.has_back:
             desk.has_back = desk.is_changed = True
             self._do("mark_back", queue.number, desk.version, first_number(queue.number))
 
-    def _see_ahead(self, queue: QueueInfo, desk: Desk, now_ms: int) -> None:
+    def _see_ahead(self, queue: QueueInfo, desk: ReceiverLock, now_ms: int) -> None:
         """Set the next end of a lease, a delay or a lock, after a receive that found nothing."""
         self._idle.add(queue.number)
         is_ahead = desk.due_ms is not None and desk.due_ms > now_ms  # if not, a settlement has it locked
@@ -347,7 +349,7 @@ class Desks(Statements):
 
     # --- shared by receives and settlements ---
 
-    def _set_holds(self, queue: QueueInfo, holds: Sequence[tuple[int, str | None, Hold | None]]) -> None:
+    def _set_holds(self, queue: QueueInfo, holds: Sequence[tuple[int, str | None, DeliveryState | None]]) -> None:
         """Write the holds of messages, or remove them (None)."""
         none = [number for number, _, hold in holds if hold is None]
         if none:
@@ -421,16 +423,16 @@ class Desks(Statements):
             self._do("touch", queue.number, *map(list, zip(*[row[:4] for row in rows], strict=True)))
 
 
-def entry_of(row: Row) -> Entry:
+def entry_of(row: Row) -> StoredMessage:
     """Return the message from the first columns of a row."""
     number, body, content, *rest = row[:_ENTRY]
     text = body if content == Content.BYTES else body.decode()  # type: ignore[attr-defined]
-    return Entry(number, text, content, *rest)  # type: ignore[arg-type]
+    return StoredMessage(number, text, content, *rest)  # type: ignore[arg-type]
 
 
-def hold_of(row: Row) -> Hold | None:
+def hold_of(row: Row) -> DeliveryState | None:
     """Return the hold from the columns behind the message."""
-    return None if row[_ENTRY + 2] is None else Hold._make(row[_ENTRY:])
+    return None if row[_ENTRY + 2] is None else DeliveryState._make(row[_ENTRY:])
 
 
 def _drawn(snapshot: str, own: int) -> tuple[int, list[int]]:

@@ -11,17 +11,17 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.store.postgres.statements import Statements
+from inturn.store.postgres.statements import PostgresStatements
 from inturn.store.servers import QueueFigures, ReceivedLease
 
 _decode: Final = msgspec.json.Decoder(list[ReceivedLease]).decode
 
 
-class Servers(Statements):
+class PostgresServers(PostgresStatements):
     """The server tables of a database."""
 
     @property
-    def shared(self) -> "Servers":
+    def shared(self) -> "PostgresServers":
         """The values shared by all servers."""
         return self
 

@@ -9,74 +9,78 @@ from collections.abc import Sequence
 
 from inturn.core import limits
 from inturn.core.queue import delivery, redelivery, sessions
-from inturn.core.queue.delivery import Hold, Verdict
-from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, Want, first_number
-from inturn.core.queue.sessions import Answer, Gate, Request, Verb
-from inturn.store.postgres.deliveries import Deliveries, Taken, _hides, _seen
-from inturn.store.postgres.ready_list import Desk, Move, entry_of, hold_of
+from inturn.core.queue.delivery import DeliveryState, SettleResult
+from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, ReceiveRequest, first_number
+from inturn.core.queue.sessions import GroupLock, SessionAnswer, SessionRequest, SessionVerb
+from inturn.store.postgres.deliveries import PostgresDeliveries, Taken, _hides, _seen
+from inturn.store.postgres.ready_list import Move, ReceiverLock, entry_of, hold_of
 
 _WITHOUT_DESK = {
-    Verb.LOOK: "gate",
-    Verb.GET_STATE: "gate",
-    Verb.SET_STATE: "gate_to_share",
-    Verb.RENEW: "gate_to_renew",
+    SessionVerb.LOOK: "gate",
+    SessionVerb.GET_STATE: "gate",
+    SessionVerb.SET_STATE: "gate_to_share",
+    SessionVerb.RENEW: "gate_to_renew",
 }
 
 
-class Sessions(Deliveries):
+class PostgresSessions(PostgresDeliveries):
     """Session requests, and receives with or without a session."""
 
-    def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
+    def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         self.look_at_clock(now_ms)
         if request.verb in _WITHOUT_DESK:
             return self._go_on(queue, group or "", request, now_ms)
-        answer = Answer(Verdict.HELD)
-        if group is None and request.verb is Verb.LOCK and self._is_idle(queue, now_ms):
+        answer = SessionAnswer(SettleResult.HELD)
+        if group is None and request.verb is SessionVerb.LOCK and self._is_idle(queue, now_ms):
             return answer
         desk = self._open(queue, now_ms)
-        if group is None and request.verb is Verb.LOCK:
+        if group is None and request.verb is SessionVerb.LOCK:
             group = self._next_group(queue, desk)
         elif group is None:
             group = ""
         if group is not None:
             answer = self._decide(queue, desk, group, request, now_ms)
-        if answer.verdict is not Verdict.DONE:
+        if answer.verdict is not SettleResult.DONE:
             self._see_ahead(queue, desk, now_ms)
         self._keep(queue, desk)
         return answer
 
-    def _go_on(self, queue: QueueInfo, group: str, request: Request, now_ms: int) -> Answer:
+    def _go_on(self, queue: QueueInfo, group: str, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Apply a request that does not need the desk."""
         verb, number = request.verb, queue.number
         before = self.gates.of(number, group, _WITHOUT_DESK[verb])
         verdict, gate = sessions.decide(before, request, now_ms, is_held=False, token=0)
-        if verdict is not Verdict.DONE:
-            return Answer(verdict, group)
-        if verb is Verb.SET_STATE:
+        if verdict is not SettleResult.DONE:
+            return SessionAnswer(verdict, group)
+        if verb is SessionVerb.SET_STATE:
             self.gates.set_state(number, group, request.state)
-        elif verb is Verb.RENEW:
+        elif verb is SessionVerb.RENEW:
             self.gates.renew(number, group, gate)
             self._touch(queue, [(None, None, 0, gate.until_ms, None)])
-        return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
+        return SessionAnswer(
+            verdict, group, gate, self.gates.state(number, group) if verb is SessionVerb.GET_STATE else None
+        )
 
-    def _decide(self, queue: QueueInfo, desk: Desk, group: str, request: Request, now_ms: int) -> Answer:
+    def _decide(
+        self, queue: QueueInfo, desk: ReceiverLock, group: str, request: SessionRequest, now_ms: int
+    ) -> SessionAnswer:
         """Apply a request that needs the desk."""
         verb, number = request.verb, queue.number
         before = self.gates.to_take(number, group)
         if before is None:
-            return Answer(Verdict.HELD, group)
-        is_held = verb in {Verb.LOCK, Verb.PARK} and self._is_held(queue, group)
+            return SessionAnswer(SettleResult.HELD, group)
+        is_held = verb in {SessionVerb.LOCK, SessionVerb.PARK} and self._is_held(queue, group)
         verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=desk.tokens + 1)
-        if verdict is not Verdict.DONE:
-            return Answer(verdict, group)
-        if verb is Verb.LOCK:
+        if verdict is not SettleResult.DONE:
+            return SessionAnswer(verdict, group)
+        if verb is SessionVerb.LOCK:
             desk.tokens += 1
         if gate.until_ms is not None:
             desk.is_due(gate.until_ms)
         if gate != before:
             self.gates.save(number, group, gate)
-        if verb in {Verb.CLOSE, Verb.PARK} and request.token is not None:
+        if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
             self._end(queue, desk, group, request.token, now_ms)
         if sessions.is_closed(gate) != sessions.is_closed(before):
             head = self._one("first_of_group", number, group, desk.floor)
@@ -85,9 +89,9 @@ class Sessions(Deliveries):
             desk.touch(None, group)
             self._refresh(queue, desk)
             self._news.add(number)
-        return Answer(verdict, group, gate)
+        return SessionAnswer(verdict, group, gate)
 
-    def _next_group(self, queue: QueueInfo, desk: Desk) -> str | None:
+    def _next_group(self, queue: QueueInfo, desk: ReceiverLock) -> str | None:
         """Return the first free group in the line; a listed group is skipped only if it has an extended lease."""
         after: tuple[int, int, int] | None = None
         count = 1
@@ -110,7 +114,7 @@ class Sessions(Deliveries):
                     return None
             self._list(queue, desk)
 
-    def _list(self, queue: QueueInfo, desk: Desk) -> None:
+    def _list(self, queue: QueueInfo, desk: ReceiverLock) -> None:
         end = first_number(queue.number + 1)
         row = self._one("list", queue.number, end, limits.LIST_AT_ONCE, desk.floor, desk.version)
         desk.listed, listed = row or (desk.listed, 0)
@@ -124,19 +128,19 @@ class Sessions(Deliveries):
         """
         return any(hold.token is not None and hold.until_ms is not None for _, hold in self._leases(queue, group))
 
-    def _leases(self, queue: QueueInfo, group: str) -> list[tuple[int, Hold]]:
+    def _leases(self, queue: QueueInfo, group: str) -> list[tuple[int, DeliveryState]]:
         fetched = self._do("fetched_holds", queue.number, group)
         rows = self._all("group_holds", queue.number, group)
-        return [(number, Hold._make(hold)) for number, *hold in (*rows, *fetched.rows)]
+        return [(number, DeliveryState._make(hold)) for number, *hold in (*rows, *fetched.rows)]
 
-    def _end(self, queue: QueueInfo, desk: Desk, group: str, token: int, now_ms: int) -> None:
+    def _end(self, queue: QueueInfo, desk: ReceiverLock, group: str, token: int, now_ms: int) -> None:
         """Give back the messages received under a lock."""
         numbers = [number for number, hold in self._leases(queue, group) if hold.token == token]
         if not numbers:
             return
-        left: list[tuple[int, str | None, Hold | None]] = []
+        left: list[tuple[int, str | None, DeliveryState | None]] = []
         for number, each, *fields, is_head in self._all("end_leases", queue.number, desk.floor, numbers):
-            hold = Hold._make(fields)
+            hold = DeliveryState._make(fields)
             left.append(
                 (
                     number,
@@ -158,13 +162,13 @@ class Sessions(Deliveries):
 
     # --- receives ---
 
-    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         if all(want.token is None and want.number is None for want in wants):  # the usual case
             return super().receive(queue, wants, now_ms)
         return [self._receive_one(queue, want, now_ms) for want in wants]
 
-    def _receive_one(self, queue: QueueInfo, want: Want, now_ms: int) -> list[Delivery]:
+    def _receive_one(self, queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
         if want.token is None and want.number is None:
             return super().receive(queue, [want], now_ms)[0]
         self.look_at_clock(now_ms)
@@ -182,7 +186,9 @@ class Sessions(Deliveries):
         self._keep(queue, desk)
         return given
 
-    def _take_within(self, queue: QueueInfo, desk: Desk, want: Want, gate: Gate, now_ms: int) -> Taken:
+    def _take_within(
+        self, queue: QueueInfo, desk: ReceiverLock, want: ReceiveRequest, gate: GroupLock, now_ms: int
+    ) -> Taken:
         """Return what a session can receive next; its own leases do not block it."""
         to = self.queues.get(queue.settings.dead_letter or "")
         most = queue.settings.max_receives
@@ -198,7 +204,9 @@ class Sessions(Deliveries):
             self._move(queue, [move], to, now_ms)
         return []
 
-    def _fetch(self, queue: QueueInfo, desk: Desk, want: Want, number: int, now_ms: int) -> list[Delivery]:
+    def _fetch(
+        self, queue: QueueInfo, desk: ReceiverLock, want: ReceiveRequest, number: int, now_ms: int
+    ) -> list[Delivery]:
         """Lease a deferred message if it is not leased."""
         row = self._one("one_message", number) if queue.has_given(number) else None
         hold = hold_of(row) if row else None
@@ -218,7 +226,9 @@ class Sessions(Deliveries):
             return []
         return self._give(queue, desk, [(entry, hold)], want, gate, now_ms)
 
-    def _give(self, queue: QueueInfo, desk: Desk, taken: Taken, want: Want, gate: Gate, now_ms: int) -> list[Delivery]:
+    def _give(
+        self, queue: QueueInfo, desk: ReceiverLock, taken: Taken, want: ReceiveRequest, gate: GroupLock, now_ms: int
+    ) -> list[Delivery]:
         """Lease messages; in a session until its lock ends."""
         if not taken:
             return []

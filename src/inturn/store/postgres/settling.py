@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inturn.core.queue import delivery, redelivery, sessions
-from inturn.core.queue.delivery import Act, Change, Hold, Verdict
+from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import QueueInfo
-from inturn.store.postgres.ready_list import Desks, Move
+from inturn.store.postgres.ready_list import Move, ReadyList
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Message:
 
     group: str | None
     origin: int | None
-    hold: Hold | None
+    hold: DeliveryState | None
     before: Sequence[int] = ()
     is_changed: bool = False
 
@@ -55,22 +55,22 @@ class _Work:
         self.notes[key] = (before + gone, soonest, back if back_ms is None else back_ms)
 
 
-class Settling(Desks):
+class Settling(ReadyList):
     """Settlements of messages."""
 
-    def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+    def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, give back, move, defer or cancel messages, in order."""
         self.look_at_clock(now_ms)
         if not changes:
             return []
         numbers = [change.sequence_number for change in changes]
-        is_plain = all(change.act is Act.ACK and change.token is not None for change in changes)
+        is_plain = all(change.act is SettleAction.ACK and change.token is not None for change in changes)
         is_here = queue.has_given(min(numbers)) and queue.has_given(max(numbers))
         if is_plain and is_here and len(set(numbers)) == len(numbers):
             return self._acknowledge(queue, changes, now_ms)
         return self._settle_each(queue, changes, now_ms)
 
-    def _acknowledge(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+    def _acknowledge(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge messages with one statement, the usual case."""
         numbers = [change.sequence_number for change in changes]
         tokens = [change.token for change in changes]
@@ -81,23 +81,23 @@ class Settling(Desks):
         if rows:
             self._news.add(queue.number)
         if len(rows) == len(numbers):
-            return [Verdict.DONE] * len(numbers)
+            return [SettleResult.DONE] * len(numbers)
         done = {row[0] for row in rows}
         there = {row[0] for row in self._all("there", [number for number in numbers if number not in done])}
-        missed = {number: Verdict.EXPIRED if number in there else Verdict.GONE for number in numbers}
-        return [Verdict.DONE if number in done else missed[number] for number in numbers]
+        missed = {number: SettleResult.EXPIRED if number in there else SettleResult.GONE for number in numbers}
+        return [SettleResult.DONE if number in done else missed[number] for number in numbers]
 
-    def _settle_each(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+    def _settle_each(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Apply changes of any kinds; each sees the effect of those before it."""
         work = self._load(queue, changes)
         verdicts = []
         for change in changes:
             message = work.messages.get(change.sequence_number)
             if message is None or not queue.has_given(change.sequence_number):
-                verdicts.append(Verdict.GONE)
+                verdicts.append(SettleResult.GONE)
                 continue
             verdict = delivery.verdict(message.hold, change, now_ms)
-            if verdict is Verdict.DONE:
+            if verdict is SettleResult.DONE:
                 if change.token is None:
                     work.free.append(change.sequence_number)
                 self._change(queue, work, change, message, now_ms)
@@ -105,15 +105,15 @@ class Settling(Desks):
         self._write(queue, work, now_ms)
         return verdicts
 
-    def _load(self, queue: QueueInfo, changes: Sequence[Change]) -> _Work:
+    def _load(self, queue: QueueInfo, changes: Sequence[Settlement]) -> _Work:
         numbers = [change.sequence_number for change in changes]
         if any(change.token is None for change in changes):
             self._lock(queue)
         self._do("lock_holds", numbers, [change.token for change in changes])
-        nacks = [change.sequence_number for change in changes if change.act is Act.NACK]
+        nacks = [change.sequence_number for change in changes if change.act is SettleAction.NACK]
         earlier = self._do("earlier", nacks, len(changes)) if nacks else None
         messages = {
-            number: _Message(group, origin, None if hold[2] is None else Hold._make(hold))
+            number: _Message(group, origin, None if hold[2] is None else DeliveryState._make(hold))
             for number, group, done, origin, *hold in self._all("settling", numbers)
             if done != 1
         }
@@ -122,35 +122,35 @@ class Settling(Desks):
                 messages[number].before = before
         return _Work(messages, {}, [], [], [], {}, set(), [])
 
-    def _change(self, queue: QueueInfo, work: _Work, change: Change, message: _Message, now_ms: int) -> None:
+    def _change(self, queue: QueueInfo, work: _Work, change: Settlement, message: _Message, now_ms: int) -> None:
         number, hold = change.sequence_number, message.hold
-        if change.act is Act.EXTEND:
+        if change.act is SettleAction.EXTEND:
             if not self._extends_lock(queue, work, change, message, now_ms):
                 message.hold, message.is_changed = delivery.extended(hold, change.ms or 0, now_ms), True
             work.note(number, message, 0, now_ms + (change.ms or 0))
             return
-        if change.act is Act.NACK:
-            hold = hold or Hold(None)
+        if change.act is SettleAction.NACK:
+            hold = hold or DeliveryState(None)
             is_head = message.group is None or hold.deferred or work.out.issuperset(message.before)
             left = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=change.ms, now_ms=now_ms)
             message.hold, message.is_changed = left, True
             work.note(number, message, 0, left and left.until_ms, now_ms)
             return
         work.out.add(number)
-        if change.act is Act.DEFER:
+        if change.act is SettleAction.DEFER:
             message.hold, message.is_changed = delivery.deferred(hold), True
             work.deferred.append(number)
             work.note(number, message, 0)
             return
         del work.messages[number]
-        if change.act is Act.MOVE and change.to is not None:
+        if change.act is SettleAction.MOVE and change.to is not None:
             move = Move(number, message.group, message.origin, change.note)
             work.moves.setdefault(change.to, []).append(move)
             return
-        (work.removed if change.act is Act.CANCEL else work.left).append(number)
+        (work.removed if change.act is SettleAction.CANCEL else work.left).append(number)
         work.note(number, message, 1)
 
-    def _extends_lock(self, queue: QueueInfo, work: _Work, change: Change, message: _Message, now_ms: int) -> bool:
+    def _extends_lock(self, queue: QueueInfo, work: _Work, change: Settlement, message: _Message, now_ms: int) -> bool:
         """Extend the lock of the session in which a message was received; return whether there was one."""
         group = message.group
         if group is None or change.token is None:

@@ -58,7 +58,7 @@ def text_of(name: str) -> str:
     return _SQL[name]
 
 
-class Later:
+class QueuedStatement:
     """A queued statement.
 
     Attributes:
@@ -102,7 +102,7 @@ class Wire:
     """
 
     def __init__(self, pg: "PGconn", *, prepares: bool = True) -> None:
-        self._waiting: list[Later] = []
+        self._waiting: list[QueuedStatement] = []
         self._prepares = prepares
         self.use(pg)
 
@@ -116,16 +116,16 @@ class Wire:
 
     def all(self, name: str, *values: Any) -> list[Any]:
         """Run a statement; return the rows of its result."""
-        return self._ask(Later(_SQL[name], values))
+        return self._ask(QueuedStatement(_SQL[name], values))
 
     def one(self, name: str, *values: Any) -> Any:
         """Run a statement; return the first row of its result, None if there is none."""
-        rows = self._ask(Later(_SQL[name], values))
+        rows = self._ask(QueuedStatement(_SQL[name], values))
         return rows[0] if rows else None
 
-    def do(self, name: str, *values: Any) -> Later:
+    def do(self, name: str, *values: Any) -> QueuedStatement:
         """Queue a statement, to run before the next one whose result is needed, which also raises its error."""
-        later = Later(_SQL[name], values)
+        later = QueuedStatement(_SQL[name], values)
         self._waiting.append(later)
         return later
 
@@ -134,11 +134,11 @@ class Wire:
 
         For few rows only: one statement that takes arrays is much cheaper.
         """
-        self._waiting += [Later(_SQL[name], row) for row in rows]
+        self._waiting += [QueuedStatement(_SQL[name], row) for row in rows]
 
-    def say(self, sql: str) -> Later:
+    def say(self, sql: str) -> QueuedStatement:
         """Queue a statement by its text, such as ``begin``."""
-        later = Later(sql, ())
+        later = QueuedStatement(sql, ())
         self._waiting.append(later)
         return later
 
@@ -151,7 +151,7 @@ class Wire:
         """Drop the queued statements."""
         self._waiting.clear()
 
-    def _ask(self, last: Later) -> list[Any]:
+    def _ask(self, last: QueuedStatement) -> list[Any]:
         """Run the queued statements and this one; return its rows.
 
         Raises:
@@ -159,7 +159,7 @@ class Wire:
         """
         together, self._waiting = [*self._waiting, last], []
         encoded = [self._encode(each) for each in together]
-        answered: list[Later | _Key] = []  # the statement of each result; a key: of a preparation
+        answered: list[QueuedStatement | _Key] = []  # the statement of each result; a key: of a preparation
         self.pg.enter_pipeline_mode()
         try:
             for later, values in zip(together, encoded, strict=True):
@@ -177,7 +177,7 @@ class Wire:
             if refused is not None:  # the server skips all behind it
                 if isinstance(each, tuple):
                     del self._prepared[each]
-            elif isinstance(each, Later):
+            elif isinstance(each, QueuedStatement):
                 each.is_done = True
                 if result.status == _ROWS:
                     self._adapt.set_pgresult(result)
@@ -186,7 +186,7 @@ class Wire:
             raise psycopg.errors.error_from_result(refused, encoding="utf-8")
         return last.rows
 
-    def _encode(self, each: Later) -> tuple[Sequence[Any], tuple[int, ...], Sequence[Any]]:
+    def _encode(self, each: QueuedStatement) -> tuple[Sequence[Any], tuple[int, ...], Sequence[Any]]:
         """Return the encoded parameters of a statement, their types and their formats."""
         if not each.values:
             return (), (), ()
@@ -195,11 +195,11 @@ class Wire:
 
     def _send(
         self,
-        each: Later,
+        each: QueuedStatement,
         data: Sequence[Any],
         types: tuple[int, ...],
         formats: Sequence[Any],
-        answered: list[Later | _Key],
+        answered: list[QueuedStatement | _Key],
     ) -> None:
         sql = each.sql.encode()
         if self._prepares:
@@ -227,7 +227,7 @@ def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":
     return results
 
 
-class Statements:
+class PostgresStatements:
     """Base class of classes that run statements over a wire.
 
     Args:
@@ -243,7 +243,7 @@ class Statements:
     def _all(self, name: str, *values: Any) -> list[Any]:
         return self.wire.all(name, *values)
 
-    def _do(self, name: str, *values: Any) -> Later:
+    def _do(self, name: str, *values: Any) -> QueuedStatement:
         return self.wire.do(name, *values)
 
     def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:

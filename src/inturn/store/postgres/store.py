@@ -14,11 +14,11 @@ from psycopg import errors
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.faults import reach
-from inturn.store.postgres.caller_transaction import Adopted, AdoptedQueues
+from inturn.store.postgres.caller_transaction import CallerQueues, CallerTransaction
 from inturn.store.postgres.connection import PLANNING, connect, plainly, said
 from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.queues import Queues
-from inturn.store.postgres.servers import Servers
+from inturn.store.postgres.servers import PostgresServers
 from inturn.store.postgres.statements import Wire, text_of
 from inturn.store.protocols import Busy, RunAgain
 
@@ -51,14 +51,14 @@ class PostgresStore(Queues):
         self._durable = durable
         self._connection, self._planning = connect(url, durable=durable, create=create)
         super().__init__(Wire(self._connection.pgconn))
-        self.servers = Servers(self.wire)
-        self._transaction = _Transaction(self)
+        self.servers = PostgresServers(self.wire)
+        self._transaction = _PostgresTransaction(self)
         self.identity = _identity_at(self._connection)
         self.lineage = _lineage_at(self._connection)
         self._clock = (0, 0.0)  # the server's time, and this machine's monotonic time at the same moment
         self._is_lasting = False
         self._listener: Listener | None = None
-        self._adopted: WeakKeyDictionary[Any, AdoptedQueues] = WeakKeyDictionary()
+        self._adopted: WeakKeyDictionary[Any, CallerQueues] = WeakKeyDictionary()
         with self.transaction():
             (self._channel,) = self._one("channel")
 
@@ -75,7 +75,7 @@ class PostgresStore(Queues):
                 self.identity = _identity_at(another)
         return identity == self.identity
 
-    def transaction(self) -> "_Transaction":
+    def transaction(self) -> "_PostgresTransaction":
         """Open a transaction, which commits when the block ends and rolls back if it raises."""
         return self._transaction
 
@@ -115,7 +115,7 @@ class PostgresStore(Queues):
             self._listener = Listener(self._url, self._channel, self._is_own, heard)
         return limits.LISTEN_POLL_S if self._listener.is_listening else limits.POLL_S
 
-    def adopt(self, connection: Any, clock: Callable[[], int] | None) -> Adopted:
+    def adopt(self, connection: Any, clock: Callable[[], int] | None) -> CallerTransaction:
         """Wrap a caller's connection so that commands run in its transaction.
 
         Raises:
@@ -126,8 +126,8 @@ class PostgresStore(Queues):
             raise InputError(msg)
         queues = self._adopted.get(connection)
         if queues is None:
-            queues = self._adopted[connection] = AdoptedQueues(connection, self._channel, self.is_identity)
-        return Adopted(connection, queues, clock, self.identity)
+            queues = self._adopted[connection] = CallerQueues(connection, self._channel, self.is_identity)
+        return CallerTransaction(connection, queues, clock, self.identity)
 
     def _is_own(self, pid: int) -> bool:
         return bool(pid == self._connection.pgconn.backend_pid)
@@ -272,7 +272,7 @@ def _lineage_at(connection: "psycopg.Connection[Any]") -> bytes:
     return b"".join(value.to_bytes(8, "big", signed=True) for (value,) in rows)
 
 
-class _Transaction:
+class _PostgresTransaction:
     """The context manager of transactions; a class, since a generator-based one costs as much as a statement."""
 
     __slots__ = ("_store",)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
-from inturn.store.sqlite.catalog import Catalog
+from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.connection import connect, connect_to_look, said
-from inturn.store.sqlite.incarnations import Incarnations
+from inturn.store.sqlite.incarnations import SqliteIncarnations
 
 _BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside a database."""
@@ -114,7 +114,7 @@ def _adopt(draft: Path, note: str) -> dict[str, int]:
     connection, _ = connect(str(draft), durable=True)
     with closing(connection):
         connection.execute("begin immediate")
-        catalog, incarnations = Catalog(connection), Incarnations(connection)
+        catalog, incarnations = SqliteCatalog(connection), SqliteIncarnations(connection)
         catalog.look()
         for info in catalog.queues.values():
             incarnations.begin(info, time.time_ns() // 1_000_000, note)

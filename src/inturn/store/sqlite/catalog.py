@@ -11,10 +11,10 @@ import msgspec
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.store.sqlite.connection import check_not_newer
-from inturn.store.sqlite.statements import Statements
+from inturn.store.sqlite.statements import SqliteStatements
 
 
-class Catalog(Statements):
+class SqliteCatalog(SqliteStatements):
     """The queues of one file.
 
     Args:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from inturn.core import limits
-from inturn.core.queue.clock_skew import Behind, Kind, Over, Span
-from inturn.store.sqlite.statements import Statements
+from inturn.core.queue.clock_skew import ClockSkew, Kind, Over, Span
+from inturn.store.sqlite.statements import SqliteStatements
 
 _KINDS: Final[tuple[Kind, ...]] = ("hold", "lease", "lock")
 _ENDING: Final[dict[Kind, tuple[str, ...]]] = {
@@ -16,7 +16,7 @@ _ENDING: Final[dict[Kind, tuple[str, ...]]] = {
 }
 
 
-class Later(Statements):
+class FutureSpans(SqliteStatements):
     """Finder of spans that start in the future, which also ends those that are over.
 
     Args:
@@ -28,7 +28,7 @@ class Later(Statements):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
-        self.behind = Behind()
+        self.behind = ClockSkew()
 
     def end(self, over: Sequence[Over]) -> None:
         """End spans that are over."""

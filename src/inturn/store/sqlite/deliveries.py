@@ -3,7 +3,7 @@
 The line (line.py) holds the head of every group that can be received. So the next message is the first row of an index,
 however long the backlog and however many groups are locked or parked. The later messages of a group come from
 pending.py. `inturn_hold` and `inturn_lease` hold what is in flight, delayed or deferred, which is little, so a message
-itself is written once and deleted once. Every change of a group ends in :meth:`Deliveries._refresh`.
+itself is written once and deleted once. Every change of a group ends in :meth:`SqliteDeliveries._refresh`.
 """
 
 import sqlite3
@@ -15,27 +15,29 @@ from typing import Any, Final, TypeAlias
 
 from inturn.core import limits
 from inturn.core.queue import delivery, ready_groups, redelivery, sessions
-from inturn.core.queue.delivery import Act, Change, Hold, Verdict
-from inturn.core.queue.messages import Delivery, Entry, QueueInfo, Want, first_number
-from inturn.store.sqlite.catalog import Catalog
-from inturn.store.sqlite.clock_skew import Later
-from inturn.store.sqlite.group_index import Pending
-from inturn.store.sqlite.group_locks import Gates
-from inturn.store.sqlite.incarnations import Incarnations
+from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
+from inturn.store.sqlite.catalog import SqliteCatalog
+from inturn.store.sqlite.clock_skew import FutureSpans
+from inturn.store.sqlite.group_index import GroupIndex
+from inturn.store.sqlite.group_locks import SqliteGroupLocks
+from inturn.store.sqlite.incarnations import SqliteIncarnations
 from inturn.store.sqlite.leases import Leases
-from inturn.store.sqlite.ready_groups import Line
-from inturn.store.sqlite.statements import Statements, as_list
+from inturn.store.sqlite.ready_groups import ReadyGroups
+from inturn.store.sqlite.statements import SqliteStatements, as_list
 
-entry_of: Final[Callable[[Any], Entry]] = partial(tuple.__new__, Entry)  # half the cost of the constructors
+entry_of: Final[Callable[[Any], StoredMessage]] = partial(
+    tuple.__new__, StoredMessage
+)  # half the cost of the constructors
 _delivery: Final[Callable[[Any], Delivery]] = partial(tuple.__new__, Delivery)
-_DONE: Final = Verdict.DONE  # before Python 3.12 each access to an enum member takes 0.15 µs
-_ACK: Final = Act.ACK
-_NACK: Final = Act.NACK
+_DONE: Final = SettleResult.DONE  # before Python 3.12 each access to an enum member takes 0.15 µs
+_ACK: Final = SettleAction.ACK
+_NACK: Final = SettleAction.NACK
 
 Row: TypeAlias = tuple[Any, ...]
 """A message as statements return it: the fields of an entry."""
 
-Found: TypeAlias = tuple[Entry, Hold | None]
+Found: TypeAlias = tuple[StoredMessage, DeliveryState | None]
 """A message and its hold."""
 
 Head: TypeAlias = tuple[int, str | None, list[Found] | None]
@@ -48,7 +50,7 @@ An item is ``(0, name)``, or ``(number, None)`` for a message without a group. O
 """
 
 
-class Deliveries(Statements):
+class SqliteDeliveries(SqliteStatements):
     """Receipt and settlement of messages.
 
     Args:
@@ -61,13 +63,13 @@ class Deliveries(Statements):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self.nonempty: Final[set[tuple[int, str | None]]] = set()
-        self.catalog: Final = Catalog(connection)
-        self.pending: Final = Pending(connection, self.catalog)
-        self.gates: Final = Gates(connection)
+        self.catalog: Final = SqliteCatalog(connection)
+        self.pending: Final = GroupIndex(connection, self.catalog)
+        self.gates: Final = SqliteGroupLocks(connection)
         self.leases: Final = Leases(connection)
-        self.incarnations: Final = Incarnations(connection)
-        self.line: Final = Line(connection)
-        self.later: Final = Later(connection)
+        self.incarnations: Final = SqliteIncarnations(connection)
+        self.line: Final = ReadyGroups(connection)
+        self.later: Final = FutureSpans(connection)
         self._used: list[int] = []
         self._has_holds = True  # whether any message has a hold of its own, as of the start of a receive
 
@@ -83,7 +85,7 @@ class Deliveries(Statements):
 
     # --- receiving ---
 
-    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         self.look_at_clock(now_ms)
         self._tidy(queue, now_ms)
@@ -92,7 +94,7 @@ class Deliveries(Statements):
         sizes = [want.limit for want in wants if want.group is None]
         heads = self._heads(queue, sizes)
         answers = []
-        leases: list[tuple[str, list[int], Hold]] = []
+        leases: list[tuple[str, list[int], DeliveryState]] = []
         for want in wants:
             taken: list[Found] = []
             for head in heads if want.group is None else self._head_of(queue, want.group):
@@ -123,9 +125,9 @@ class Deliveries(Statements):
         self,
         queue: QueueInfo,
         taken: Sequence[Found],
-        want: Want,
+        want: ReceiveRequest,
         now_ms: int,
-        leases: list[tuple[str, list[int], Hold]],
+        leases: list[tuple[str, list[int], DeliveryState]],
     ) -> list[Delivery]:
         """Lease messages for one receiver. Those without a hold share a new one, and go into ``leases`` by group."""
         if not taken:
@@ -251,7 +253,7 @@ class Deliveries(Statements):
         holds = {row[0]: _held(row)[0] for row in held}
         return [(entry, holds.get(entry.sequence_number)) for entry in entries]
 
-    def _hold(self, number: int) -> Hold | None:
+    def _hold(self, number: int) -> DeliveryState | None:
         """Return the hold of one message."""
         return _held(self._one("hold", number))[0]
 
@@ -271,7 +273,9 @@ class Deliveries(Statements):
         if touched:
             self._refresh(queue, touched, now_ms)
 
-    def _over(self, queue: QueueInfo, now_ms: int) -> list[tuple[tuple[int, str | None], int, str | None, Hold | None]]:
+    def _over(
+        self, queue: QueueInfo, now_ms: int
+    ) -> list[tuple[tuple[int, str | None], int, str | None, DeliveryState | None]]:
         """Return groups and messages whose lock, lease or delay is over, in the order of the deadlines.
 
         Each comes with its key for `Touched`, the sequence number, the group, and the hold, which is None for a lock.
@@ -281,8 +285,10 @@ class Deliveries(Statements):
         holds = self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE)
         if not holds and not locks:  # the usual case
             return []
-        over: list[tuple[int, int, str | None, Hold | None]] = [(until_ms, 0, group, None) for until_ms, group in locks]
-        over += [(hold[0], number, group, Hold._make(hold)) for number, group, *hold in holds]
+        over: list[tuple[int, int, str | None, DeliveryState | None]] = [
+            (until_ms, 0, group, None) for until_ms, group in locks
+        ]
+        over += [(hold[0], number, group, DeliveryState._make(hold)) for number, group, *hold in holds]
         if locks:
             over.sort(key=lambda each: each[:3])
         return [((number if group is None else 0, group), number, group, hold) for _, number, group, hold in over]
@@ -313,18 +319,18 @@ class Deliveries(Statements):
         queue.depth -= is_pending
         self.catalog.counted(queue)
 
-    def _is_head(self, queue: QueueInfo, number: int, group: str | None, hold: Hold) -> bool:
+    def _is_head(self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState) -> bool:
         """Return whether a message was at the head of its group, or needed not to be."""
         return group is None or hold.deferred or self.pending.head(queue, group) == number
 
-    def _set_hold(self, queue: QueueInfo, number: int, group: str | None, hold: Hold | None) -> None:
+    def _set_hold(self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState | None) -> None:
         if hold is None:
             self._do("remove_hold", number)
         else:
             self._do("set_hold", number, queue.number, group, *hold)
 
     def _give_back(
-        self, queue: QueueInfo, number: int, group: str | None, hold: Hold, delay_ms: int | None, now_ms: int
+        self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState, delay_ms: int | None, now_ms: int
     ) -> None:
         """End a lease at the receiver's request."""
         is_head = self._is_head(queue, number, group, hold)
@@ -356,7 +362,7 @@ class Deliveries(Statements):
                 continue
             is_back = False
             if is_held:
-                holds = {at: Hold(*hold) for at, *hold in self._all("group_holds", queue.number, group)}
+                holds = {at: DeliveryState(*hold) for at, *hold in self._all("group_holds", queue.number, group)}
                 blocked = any(delivery.blocks_all(hold, now_ms) for hold in holds.values())
                 if blocked or delivery.is_hidden(holds.get(head), now_ms):
                     continue
@@ -377,7 +383,7 @@ class Deliveries(Statements):
 
     # --- settling ---
 
-    def settle(self, queue: QueueInfo, changes: Sequence[Change], now_ms: int) -> list[Verdict]:
+    def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, give back, move, defer or cancel messages."""
         self.look_at_clock(now_ms)
         for change in changes:
@@ -395,14 +401,14 @@ class Deliveries(Statements):
         return verdicts
 
     def _settle_each(
-        self, queue: QueueInfo, changes: Sequence[Change], taken: Sequence[tuple[int, str, set[int]]], now_ms: int
-    ) -> tuple[list[Verdict], Touched]:
+        self, queue: QueueInfo, changes: Sequence[Settlement], taken: Sequence[tuple[int, str, set[int]]], now_ms: int
+    ) -> tuple[list[SettleResult], Touched]:
         """Settle changes one by one; messages in ``taken`` have left their lease already and only need removal."""
         leased: dict[tuple[int, int | None], str] = {
             (number, token): group for token, group, numbers in taken for number in numbers
         }
         known = self._holds(changes)
-        verdicts: list[Verdict] = []
+        verdicts: list[SettleResult] = []
         touched: Touched = []
         acknowledged: list[tuple[int, str | None]] = []  # to be removed together
         for change in changes:
@@ -439,15 +445,15 @@ class Deliveries(Statements):
                 self._refresh(queue, touched, now_ms)
 
     def _judged(
-        self, change: Change, known: dict[int, tuple[Hold | None, str | None]], now_ms: int
-    ) -> tuple[Verdict, Hold | None, str | None]:
+        self, change: Settlement, known: dict[int, tuple[DeliveryState | None, str | None]], now_ms: int
+    ) -> tuple[SettleResult, DeliveryState | None, str | None]:
         """Return the verdict on a change, and the hold and group of its message."""
         number = change.sequence_number
         hold, group = known.pop(number) if number in known else _held(self._one("hold", number))
         if hold is None or change.token is None:
             message = self._one("one_message", number)
             if message is None:
-                return Verdict.GONE, None, None
+                return SettleResult.GONE, None, None
             group = message[3]
         return delivery.verdict(hold, change, now_ms), hold, group
 
@@ -456,7 +462,7 @@ class Deliveries(Statements):
         self.nonempty.difference_update([(queue.number, group) for _, group in touched])
         self._refresh(queue, touched, now_ms, in_order=in_order)
 
-    def _holds(self, changes: Sequence[Change]) -> dict[int, tuple[Hold | None, str | None]]:
+    def _holds(self, changes: Sequence[Settlement]) -> dict[int, tuple[DeliveryState | None, str | None]]:
         """Return the holds and groups of received messages, by sequence number."""
         if len(changes) == 1:
             return {}
@@ -466,33 +472,33 @@ class Deliveries(Statements):
     def _change(
         self,
         queue: QueueInfo,
-        change: Change,
-        hold: Hold | None,
+        change: Settlement,
+        hold: DeliveryState | None,
         group: str | None,
         now_ms: int,
         known: dict[int, Any],
     ) -> None:
         """Extend, give back, move, defer or cancel one message."""
         number = change.sequence_number
-        if change.act is Act.EXTEND:
+        if change.act is SettleAction.EXTEND:
             if self._extends_lock(queue, change, group, now_ms):
                 known.clear()  # every hold of the session has changed
             else:
                 self._do("set_hold", number, queue.number, group, *delivery.extended(hold, change.ms or 0, now_ms))
-        elif change.act is Act.NACK:
-            self._give_back(queue, number, group, hold or Hold(None), change.ms, now_ms)
-        elif change.act is Act.DEFER:
+        elif change.act is SettleAction.NACK:
+            self._give_back(queue, number, group, hold or DeliveryState(None), change.ms, now_ms)
+        elif change.act is SettleAction.DEFER:
             if group is not None:
                 self.pending.leave(queue, {group: {number}})
             self._do("set_aside", number)
             self._do("set_hold", number, queue.number, group, *delivery.deferred(hold))
-        elif change.act is Act.CANCEL:
+        elif change.act is SettleAction.CANCEL:
             self._remove(queue, number, group, is_pending=True)
         elif change.to is not None:
             entry = entry_of(self._one("one_message", number))
             self._move(queue, entry, self.queues[change.to], change.note, now_ms)
 
-    def _extends_lock(self, queue: QueueInfo, change: Change, group: str | None, now_ms: int) -> bool:
+    def _extends_lock(self, queue: QueueInfo, change: Settlement, group: str | None, now_ms: int) -> bool:
         """Extend the session lock under which a message was received, if there is one; return whether there was."""
         if group is None:
             return False
@@ -531,7 +537,7 @@ class Deliveries(Statements):
         queue.depth -= len(numbers)
         self.catalog.counted(queue)
 
-    def _move(self, queue: QueueInfo, entry: Entry, to: QueueInfo, note: str | None, now_ms: int) -> None:
+    def _move(self, queue: QueueInfo, entry: StoredMessage, to: QueueInfo, note: str | None, now_ms: int) -> None:
         """Move a message to another queue; in the queue where it was first sent it returns to its old place.
 
         Within its queue it stays where it is.
@@ -560,6 +566,6 @@ class Deliveries(Statements):
         self._refresh(to, [(number if entry.group is None else 0, entry.group)], now_ms)
 
 
-def _held(row: Sequence[Any] | None) -> tuple[Hold | None, str | None]:
+def _held(row: Sequence[Any] | None) -> tuple[DeliveryState | None, str | None]:
     """Return the hold in a row, and its group."""
-    return (Hold._make(row[1:-1]), row[-1]) if row else (None, None)
+    return (DeliveryState._make(row[1:-1]), row[-1]) if row else (None, None)

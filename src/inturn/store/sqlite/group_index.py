@@ -15,8 +15,8 @@ from typing import Final
 
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.store.sqlite.catalog import Catalog
-from inturn.store.sqlite.statements import Statements, as_list
+from inturn.store.sqlite.catalog import SqliteCatalog
+from inturn.store.sqlite.statements import SqliteStatements, as_list
 
 _NONE: Final[Sequence[int]] = ()
 
@@ -36,7 +36,7 @@ class _Newest:
         self.groups: defaultdict[str, list[int]] = defaultdict(list)
 
 
-class Pending(Statements):
+class GroupIndex(SqliteStatements):
     """An index of the pending messages of groups.
 
     Args:
@@ -49,7 +49,7 @@ class Pending(Statements):
 
     newest_messages = limits.NEWEST_MESSAGES
 
-    def __init__(self, connection: sqlite3.Connection, catalog: Catalog) -> None:
+    def __init__(self, connection: sqlite3.Connection, catalog: SqliteCatalog) -> None:
         super().__init__(connection)
         self._catalog = catalog
         self._newest: dict[int, _Newest] = {}

@@ -2,25 +2,25 @@
 
 from inturn.core import limits
 from inturn.core.queue import sessions
-from inturn.core.queue.sessions import OPEN, Gate
-from inturn.store.sqlite.statements import Statements
+from inturn.core.queue.sessions import OPEN, GroupLock
+from inturn.store.sqlite.statements import SqliteStatements
 
 
-class Gates(Statements):
+class SqliteGroupLocks(SqliteStatements):
     """Reads and writes of gates."""
 
-    def of(self, queue: int, group: str) -> Gate:
+    def of(self, queue: int, group: str) -> GroupLock:
         """Return the gate of a group."""
         row = self._one("gate", queue, group)
-        return Gate._make(row) if row else OPEN
+        return GroupLock._make(row) if row else OPEN
 
-    def save(self, queue: int, group: str, gate: Gate) -> None:
+    def save(self, queue: int, group: str, gate: GroupLock) -> None:
         """Write the gate of a group."""
         self._do("set_gate", queue, group, *gate)
         if not sessions.is_closed(gate):
             self._do("forget_session", queue, group)
 
-    def renew(self, queue: int, group: str, gate: Gate) -> None:
+    def renew(self, queue: int, group: str, gate: GroupLock) -> None:
         """Write a gate whose lock ends at another time, and move the leases received under it likewise."""
         self.save(queue, group, gate)
         for statement in ("keep_holds", "keep_fetched"):
@@ -30,7 +30,7 @@ class Gates(Statements):
         """Remove expired locks; return their deadlines and groups."""
         rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE)
         for group, *gate in rows:
-            self.save(queue, group, sessions.unlocked(Gate._make(gate)))
+            self.save(queue, group, sessions.unlocked(GroupLock._make(gate)))
         return [(until_ms, group) for group, _, until_ms, *_ in rows]
 
     def state(self, queue: int, group: str) -> bytes | None:

@@ -6,10 +6,10 @@ import uuid
 from inturn.core import limits
 from inturn.core.queue.incarnation import ORIGIN
 from inturn.core.queue.messages import QueueInfo
-from inturn.store.sqlite.statements import Statements
+from inturn.store.sqlite.statements import SqliteStatements
 
 
-class Incarnations(Statements):
+class SqliteIncarnations(SqliteStatements):
     """Recorded incarnations; see :mod:`inturn.core.queue.incarnation`.
 
     Args:

@@ -4,19 +4,19 @@ A separate module, since keys share only the transaction with queues.
 """
 
 from inturn.core import limits
-from inturn.core.idempotency_keys import Answer, Request, Slot, decide
+from inturn.core.idempotency_keys import KeyAnswer, KeyRequest, KeySlot, decide
 from inturn.store.key_records import read_record, written_record
-from inturn.store.sqlite.statements import Statements
+from inturn.store.sqlite.statements import SqliteStatements
 
 
-class Keys(Statements):
+class SqliteKeys(SqliteStatements):
     """The idempotency keys of one file.
 
     Args:
         connection: to the file.
     """
 
-    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read, decide and write, within a transaction.
 
         A later change of any key deletes an expired row, and only well after its lifetime: until then the row counts
@@ -25,7 +25,7 @@ class Keys(Statements):
         row = self._one("key", space, key)
         (last_token,) = self._one("last_token") or (0,)
         record = row and read_record(row[0], f"the key {key!r} of {space!r}")
-        slot, answer = decide(Slot(record, last_token), request, now_ms)
+        slot, answer = decide(KeySlot(record, last_token), request, now_ms)
         if slot.last_token != last_token:
             self._do("save_token", slot.last_token)
         if slot.record == record:

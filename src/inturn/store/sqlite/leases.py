@@ -11,17 +11,17 @@ from typing import Final
 import msgspec
 
 from inturn.core import limits
-from inturn.core.queue.delivery import Act, Change, Hold
-from inturn.store.sqlite.statements import Statements, as_list
+from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement
+from inturn.store.sqlite.statements import SqliteStatements, as_list
 
-_ACK: Final = Act.ACK  # before Python 3.12 each access to an enum member takes 0.15 µs
+_ACK: Final = SettleAction.ACK  # before Python 3.12 each access to an enum member takes 0.15 µs
 _numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
-class Leases(Statements):
+class Leases(SqliteStatements):
     """Reads and writes of leases. A lease blocks its group, so a group has at most one."""
 
-    def add(self, queue: int, taken: Iterable[tuple[str, Sequence[int], Hold]]) -> None:
+    def add(self, queue: int, taken: Iterable[tuple[str, Sequence[int], DeliveryState]]) -> None:
         """Write leases for received messages.
 
         Args:
@@ -31,7 +31,7 @@ class Leases(Statements):
         """
         self._do_each("add_lease", [(queue, group, as_list(each), len(each), *hold) for group, each, hold in taken])
 
-    def acknowledge(self, queue: int, changes: Sequence[Change], now_ms: int) -> list[tuple[int, str, set[int]]]:
+    def acknowledge(self, queue: int, changes: Sequence[Settlement], now_ms: int) -> list[tuple[int, str, set[int]]]:
         """Remove acknowledged messages from their leases, and split the leases that other changes concern.
 
         Returns:
@@ -79,6 +79,6 @@ class Leases(Statements):
         if row and row[0] is not None:
             self.break_up(queue, row[0])
 
-    def of(self, queue: int, group: str) -> dict[int, Hold]:
+    def of(self, queue: int, group: str) -> dict[int, DeliveryState]:
         """Return the holds of the messages in a group's lease, by sequence number."""
-        return {number: Hold._make(hold) for number, *hold in self._all("lease_of", queue, group)}
+        return {number: DeliveryState._make(hold) for number, *hold in self._all("lease_of", queue, group)}

@@ -7,13 +7,13 @@ from inturn.core import limits
 from inturn.core.queue.incarnation import ORIGIN
 from inturn.core.queue.messages import Content, QueueInfo, first_number
 from inturn.store.protocols import no_such_queue
-from inturn.store.sqlite.catalog import Catalog
+from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.connection import connect_to_look
 from inturn.store.sqlite.file import Files
-from inturn.store.sqlite.statements import Statements
+from inturn.store.sqlite.statements import SqliteStatements
 
 
-class Row(NamedTuple):
+class SqliteLogRow(NamedTuple):
     """A message in the log.
 
     Attributes:
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     sent_ms: int
 
 
-class Texts(NamedTuple):
+class PackedTexts(NamedTuple):
     """The texts of a column, joined with NUL.
 
     Attributes:
@@ -49,7 +49,7 @@ class Texts(NamedTuple):
     packed: bytes
 
 
-class Packed(NamedTuple):
+class PackedMessages(NamedTuple):
     """Many messages, column by column: SQLite joins the columns for a third of what rows cost.
 
     Attributes:
@@ -66,16 +66,16 @@ class Packed(NamedTuple):
 
     rows: int
     sequence_number: bytes | range
-    group: Texts
+    group: PackedTexts
     revision: bytes
-    dedup_id: Texts
-    body: Texts
+    dedup_id: PackedTexts
+    body: PackedTexts
     content: bytes
-    attributes: Texts
+    attributes: PackedTexts
     sent_ms: bytes
 
 
-class Log(Statements):
+class SqliteLog(SqliteStatements):
     """The log of one queue.
 
     Args:
@@ -92,7 +92,7 @@ class Log(Statements):
         self.connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")  # for _packed's second pass
         self._queue = queue
         self._has_incarnations = False
-        self._catalog = Catalog(self.connection)
+        self._catalog = SqliteCatalog(self.connection)
         self._files = Files(path, beside=False)
 
     def info(self) -> QueueInfo:
@@ -127,7 +127,7 @@ class Log(Statements):
         row = self._one("log_place", after, up_to, count - 1)
         return cast("int", row[0]) if row else None
 
-    def packed(self, after: int, up_to: int) -> Packed | None:
+    def packed(self, after: int, up_to: int) -> PackedMessages | None:
         """Return the messages in ``(after, up_to]``; None if there are none, they are too long, or some are bytes."""
         self.connection.execute("begin")  # one snapshot for both statements
         try:
@@ -135,26 +135,26 @@ class Log(Statements):
         finally:
             self.connection.rollback()
 
-    def _packed(self, after: int, up_to: int) -> Packed | None:
+    def _packed(self, after: int, up_to: int) -> PackedMessages | None:
         count, size, least, most, revisions, attributes = self._one("log_size", after, up_to)
         if not count or size > limits.SOURCE_ARROW_BYTES or most == Content.BYTES:
             return None
         # Columns that follow from the sums are not joined row by row.
         gaps, mixed = count < up_to - after, least < most or 0 < revisions < count
         row = self._one("log_packed", after, up_to, gaps, mixed, attributes > 0)
-        return Packed(
+        return PackedMessages(
             count,
             row[0] if gaps else range(after + 1, up_to + 1),
-            Texts(row[1], row[2]),
+            PackedTexts(row[1], row[2]),
             row[3],
-            Texts(row[4], row[5]),
-            Texts(count, row[6]),
+            PackedTexts(row[4], row[5]),
+            PackedTexts(count, row[6]),
             row[7] if mixed else b"%d" % (most if revisions else most + 4) * count,
-            Texts(attributes, row[8]),
+            PackedTexts(attributes, row[8]),
             row[9],
         )
 
-    def rows(self, after: int, up_to: int) -> Sequence[Row]:
+    def rows(self, after: int, up_to: int) -> Sequence[SqliteLogRow]:
         """Return messages in ``(after, up_to]``: as many as fit in memory limits, and at least one.
 
         The statement is finished on return: an open one would block checkpoints of the file.

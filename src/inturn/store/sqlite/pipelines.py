@@ -9,22 +9,22 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from inturn.store.records import (
+    AppliedMark,
     Claim,
     Decided,
+    GroupRecord,
+    GroupUpdate,
     HeldMessage,
-    Kept,
-    Line,
     MadeOutput,
-    Mark,
     Outgoing,
     PipelineInfo,
     RejectedMessage,
     Spot,
 )
-from inturn.store.sqlite.statements import Statements, as_list
+from inturn.store.sqlite.statements import SqliteStatements, as_list
 
 
-class Pipelines(Statements):
+class SqlitePipelines(SqliteStatements):
     """The pipelines of one file; see :class:`inturn.store.protocols.PipelineStore`.
 
     Args:
@@ -57,18 +57,19 @@ class Pipelines(Statements):
         about, counts = (msgspec.json.encode(each).decode() for each in (info.about, info.counts))
         self._do("save_pipeline", info.number, info.name, about, counts, info.outputs, info.tokens)
 
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[Line]:
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         """Return the records of those groups that are known."""
         wanted = list(groups)
         rows = self._all("lines", pipeline, as_list(name for name in wanted if "\0" not in name))
         for name in (name for name in wanted if "\0" in name):
             rows += self._all("line", pipeline, name)  # from an older version: json_each would cut the name at NUL
-        return [Line._make(row) for row in rows]
+        return [GroupRecord._make(row) for row in rows]
 
-    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[Line]:
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         """Return groups in the order of their names."""
         return [
-            Line._make(row) for row in self._all("parked_lines" if parked else "lines_after", pipeline, after, limit)
+            GroupRecord._make(row)
+            for row in self._all("parked_lines" if parked else "lines_after", pipeline, after, limit)
         ]
 
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
@@ -94,16 +95,16 @@ class Pipelines(Statements):
         rows = self._all("held_longest", pipeline, group, limit)
         return [(since_us, (epoch, turn, message_id)) for since_us, epoch, turn, message_id in rows]
 
-    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[Mark]:
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
         """Return the remembered messages of a group that have these marks."""
         if not marks:
             return []
         size = len(marks[0])
         places = as_list(range(1, 1 + size * len(marks), size))
-        return [Mark._make(row) for row in self._all("marks", b"".join(marks), places, size, pipeline, group)]
+        return [AppliedMark._make(row) for row in self._all("marks", b"".join(marks), places, size, pipeline, group)]
 
     def keep(
-        self, info: PipelineInfo, kept: Sequence[Kept], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Write the results of turns; if others have changed any group, write nothing and return those groups."""
         number = info.number

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from inturn.core.queue import ready_groups
 from inturn.core.queue.messages import QueueInfo, first_number
 from inturn.core.queue.ready_groups import LinePlace
-from inturn.store.sqlite.statements import Statements
+from inturn.store.sqlite.statements import SqliteStatements
 
 
-class Line(Statements):
+class ReadyGroups(SqliteStatements):
     """Reads and writes of the line: the heads of the groups that can be received."""
 
     def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Final
 
 from inturn.core.queue.messages import QueueInfo
 from inturn.store.servers import QueueFigures
-from inturn.store.sqlite.statements import Statements
+from inturn.store.sqlite.statements import SqliteStatements
 
 if TYPE_CHECKING:
     from inturn.store.sqlite.store import SqliteStore
 
 
-class Servers(Statements):
+class SqliteServers(SqliteStatements):
     """Figures of one file.
 
     Args:

@@ -4,52 +4,54 @@ from collections.abc import Sequence
 
 from inturn.core import limits
 from inturn.core.queue import delivery, sessions
-from inturn.core.queue.delivery import Hold, Verdict
-from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, Want
-from inturn.core.queue.sessions import Answer, Gate, Request, Verb
-from inturn.store.sqlite.deliveries import Deliveries, Found, entry_of
+from inturn.core.queue.delivery import DeliveryState, SettleResult
+from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, ReceiveRequest
+from inturn.core.queue.sessions import GroupLock, SessionAnswer, SessionRequest, SessionVerb
+from inturn.store.sqlite.deliveries import Found, SqliteDeliveries, entry_of
 
 
-class Sessions(Deliveries):
+class SqliteSessions(SqliteDeliveries):
     """Deliveries within sessions and without."""
 
-    def session(self, queue: QueueInfo, group: str | None, request: Request, now_ms: int) -> Answer:
+    def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Run a session request on a group, with its effects on messages; None: the next group that can be locked."""
         self.look_at_clock(now_ms)
-        if request.verb is Verb.LOCK:
+        if request.verb is SessionVerb.LOCK:
             self._tidy(queue, now_ms)
             group = self._next_group(queue, now_ms) if group is None else group
-            answer = Answer(Verdict.HELD) if group is None else self._decide(queue, group, request, now_ms)
-            if answer.verdict is not Verdict.DONE:
+            answer = SessionAnswer(SettleResult.HELD) if group is None else self._decide(queue, group, request, now_ms)
+            if answer.verdict is not SettleResult.DONE:
                 self.look_ahead(queue, now_ms)
             return answer
         return self._decide(queue, group or "", request, now_ms)
 
-    def _decide(self, queue: QueueInfo, group: str, request: Request, now_ms: int) -> Answer:
+    def _decide(self, queue: QueueInfo, group: str, request: SessionRequest, now_ms: int) -> SessionAnswer:
         verb, number = request.verb, queue.number
         before = self.gates.of(number, group)
         is_held = False
-        if verb in {Verb.LOCK, Verb.PARK}:
+        if verb in {SessionVerb.LOCK, SessionVerb.PARK}:
             self.leases.break_up(number, group)
             is_held = self._is_held(queue, group, now_ms)
         verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
-        if verdict is not Verdict.DONE:
-            return Answer(verdict, group)
-        if verb is Verb.LOCK:
+        if verdict is not SettleResult.DONE:
+            return SessionAnswer(verdict, group)
+        if verb is SessionVerb.LOCK:
             queue.tokens += 1
             self.catalog.counted(queue)
-        elif verb is Verb.SET_STATE:
+        elif verb is SessionVerb.SET_STATE:
             self.gates.set_state(number, group, request.state)
-        if verb is Verb.RENEW:
+        if verb is SessionVerb.RENEW:
             self.gates.renew(number, group, gate)
         elif gate != before:
             self.gates.save(number, group, gate)
-        if verb in {Verb.CLOSE, Verb.PARK}:
+        if verb in {SessionVerb.CLOSE, SessionVerb.PARK}:
             self._end(queue, group, request.token, now_ms)
         if sessions.is_closed(gate) != sessions.is_closed(before):
             self.line.leave(queue, [self.pending.head(queue, group) or 0])
             self._refresh(queue, [(0, group)], now_ms)
-        return Answer(verdict, group, gate, self.gates.state(number, group) if verb is Verb.GET_STATE else None)
+        return SessionAnswer(
+            verdict, group, gate, self.gates.state(number, group) if verb is SessionVerb.GET_STATE else None
+        )
 
     def _next_group(self, queue: QueueInfo, now_ms: int) -> str | None:
         """Return the oldest free group; skip one with messages still leased, as after a partly extended lease."""
@@ -64,9 +66,9 @@ class Sessions(Deliveries):
     def _is_held(self, queue: QueueInfo, group: str, now_ms: int) -> bool:
         return any(delivery.is_leased(hold, now_ms) for _, hold in self._holds_of(queue, group))
 
-    def _holds_of(self, queue: QueueInfo, group: str) -> list[tuple[int, Hold]]:
+    def _holds_of(self, queue: QueueInfo, group: str) -> list[tuple[int, DeliveryState]]:
         rows = self._all("group_holds", queue.number, group) + self._all("fetched_holds", queue.number, group)
-        return [(number, Hold._make(hold)) for number, *hold in rows]
+        return [(number, DeliveryState._make(hold)) for number, *hold in rows]
 
     def _end(self, queue: QueueInfo, group: str, token: int | None, now_ms: int) -> None:
         """Give back what was received under a lock."""
@@ -81,13 +83,13 @@ class Sessions(Deliveries):
 
     # --- receiving ---
 
-    def receive(self, queue: QueueInfo, wants: Sequence[Want], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         if all(want.token is None and want.number is None for want in wants):  # the usual case
             return super().receive(queue, wants, now_ms)
         return [self._receive_one(queue, want, now_ms) for want in wants]
 
-    def _receive_one(self, queue: QueueInfo, want: Want, now_ms: int) -> list[Delivery]:
+    def _receive_one(self, queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
         if want.token is None and want.number is None:
             return super().receive(queue, [want], now_ms)[0]
         self.look_at_clock(now_ms)
@@ -102,7 +104,7 @@ class Sessions(Deliveries):
             self.look_ahead(queue, now_ms)
         return self._give(queue, taken, want, gate, now_ms)
 
-    def _take_within(self, queue: QueueInfo, want: Want, gate: Gate, now_ms: int) -> Sequence[Found]:
+    def _take_within(self, queue: QueueInfo, want: ReceiveRequest, gate: GroupLock, now_ms: int) -> Sequence[Found]:
         """Return what a session can receive next; its own leases do not block it."""
         self._has_holds = self._holds_anything(queue)
         to = self.queues.get(queue.settings.dead_letter or "")
@@ -113,7 +115,7 @@ class Sessions(Deliveries):
             self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
         return []
 
-    def _not_its_own(self, queue: QueueInfo, want: Want, gate: Gate) -> Sequence[Found]:
+    def _not_its_own(self, queue: QueueInfo, want: ReceiveRequest, gate: GroupLock) -> Sequence[Found]:
         """Return the first messages of a session's group that the session has not received yet."""
         group = want.group or ""
         found = self._with_holds(self._all("session_messages", queue.number, group, gate.token, want.limit))
@@ -122,7 +124,7 @@ class Sessions(Deliveries):
             found += self._with_holds(self._newest(queue, group, 0, want.limit - len(found), own))
         return found
 
-    def _fetch(self, queue: QueueInfo, want: Want, number: int, now_ms: int) -> list[Delivery]:
+    def _fetch(self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int) -> list[Delivery]:
         """Lease a deferred message, if nobody has it."""
         row = self._one("one_message", number) if queue.has_given(number) else None
         hold = self._hold(number) if row else None
@@ -142,8 +144,8 @@ class Sessions(Deliveries):
         self,
         queue: QueueInfo,
         taken: Sequence[Found],
-        want: Want,
-        gate: Gate,
+        want: ReceiveRequest,
+        gate: GroupLock,
         now_ms: int,
     ) -> list[Delivery]:
         """Lease messages; within a session the leases end with its lock."""

@@ -25,7 +25,7 @@ row.
 """
 
 
-class Statements:
+class SqliteStatements:
     """Base class that runs statements on a connection.
 
     Args:

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
-from inturn.core.idempotency_keys import Answer, Request
+from inturn.core.idempotency_keys import KeyAnswer, KeyRequest
 from inturn.core.queue import deduplication, sessions
-from inturn.core.queue.delivery import Hold
+from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import (
     Depth,
     Draft,
-    Entry,
     GroupView,
     QueueInfo,
     Sent,
+    StoredMessage,
     first_number,
 )
 from inturn.faults import reach
@@ -29,11 +29,11 @@ from inturn.store.sqlite.connection import connect, said
 from inturn.store.sqlite.deliveries import entry_of
 from inturn.store.sqlite.file import OWNER_ONLY, Files, let_go
 from inturn.store.sqlite.identity import identity_of, lineage_of
-from inturn.store.sqlite.keys import Keys
-from inturn.store.sqlite.pipelines import Pipelines
+from inturn.store.sqlite.keys import SqliteKeys
+from inturn.store.sqlite.pipelines import SqlitePipelines
 from inturn.store.sqlite.reserve import Reserve
-from inturn.store.sqlite.servers import Servers
-from inturn.store.sqlite.sessions import Sessions
+from inturn.store.sqlite.servers import SqliteServers
+from inturn.store.sqlite.sessions import SqliteSessions
 
 _NO_ROOM: Final = {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
 _IS_NO_DUPLICATE: Final = False
@@ -41,7 +41,7 @@ _FIRST: Final = (0, "", "")  # before every deduplication key
 _LAST: Final = (2**63 - 1, "", "")  # after every deduplication key
 
 
-class SqliteStore(Sessions):
+class SqliteStore(SqliteSessions):
     """Queues in one SQLite file, which several processes may have open.
 
     Args:
@@ -66,16 +66,16 @@ class SqliteStore(Sessions):
         self._waits = True
         self._swept: tuple[int, str, str] = _FIRST  # the deduplication key up to which rows were swept
         self._to_sweep = 0
-        self._keys = Keys(self.connection)
-        self._transaction = _Transaction(self)
-        self.pipelines = Pipelines(self.connection)
-        self.servers = Servers(self)
+        self._keys = SqliteKeys(self.connection)
+        self._transaction = _SqliteTransaction(self)
+        self.pipelines = SqlitePipelines(self.connection)
+        self.servers = SqliteServers(self)
 
     def is_identity(self, identity: str) -> bool:
         """Return whether this is the identity of this file, which another store may have opened."""
         return identity == self.identity
 
-    def transaction(self) -> "_Transaction":
+    def transaction(self) -> "_SqliteTransaction":
         """Return a transaction for ``with``: committed at the end of the block, rolled back if it raises."""
         return self._transaction
 
@@ -239,7 +239,7 @@ class SqliteStore(Sessions):
         if self._are_new(queue, wanted, now_ms):
             return list(map(Sent._make, zip(range(last + 1, last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE))))
         sent: list[Sent] = []
-        known: dict[tuple[str, str], deduplication.Remembered] = {}
+        known: dict[tuple[str, str], deduplication.RememberedSend] = {}
         for key in keys:
             if key is not None:
                 first = known.get(key) or self._known(queue.number, key)
@@ -266,9 +266,9 @@ class SqliteStore(Sessions):
         self._do_each("forget_new", [(queue.number, *key, queue.last) for key, _ in wanted])
         return False
 
-    def _known(self, queue: int, key: tuple[str, str]) -> deduplication.Remembered | None:
+    def _known(self, queue: int, key: tuple[str, str]) -> deduplication.RememberedSend | None:
         row = self._one("known", queue, *key)
-        return row and deduplication.Remembered(*row)
+        return row and deduplication.RememberedSend(*row)
 
     def _forget(self, new: int, now_ms: int) -> None:
         """Sweep twice as many deduplication rows as were added and delete old ones, so that the table shrinks again."""
@@ -292,7 +292,7 @@ class SqliteStore(Sessions):
         pending: bool = False,
         deferred: bool = False,
         group: str | None = None,
-    ) -> list[Entry]:
+    ) -> list[StoredMessage]:
         """Return the messages after a sequence number."""
         if group is not None and deferred:
             rows = self._all("read_group_deferred", queue.number, group, after, limit)
@@ -335,12 +335,15 @@ class SqliteStore(Sessions):
         if group is not None:
             leased = self.leases.of(queue.number, group)
             own = leased.get(head, own)
-            holds = [*leased.values(), *(Hold(*hold) for _, *hold in self._all("group_holds", queue.number, group))]
+            holds = [
+                *leased.values(),
+                *(DeliveryState(*hold) for _, *hold in self._all("group_holds", queue.number, group)),
+            ]
             gate = self.gates.of(queue.number, group)
         why, until_ms, token = sessions.why(gate, own, holds, now_ms)
         return GroupView(group, depth, head, sent_ms, why, until_ms, token, own.attempts if own else 0, gate.note)
 
-    def decide(self, space: str, key: str, request: Request, now_ms: int) -> Answer:
+    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Decide a request about an idempotency key."""
         return self._keys.decide(space, key, request, now_ms)
 
@@ -381,7 +384,7 @@ def _opened(path: str, reserve: Reserve, *, durable: bool, mode: int) -> tuple[s
         return *connect(path, durable=durable, mode=mode), True
 
 
-class _Transaction:
+class _SqliteTransaction:
     """One transaction of a store; a plain class, since a generator-based one costs as much as a statement."""
 
     __slots__ = ("_store",)

@@ -42,7 +42,7 @@ class SteppedStore(Store, Protocol):
         ...
 
 
-class InLoop:
+class EventLoopWriter:
     """A context in which the running event loop executes the writer's commands; exit it before the loop ends.
 
     Inside it, code in the loop's thread may wait for the writer only by ``await``: other waits would deadlock.

@@ -27,8 +27,8 @@ from inturn.core.errors import QueueError, StoreError
 from inturn.store.commands import Command, Joined, Outcome
 from inturn.store.protocols import Busy, RunAgain, Store
 from inturn.store.writer.retry import BUSY, again, outcomes_of
-from inturn.store.writer.timer import Alarm
-from inturn.store.writer.waiters import Caller, LoopCaller, Nobody, PostedCaller, TaskCaller, ThreadCaller, tell
+from inturn.store.writer.timer import Timer
+from inturn.store.writer.waiters import LoopWaiter, PostedWaiter, Retrigger, TaskWaiter, ThreadWaiter, Waiter, tell
 
 T = TypeVar("T")
 
@@ -43,9 +43,9 @@ class Batch(NamedTuple):
         heard: number of calls of :meth:`Writer.wake` so far.
     """
 
-    callers: list[Caller]
+    callers: list[Waiter]
     commands: list[Command[Any]]
-    gathered: list[Caller]
+    gathered: list[Waiter]
     heard: int
 
 
@@ -78,8 +78,8 @@ class Writer:
         self.store = store
         self.clock = clock
         self._mutex = threading.Lock()
-        self._callers: deque[Caller] = deque()
-        self._parked: list[Caller] = []  # only the leader changes it
+        self._callers: deque[Waiter] = deque()
+        self._parked: list[Waiter] = []  # only the leader changes it
         self._is_led = self._is_closed = False
         self._heard = 0
         self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
@@ -92,7 +92,7 @@ class Writer:
         self._owner: Any = None  # the thread or task whose transaction has the lead
         self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that will call the helper
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="inturn-writer")
-        self._alarm = Alarm(self._ring)
+        self._alarm = Timer(self._ring)
 
     # --- callers ---
 
@@ -116,7 +116,7 @@ class Writer:
                 self.pass_on()
             if value is not BUSY:
                 return command.answer(value)
-        caller = ThreadCaller(command)
+        caller = ThreadWaiter(command)
         try:
             if not self._enter(caller):
                 caller.wait()
@@ -146,7 +146,7 @@ class Writer:
         """Run a command from an asyncio task; see :meth:`run`."""
         if self._owner is not None and self._owner[1] is asyncio.current_task():
             raise _within()
-        caller = TaskCaller(command, asyncio.get_running_loop())
+        caller = TaskWaiter(command, asyncio.get_running_loop())
         self._come(caller)
         try:
             await caller.future
@@ -169,7 +169,7 @@ class Writer:
         Raises:
             StoreError: if the store is closed.
         """
-        caller = PostedCaller(command, asyncio.get_running_loop(), done)
+        caller = PostedWaiter(command, asyncio.get_running_loop(), done)
         self._come(caller)
         return partial(self._abandon, caller)
 
@@ -189,7 +189,7 @@ class Writer:
         """Wait for the lead and keep it until :meth:`give_up_lead`."""
         if self._owner is not None and self._owner[0] == threading.get_ident():
             raise _within()
-        caller = ThreadCaller(None)
+        caller = ThreadWaiter(None)
         try:
             if not self._enter(caller):
                 caller.wait()
@@ -202,7 +202,7 @@ class Writer:
         """Take the lead from an asyncio task; see :meth:`take_lead`."""
         if self._owner is not None and self._owner[1] is asyncio.current_task():
             raise _within()
-        caller = TaskCaller(None, asyncio.get_running_loop())
+        caller = TaskWaiter(None, asyncio.get_running_loop())
         try:
             if not self._enter(caller):
                 await caller.future
@@ -216,7 +216,7 @@ class Writer:
         self._leader = self._owner = None
         if self._parked:
             with self._mutex:
-                self._callers.appendleft(Nobody())
+                self._callers.appendleft(Retrigger())
         self.pass_on()
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class Writer:
         with self._mutex:
             if self._is_closed:
                 return
-        last = ThreadCaller(None)
+        last = ThreadWaiter(None)
         if not self._enter(last):
             last.wait()
         with self._mutex:
@@ -249,7 +249,7 @@ class Writer:
             self._is_led = True
             return True
 
-    def _come(self, caller: LoopCaller) -> None:
+    def _come(self, caller: LoopWaiter) -> None:
         """Queue a caller; the helper is called after the callbacks that are ready in its loop.
 
         Until then they have no leader; if the loop ends first, the next caller of the writer leads for them.
@@ -272,7 +272,7 @@ class Writer:
             self._is_led = True
         self.delegate()
 
-    def _enter(self, caller: Caller) -> bool:
+    def _enter(self, caller: Waiter) -> bool:
         """Queue a caller; return whether there was no leader, so that the caller or the helper leads."""
         caller.come()
         with self._mutex:
@@ -284,10 +284,10 @@ class Writer:
             self._is_led = True
             if caller.command is not None:
                 self._callers.append(caller)
-            caller.has_lead = caller.command is None or isinstance(caller, ThreadCaller)
+            caller.has_lead = caller.command is None or isinstance(caller, ThreadWaiter)
             return True
 
-    def _begin(self, caller: Caller, leader: Leader, owner: Any) -> None:
+    def _begin(self, caller: Waiter, leader: Leader, owner: Any) -> None:
         if caller.outcome is not None:
             caller.value()  # closed meanwhile
         self._leader, self._owner = leader, owner
@@ -308,7 +308,7 @@ class Writer:
             following = self._callers[0]
             if following.command is None:
                 self._callers.popleft()
-            following.has_lead = following.command is None or isinstance(following, ThreadCaller)
+            following.has_lead = following.command is None or isinstance(following, ThreadWaiter)
         if following.has_lead:
             tell([following])
         else:
@@ -332,7 +332,7 @@ class Writer:
     def gather(self) -> Batch:
         """Return the batch for the next transaction; called by the leader."""
         with self._mutex:
-            gathered: list[Caller] = []
+            gathered: list[Waiter] = []
             while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
                 gathered.append(self._callers.popleft())
         callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
@@ -379,7 +379,7 @@ class Writer:
             if self._heard != batch.heard:  # woken during this batch, before the alarm was set
                 self._alarm.set(now)
 
-    def _wait_again(self, callers: Sequence[Caller]) -> None:
+    def _wait_again(self, callers: Sequence[Waiter]) -> None:
         """Queue callers again, before later ones, but behind one that waits for the lead and not for their lock."""
         self._callers.extendleft(reversed(callers))
         leading = next((each for each in self._callers if each.command is None), None) if callers else None
@@ -388,12 +388,12 @@ class Writer:
             self._callers.appendleft(leading)
 
     @staticmethod
-    def _is_over(caller: Caller, now: float) -> bool:
+    def _is_over(caller: Waiter, now: float) -> bool:
         """Return whether a caller has waited long enough for another transaction, or has gone."""
         caller.busy_until = caller.busy_until or now + limits.BUSY_S
         return caller.is_gone or now > caller.busy_until
 
-    def _due(self, parked: Sequence[Caller]) -> float:
+    def _due(self, parked: Sequence[Waiter]) -> float:
         """Return when the next lease or delay ends in the queues of parked receives, by the monotonic clock."""
         queues = self.store.queues
         names = {caller.command.queue for caller in parked if caller.command}
@@ -409,12 +409,12 @@ class Writer:
             self._alarm.set(overdue)
         if self._parked:
             with suppress(StoreError):  # closed meanwhile
-                if self._enter(Nobody()):
+                if self._enter(Retrigger()):
                     self.serve()
 
     # --- abandoned commands ---
 
-    def _abandon(self, caller: Caller) -> None:
+    def _abandon(self, caller: Waiter) -> None:
         """Remove a caller that was interrupted or cancelled."""
         with self._mutex:
             caller.is_gone = True
@@ -426,12 +426,12 @@ class Writer:
         if caller.outcome is not None:
             self._give_back(caller, caller.outcome)
 
-    def _give_back(self, caller: Caller, outcome: Outcome) -> None:
+    def _give_back(self, caller: Waiter, outcome: Outcome) -> None:
         """Give back the messages or the session of a caller that is gone, so that they need not expire."""
         undoing = caller.command.undoing(outcome[0]) if caller.command and outcome[0] else None
         if undoing is not None:
             with suppress(StoreError):
-                if self._enter(Nobody(undoing)):
+                if self._enter(Retrigger(undoing)):
                     self.by_helper()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 
 
-class Alarm:
+class Timer:
     """A timer that calls ``ring`` once at the time that was set.
 
     The thread starts when the timer is set for the first time.

@@ -11,7 +11,7 @@ from typing import Any
 from inturn.store.commands import Ask, Command, Outcome
 
 
-class Caller:
+class Waiter:
     """A caller that waits for the outcome of a command or, without a command, for the lead.
 
     Attributes:
@@ -43,7 +43,7 @@ class Caller:
         return value
 
 
-class ThreadCaller(Caller):
+class ThreadWaiter(Waiter):
     """A thread, which waits on a lock, the fastest primitive."""
 
     def __init__(self, command: Command[Any] | None) -> None:
@@ -60,7 +60,7 @@ class ThreadCaller(Caller):
         self._gate.acquire()
 
 
-class LoopCaller(Caller):
+class LoopWaiter(Waiter):
     """A caller in an event loop."""
 
     def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
@@ -72,7 +72,7 @@ class LoopCaller(Caller):
         raise NotImplementedError
 
 
-class TaskCaller(LoopCaller):
+class TaskWaiter(LoopWaiter):
     """An asyncio task, which awaits a future."""
 
     def __init__(self, command: Command[Any] | None, loop: asyncio.AbstractEventLoop) -> None:
@@ -85,7 +85,7 @@ class TaskCaller(LoopCaller):
             self.future.set_result(None)
 
 
-class PostedCaller(LoopCaller):
+class PostedWaiter(LoopWaiter):
     """A callback that takes the answer or the error."""
 
     def __init__(
@@ -108,25 +108,25 @@ class PostedCaller(LoopCaller):
             self.loop.call_exception_handler({"message": f"{self._done!r} failed", "exception": failed})
 
 
-class Nobody(Caller):
+class Retrigger(Waiter):
     """A command without a waiting caller; by default one that makes the writer retry the parked receives."""
 
     def __init__(self, command: Command[Any] | None = None) -> None:
         super().__init__(command or Ask("", lambda _store, _now_ms: None))
 
 
-def tell(callers: Sequence[Caller], here: asyncio.AbstractEventLoop | None = None) -> None:
+def tell(callers: Sequence[Waiter], here: asyncio.AbstractEventLoop | None = None) -> None:
     """Notify callers; those of one loop together.
 
     Args:
         callers: callers that have an outcome or the lead.
         here: the event loop of the calling thread, if this is called in one.
     """
-    loops: defaultdict[asyncio.AbstractEventLoop, list[LoopCaller]] = defaultdict(list)
+    loops: defaultdict[asyncio.AbstractEventLoop, list[LoopWaiter]] = defaultdict(list)
     for caller in callers:
-        if isinstance(caller, LoopCaller):
+        if isinstance(caller, LoopWaiter):
             loops[caller.loop].append(caller)
-        elif isinstance(caller, ThreadCaller):
+        elif isinstance(caller, ThreadWaiter):
             caller.tell()
     if here is not None:
         _tell_all(loops.pop(here, ()))
@@ -135,6 +135,6 @@ def tell(callers: Sequence[Caller], here: asyncio.AbstractEventLoop | None = Non
             loop.call_soon_threadsafe(_tell_all, those)
 
 
-def _tell_all(callers: Sequence[LoopCaller]) -> None:
+def _tell_all(callers: Sequence[LoopWaiter]) -> None:
     for caller in callers:
         caller.told()
