@@ -11,10 +11,10 @@ pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
 import inturn
 from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.audit.grade import Evidence, decide, line
-from inturn.spark.audit.report import Differ, Found, Gaps, Keys, Kind, Late, Spread
+from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns, Spread
 
-COUNTS = Evidence(Keys("g", order="n", start=1), False, 1_000, {}, Gaps(0, 0, 0, 0, None, ""), None)
-TIMES = replace(COUNTS, keys=Keys("g", order_by="at", id="tx"), is_time=True, gaps=None)
+COUNTS = Evidence(LogColumns("g", order="n", start=1), False, 1_000, {}, Gaps(0, 0, 0, 0, None, ""), None)
+TIMES = replace(COUNTS, keys=LogColumns("g", order_by="at", id="tx"), is_time=True, gaps=None)
 
 
 def lost(revisions: int) -> Gaps:
@@ -26,8 +26,8 @@ def late(seconds: float) -> Late:
     return Late(Spread(1, 2, 3, []), spread, spread)
 
 
-def found(**kinds: int) -> dict[Kind, Found]:
-    return {Kind(kind.replace("_", "-")): Found(count, 1) for kind, count in kinds.items()}
+def found(**kinds: int) -> dict[FaultKind, FaultCount]:
+    return {FaultKind(kind.replace("_", "-")): FaultCount(count, 1) for kind, count in kinds.items()}
 
 
 EVIDENCE = {
@@ -38,15 +38,15 @@ EVIDENCE = {
     'Gapless("n"), on_gap=Wait("1 hour", then="park")': replace(
         COUNTS, gaps=lost(5), late=late(3_000), found=found(late=3)
     ),
-    'Gapless("n"), on_gap=Wait("10 minutes", then="skip")': replace(COUNTS, keys=Keys("g", order="n")),
+    'Gapless("n"), on_gap=Wait("10 minutes", then="skip")': replace(COUNTS, keys=LogColumns("g", order="n")),
     'Monotone("n")': replace(COUNTS, gaps=lost(60)),
     'Monotone("n") ': replace(COUNTS, found=found(conflict=11)),
-    'Monotone("lsn", epoch="e")': replace(COUNTS, keys=Keys("g", order_by="lsn", epoch="e"), gaps=None),
+    'Monotone("lsn", epoch="e")': replace(COUNTS, keys=LogColumns("g", order_by="lsn", epoch="e"), gaps=None),
     'Timestamp("at", lateness="0 seconds"), id="tx"': TIMES,
     'Timestamp("at", lateness="5 minutes"), id="tx"': replace(TIMES, late=late(61), found=found(late=1)),
     'Timestamp("at", lateness="3 weeks"), id="tx"': replace(TIMES, late=late(1_300_000), found=found(late=1)),
-    'Arrival(), id="…"': replace(TIMES, keys=Keys("g"), is_time=False),
-    'Arrival(), id="key"': replace(TIMES, keys=Keys("g"), is_time=False, unique="key"),
+    'Arrival(), id="…"': replace(TIMES, keys=LogColumns("g"), is_time=False),
+    'Arrival(), id="key"': replace(TIMES, keys=LogColumns("g"), is_time=False, unique="key"),
 }
 
 
@@ -57,13 +57,13 @@ def test_the_strongest_grade_that_the_data_carry(order: str) -> None:
     assert proposed == f'Pipeline(name="log", group="g", order={order.strip()}, handler=apply)'
 
 
-names = st.text(min_size=1, max_size=12)
+names = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=12)  # what a pipeline accepts
 amounts = st.integers(0, 2_000)
 
 
 @given(
     keys=st.builds(
-        Keys,
+        LogColumns,
         group=names,
         order=st.none() | names,
         id=st.none() | names,
@@ -72,12 +72,17 @@ amounts = st.integers(0, 2_000)
     ),
     by=st.none() | names,
     is_time=st.booleans(),
-    kinds=st.dictionaries(st.sampled_from(Kind), st.builds(Found, amounts, amounts)),
+    kinds=st.dictionaries(st.sampled_from(FaultKind), st.builds(FaultCount, amounts, amounts)),
     gone=amounts,
     seconds=st.none() | st.floats(0, 1e9),
 )
 def test_what_is_proposed_is_a_pipeline_and_says_why(
-    keys: Keys, by: str | None, is_time: bool, kinds: dict[Kind, Found], gone: int, seconds: float | None
+    keys: LogColumns,
+    by: str | None,
+    is_time: bool,
+    kinds: dict[FaultKind, FaultCount],
+    gone: int,
+    seconds: float | None,
 ) -> None:
     keys = keys if keys.order is not None else replace(keys, order_by=by)
     seen = Evidence(keys, is_time, 5_000, kinds, lost(gone), None if seconds is None else late(seconds))
