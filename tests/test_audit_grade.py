@@ -57,7 +57,9 @@ def test_the_strongest_grade_that_the_data_carry(order: str) -> None:
     assert proposed == f'Pipeline(name="log", group="g", order={order.strip()}, handler=apply)'
 
 
-names = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=12)  # what a pipeline accepts
+names = st.text(
+    st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=12
+)  # what a pipeline accepts
 amounts = st.integers(0, 2_000)
 
 

@@ -35,5 +35,4 @@ def __getattr__(name: str) -> Any:
         from inturn.worker import work
 
         return work
-    msg = f"module 'inturn' has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module 'inturn' has no attribute {name!r}")

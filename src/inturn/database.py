@@ -87,8 +87,7 @@ def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[],
     try:
         from inturn.store.postgres import PostgresStore
     except ImportError as error:
-        msg = f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})"
-        raise SetupError(msg) from error
+        raise SetupError(f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})") from error
     store = PostgresStore(url, durable=durable, create=create)
     db = Database(store, clock or store.clock)
     db.writer.poll = partial(store.listen, db.writer.wake)

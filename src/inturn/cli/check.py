@@ -135,8 +135,7 @@ def _disordered(pipeline: "Pipeline", messages: list[Any], seed: int) -> list[An
     given = {type(value_of(each, name)) for each in messages} if name else set()
     if not given <= {int, type(None)}:
         kinds = ", ".join(sorted(kind.__name__ for kind in given))
-        msg = f"--disorder numbers the order of arrival anew, and {name!r} is {kinds}; leave --disorder out"
-        raise InputError(msg)
+        raise InputError(f"--disorder numbers the order of arrival anew, and {name!r} is {kinds}; leave --disorder out")
     return disorder(messages, seed=seed, arrival=name if int in given else None)
 
 

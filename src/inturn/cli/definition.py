@@ -28,20 +28,17 @@ def load(where: str) -> Pipeline:
     if not isinstance(found, Pipeline):
         there = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
         has = f"it has {', '.join(there)}" if there else "it has none"
-        msg = f"{place} has no pipeline {name!r}; {has}"
-        raise PipelineError(msg)
+        raise PipelineError(f"{place} has no pipeline {name!r}; {has}")
     return found
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        msg = f"there is no file {path}"
-        raise PipelineError(msg)
+        raise PipelineError(f"there is no file {path}")
     sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        msg = f"{path} cannot be loaded as Python"
-        raise PipelineError(msg)
+        raise PipelineError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     with _named(path):
@@ -55,8 +52,7 @@ def _from_name(name: str) -> ModuleType:
         with _named(name):
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        msg = f"there is no module {error.name!r} here or among the installed packages"
-        raise PipelineError(msg) from error
+        raise PipelineError(f"there is no module {error.name!r} here or among the installed packages") from error
 
 
 @contextmanager
@@ -78,5 +74,4 @@ def _named(where: Path | str) -> Iterator[None]:
             else f"{last.filename}, line {last.lineno}"
         )
         said = error.msg if isinstance(error, SyntaxError) else error
-        msg = f"{where} cannot be loaded: {type(error).__name__}: {said} ({at})"
-        raise PipelineError(msg) from error
+        raise PipelineError(f"{where} cannot be loaded: {type(error).__name__}: {said} ({at})") from error

@@ -30,8 +30,7 @@ def dialect_of(
     if not said:
         return None
     if not csv:
-        msg = f"--{next(iter(said))} is for CSV files; leave it out, or add --format csv"
-        raise InputError(msg)
+        raise InputError(f"--{next(iter(said))} is for CSV files; leave it out, or add --format csv")
     from inturn.spark.local.csv import Dialect
 
     return Dialect(**said)

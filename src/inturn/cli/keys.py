@@ -110,8 +110,7 @@ def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
             raise _needs(error) from error
         with opened(at) as db:
             if not remove_key(db, key_id):
-                msg = f"there is no key {key_id!r}; 'inturn keys list' shows all"
-                raise InputError(msg)
+                raise InputError(f"there is no key {key_id!r}; 'inturn keys list' shows all")
         if as_json:
             say_json({"id": key_id, "removed": True})
             return
@@ -120,18 +119,15 @@ def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
 
 def _secret(env: str | None, file: Path | None) -> str | None:
     if env is not None and file is not None:
-        msg = "--secret-env and --secret-file contradict each other; give one"
-        raise InputError(msg)
+        raise InputError("--secret-env and --secret-file contradict each other; give one")
     if env is None and file is None:
         return None
     try:
         secret = os.environ.get(env) if env is not None else (file or Path()).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{file}: {getattr(error, 'strerror', None) or 'this is no UTF-8'}"
-        raise InputError(msg) from error
+        raise InputError(f"{file}: {getattr(error, 'strerror', None) or 'this is no UTF-8'}") from error
     if not secret:
-        msg = f"{env or file} has no secret"
-        raise InputError(msg)
+        raise InputError(f"{env or file} has no secret")
     return secret
 
 

@@ -73,8 +73,7 @@ def envelope(value: Any) -> "Draft":
     """
     expected = '{"body": …, "group": …, …}; where lines are bodies themselves, --group-field names their group'
     if not isinstance(value, dict):
-        msg = f"it is no JSON object; a line is {expected}"
-        raise InputError(msg)
+        raise InputError(f"it is no JSON object; a line is {expected}")
     unknown = next((name for name in value if name not in ENVELOPE), None)
     if unknown is not None:
         near = get_close_matches(unknown, ENVELOPE, 1)
@@ -82,8 +81,7 @@ def envelope(value: Any) -> "Draft":
         msg = f"{unknown!r} is no field of a message: {meant}There are {', '.join(ENVELOPE)}; a line is {expected}"
         raise InputError(msg)
     if "body" not in value:
-        msg = f"it has no body; a line is {expected}"
-        raise InputError(msg)
+        raise InputError(f"it has no body; a line is {expected}")
     return draft(**value)
 
 
@@ -109,12 +107,10 @@ def _field(value: Any, path: str, name: str) -> Any:
         for part in path.split("."):
             if not isinstance(found, dict) or part not in found:
                 has = f"; it has {', '.join(map(repr, value))}" if isinstance(value, dict) else ", it is no JSON object"
-                msg = f"it has no field {path!r} for the {name}{has}"
-                raise InputError(msg)
+                raise InputError(f"it has no field {path!r} for the {name}{has}")
             found = found[part]
     if found is None:
-        msg = f"its {path!r} is null, where the {name} is expected"
-        raise InputError(msg)
+        raise InputError(f"its {path!r} is null, where the {name} is expected")
     return found
 
 
@@ -151,8 +147,7 @@ def send_lines(queue: "Queue", lines: Iterable[bytes], shape: Shape, tally: Tall
                 batch.append(shape(_value(line, is_first=number == 1)))
             except InputError as error:
                 flush(number - 1)
-                msg = f"line {number}: {error}"
-                raise InputError(msg) from error
+                raise InputError(f"line {number}: {error}") from error
             size += len(line)
         if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
             flush(number)

@@ -155,8 +155,7 @@ def run(
             msg = "--now and --final belong to one step, not to a stream; leave them out, or leave --stream out"
             raise InputError(msg)
         if not as_stream and (checkpoint or trigger or files or rows):
-            msg = "--checkpoint, --trigger, --files and --rows belong to a stream; add --stream"
-            raise InputError(msg)
+            raise InputError("--checkpoint, --trigger, --files and --rows belong to a stream; add --stream")
         is_queue = names_queue(source)
         if (format_ or files) if is_queue else rows:
             msg = "--format and --files are for files, --rows is for a queue, shop.db#payments; leave the other out"

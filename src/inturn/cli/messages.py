@@ -74,15 +74,13 @@ def send(
         fields = Fields(group_field, revision_field, dedup_field)
         if source is None:
             if any(fields) or start_line > 1:
-                msg = "--group-field, --revision-field, --dedup-field and --start-line belong to --from"
-                raise InputError(msg)
+                raise InputError("--group-field, --revision-field, --dedup-field and --start-line belong to --from")
             _send_one(at, _read(body, file), one, create=create, as_json=as_json)
             return
         wrong = [name for name, value in one.items() if value is not None]
         if wrong or body is not None or file is not None:
             what = f"--{wrong[0].replace('_', '-')}" if wrong else "a body"
-            msg = f"with --from each line says all about its message; leave {what} out"
-            raise InputError(msg)
+            raise InputError(f"with --from each line says all about its message; leave {what} out")
         _send_many(at, source, fields, Tally(start_line), create=create, as_json=as_json)
 
 
@@ -108,8 +106,7 @@ def receive(
     """
     with told(), queue_at(at) as queue:
         if ack and keep:
-            msg = "--ack and --keep contradict each other; give one"
-            raise InputError(msg)
+            raise InputError("--ack and --keep contradict each other; give one")
         messages = queue.receive(max_messages, wait_s=wait_s, visibility_timeout_s=visibility_timeout_s, group=group)
         if not messages:
             _say_nothing(at, queue)
@@ -180,15 +177,13 @@ def peek(
 
 def _read(body: str | None, file: Path | None) -> str | bytes:
     if (body is None) == (file is None):
-        msg = "say what to send: a BODY, - for standard input, --file for one message, or --from for many"
-        raise InputError(msg)
+        raise InputError("say what to send: a BODY, - for standard input, --file for one message, or --from for many")
     try:
         if file is not None:
             return file.read_bytes()
         return sys.stdin.buffer.read() if body == "-" else body or ""
     except OSError as error:
-        msg = f"{file}: {error.strerror}"
-        raise InputError(msg) from error
+        raise InputError(f"{file}: {error.strerror}") from error
 
 
 def _send_one(at: str, data: str | bytes, options: dict[str, Any], *, create: bool, as_json: bool) -> None:
@@ -196,8 +191,7 @@ def _send_one(at: str, data: str | bytes, options: dict[str, Any], *, create: bo
     text = options.pop("attributes")
     more = None if text is None else _json(text, "--attributes")
     if text is not None and not isinstance(more, dict):
-        msg = f'--attributes {text!r} is no JSON object, such as \'{{"source": "shop"}}\''
-        raise InputError(msg)
+        raise InputError(f'--attributes {text!r} is no JSON object, such as \'{{"source": "shop"}}\'')
     with queue_at(at, create=create) as queue:
         sent = queue.send(value, attributes=more, **options)
     if as_json:
@@ -222,16 +216,14 @@ def _body(data: str | bytes, content: ContentIs | None) -> Any:
     except UnicodeDecodeError as error:
         if content is None:
             return raw
-        msg = f"the body is no UTF-8 text: {error}; say --content bytes"
-        raise InputError(msg) from error
+        raise InputError(f"the body is no UTF-8 text: {error}; say --content bytes") from error
 
 
 def _json(text: str | bytes, what: str, hint: str = "") -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        msg = f"{what} is not JSON: {error}{hint}"
-        raise InputError(msg) from error
+        raise InputError(f"{what} is not JSON: {error}{hint}") from error
 
 
 def _send_many(at: str, source: str, fields: Fields, tally: Tally, *, create: bool, as_json: bool) -> None:
@@ -240,8 +232,7 @@ def _send_many(at: str, source: str, fields: Fields, tally: Tally, *, create: bo
         try:
             send_lines(queue, lines, shape, tally, seen)
         except InturnError as error:
-            msg = f"{source}, {error}. {tally.words()}"
-            raise type(error)(msg) from error
+            raise type(error)(f"{source}, {error}. {tally.words()}") from error
         except KeyboardInterrupt:
             say(f"Interrupted. {tally.words()}", err=True)
             raise
@@ -262,8 +253,7 @@ def _lines(source: str) -> Iterator[IO[bytes]]:
     try:
         file = Path(source).open("rb")  # noqa: SIM115 - it is closed below; what is said here is of the opening only
     except OSError as error:
-        msg = f"{source}: {error.strerror}"
-        raise InputError(msg) from error
+        raise InputError(f"{source}: {error.strerror}") from error
     with file:
         yield file
 

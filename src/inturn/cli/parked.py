@@ -122,11 +122,9 @@ def replace(
         try:
             new = json.loads(text)
         except ValueError as error:
-            msg = f"--content {text!r} is not JSON: {error}"
-            raise InputError(msg) from error
+            raise InputError(f"--content {text!r} is not JSON: {error}") from error
         if not isinstance(new, dict):
-            msg = f"--content {text!r} is not an object with the message's fields"
-            raise InputError(msg)
+            raise InputError(f"--content {text!r} is not an object with the message's fields")
         how = How(by, why, pipeline, wait_s, as_json)
         _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new)
 

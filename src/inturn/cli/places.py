@@ -60,8 +60,7 @@ def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
     from inturn.database import open as open_database
 
     if path == ":memory:":
-        msg = "a database in memory would end with this command; name a file, such as shop.db"
-        raise InputError(msg)
+        raise InputError("a database in memory would end with this command; name a file, such as shop.db")
     check_no_directory(checked_target(path))
     try:
         db = open_database(path, create=create)
@@ -69,8 +68,7 @@ def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
         if "://" in path or Path(path).is_file():
             raise
         made = f"'inturn queue create {shown(path)}#NAME' makes one"
-        msg = f"{error}; {_near(path)}. {made}"
-        raise StoreError(msg) from error
+        raise StoreError(f"{error}; {_near(path)}. {made}") from error
     with db:
         yield db
 
@@ -96,8 +94,7 @@ def look_into(store: str) -> "Inspector":
 
         check_no_directory(path)
         if "://" not in path and not Path(path).exists():
-            msg = f"there is no database {path!r}; {_near(path)}"
-            raise StoreError(msg)
+            raise StoreError(f"there is no database {path!r}; {_near(path)}")
         return look(path, name)
     check_store(path if store.endswith("#") else store)
     from inturn.spark.driver.inspection import SparkInspector
@@ -123,8 +120,7 @@ def check_store(store: str, *, create: bool = False) -> None:
     if Path(store).is_file():
         if is_database(store):
             raise InputError(_names_no_pipeline(store))
-        msg = f"{store} is a file, and neither a store, which is a directory, nor a database"
-        raise StoreError(msg)
+        raise StoreError(f"{store} is a file, and neither a store, which is a directory, nor a database")
     if not create:
         msg = f"there is no store {store!r}: write the directory of one, or DATABASE#PIPELINE, such as shop.db#ledger"
         raise StoreError(msg)
@@ -147,8 +143,7 @@ def check_no_directory(path: str) -> None:
         StoreError: if it is one.
     """
     if "://" not in path and Path(path).is_dir():
-        msg = f"{path!r} is a directory, and no database; the store in a directory is named without #"
-        raise StoreError(msg)
+        raise StoreError(f"{path!r} is a directory, and no database; the store in a directory is named without #")
 
 
 def is_database(path: str) -> bool:

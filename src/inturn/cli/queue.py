@@ -84,8 +84,7 @@ def create(
         meant: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if dedup_for_ever:
             if dedup_window_s is not None:
-                msg = "--dedup-window-s and --dedup-for-ever contradict each other; give one"
-                raise InputError(msg)
+                raise InputError("--dedup-window-s and --dedup-for-ever contradict each other; give one")
             meant["dedup_window_s"] = None
         settings = QueueSettings(**meant) if meant else None
         path, name = split(at)
@@ -104,11 +103,10 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
     with told():
         path, name = parts(database)
         if name:
-            msg = (
+            raise InputError(
                 f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, "
                 "'inturn queue show' shows one"
             )
-            raise InputError(msg)
         with opened(path) as db:
             infos = [db.queue(each, create=False).info() for each in db.queues()]
         if as_json:

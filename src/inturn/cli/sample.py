@@ -82,8 +82,7 @@ def _numbered(files: list[Path]) -> Iterator[tuple[str, bytes]]:
                     if line.strip():
                         yield f"{file.name}, line {number}", line
         except OSError as error:
-            msg = f"cannot read {file}: {error.strerror or error}"
-            raise InputError(msg) from error
+            raise InputError(f"cannot read {file}: {error.strerror or error}") from error
 
 
 def _arrived(pipeline: Pipeline, message: Any, arrival: Any) -> Any:

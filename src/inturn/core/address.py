@@ -43,11 +43,10 @@ def checked_target(target: str) -> str:
         else None
     )
     if kind:
-        msg = (
+        raise InputError(
             f"the database is given as {kind}; write postgresql://me@db.example.org/shop, with the password in "
             "~/.pgpass or PGPASSWORD; a file of such a name is meant by ./ before it"
         )
-        raise InputError(msg)
     return target
 
 

@@ -36,8 +36,7 @@ def group_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | dt.date | uuid.UUID) or isinstance(value, dt.datetime):
-        msg = f"a group must be a {type_names}, not {type(value).__name__} {value!r}; cast it to text"
-        raise InputError(msg)
+        raise InputError(f"a group must be a {type_names}, not {type(value).__name__} {value!r}; cast it to text")
     return str(value)
 
 
@@ -67,10 +66,9 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
             return sorted(value, key=canonical)
     fields = field_names(type(value))
     if fields is None:
-        msg = (
+        raise InputError(
             f"{value!r} of type {type(value).__name__} has no canonical form; use a dataclass, a Struct or JSON values"
         )
-        raise InputError(msg)
     return {name: getattr(value, name) for name in fields}
 
 
@@ -112,8 +110,7 @@ def canonical(value: Any) -> str:
     try:
         return _encoded(value)
     except TypeError as error:
-        msg = f"{value!r} has no canonical form: {error}; use text for the keys of dicts"
-        raise InputError(msg) from error
+        raise InputError(f"{value!r} has no canonical form: {error}; use text for the keys of dicts") from error
     except (ValueError, RecursionError) as error:  # ValueError: it contains itself, or has an int of too many digits
         msg = f"{reprlib.repr(value)} has no canonical form: {error}; it must not contain itself or be nested deeply"
         raise InputError(msg) from error

@@ -68,8 +68,7 @@ def checked(what: str, name: object) -> str:
         InputError: if it cannot be one.
     """
     if not isinstance(name, str):
-        msg = f"{what} is {name!r}; {_FIT}"
-        raise InputError(msg)
+        raise InputError(f"{what} is {name!r}; {_FIT}")
     if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
         return name
     if fault := name_fault(what, name):
@@ -84,8 +83,7 @@ def checked_text(what: str, text: object) -> str:
         InputError: if it is no text, or one that UTF-8 cannot hold.
     """
     if not isinstance(text, str):
-        msg = f"{what} is {text!r}; it is a text"
-        raise InputError(msg)
+        raise InputError(f"{what} is {text!r}; it is a text")
     if fault := text_fault(what, text):
         raise InputError(fault)
     return text
@@ -160,8 +158,7 @@ def note(what: str, text: object) -> str:
         InputError: if it is no text.
     """
     if not isinstance(text, str):
-        msg = f"{what} is {text!r}; it is a text"
-        raise InputError(msg)
+        raise InputError(f"{what} is {text!r}; it is a text")
     return storable(text[: limits.ERROR_LENGTH])[: limits.ERROR_LENGTH]
 
 

@@ -59,8 +59,7 @@ def follow(state: Aircraft, message: FlightEvent) -> tuple[Aircraft, list[LegFlo
             return after, [flown]
         case "cancelled":
             return replace(state, cancelled=state.cancelled + 1), []
-    msg = f"a flight is departed, landed or cancelled, not {message.type!r}"
-    raise ValueError(msg)
+    raise ValueError(f"a flight is departed, landed or cancelled, not {message.type!r}")
 
 
 aircraft = Pipeline(

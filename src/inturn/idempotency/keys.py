@@ -214,8 +214,7 @@ def encoded(result: Any) -> str:
         msg = f"a result of type {type(result).__name__} cannot be kept, since JSON cannot hold it: {error}"
         raise InputError(msg) from error
     if len(data) > limits.BODY_BYTES:
-        msg = f"a result of {len(data):,} bytes of JSON cannot be kept: {limits.BODY_BYTES:,} is the most"
-        raise InputError(msg)
+        raise InputError(f"a result of {len(data):,} bytes of JSON cannot be kept: {limits.BODY_BYTES:,} is the most")
     return data.decode()
 
 
@@ -226,8 +225,7 @@ def _milliseconds(what: str, seconds: float, most_s: int) -> int:
         InputError: if it is not a number, or out of bounds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= most_s:
-        msg = f"{what} is {seconds!r}; it is a number of seconds above 0 and up to {most_s}"
-        raise InputError(msg)
+        raise InputError(f"{what} is {seconds!r}; it is a number of seconds above 0 and up to {most_s}")
     return math.ceil(seconds * 1000)
 
 
@@ -239,8 +237,7 @@ def _attempt(key: str, answer: KeyAnswer) -> Attempt:
         return InProgress(key, wait_ms / 1000)
     if verdict is KeyResult.COMPLETED and record is not None:
         return Completed(key, record.result or "null")
-    msg = f"the key {key!r} was used for another payload before: give another request another key"
-    raise KeyConflict(msg)
+    raise KeyConflict(f"the key {key!r} was used for another payload before: give another request another key")
 
 
 def _check_not_lost(lock: Locked, answer: KeyAnswer) -> None:
@@ -253,5 +250,4 @@ def _check_not_lost(lock: Locked, answer: KeyAnswer) -> None:
         why = "it was accepted before"
     else:
         why = "its time was over, and somebody else " + ("has done it since" if record.is_done else "is at it now")
-    msg = f"the lock of {lock.key!r} was lost: {why}; nothing was changed"
-    raise LockLost(msg)
+    raise LockLost(f"the lock of {lock.key!r} was lost: {why}; nothing was changed")

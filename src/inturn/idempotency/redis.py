@@ -51,11 +51,9 @@ class _Server:
         try:
             from redis import RedisError, WatchError
         except ImportError as error:
-            msg = "RedisKeys needs redis-py: pip install 'inturn[redis]'"
-            raise SetupError(msg) from error
+            raise SetupError("RedisKeys needs redis-py: pip install 'inturn[redis]'") from error
         if hasattr(client, "aclose"):
-            msg = "RedisKeys takes a redis.Redis, for threads and for tasks, not one of redis.asyncio"
-            raise InputError(msg)
+            raise InputError("RedisKeys takes a redis.Redis, for threads and for tasks, not one of redis.asyncio")
         self._client = client
         self._changed = WatchError
         self._error = RedisError
@@ -90,8 +88,7 @@ class _Server:
         except UnicodeDecodeError as error:  # from a client that decodes
             raise no_record(f"Redis's {counter + ':' + key!r}", error.object, str(error)) from error
         except self._error as error:
-            msg = f"Redis cannot be used: {error}"
-            raise StoreError(msg) from error
+            raise StoreError(f"Redis cannot be used: {error}") from error
         msg = f"others came between {limits.KEY_TRIES} times while the key {key!r} was looked at; nothing was changed"
         raise StoreError(msg)
 

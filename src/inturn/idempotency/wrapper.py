@@ -109,8 +109,7 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
             hold_on=hold_on,
         )
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        msg = f"{handler!r} is a generator: it has no result that could be kept"
-        raise InputError(msg)
+        raise InputError(f"{handler!r} is a generator: it has no result that could be kept")
     once = _Once(handler, key, store, default_result, result_type, payload, timeout_s, keep_s, hold_on)
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
 
@@ -197,8 +196,7 @@ class _Once:
         if isinstance(attempt, Completed):
             return self._decoded(attempt.json) if self.default_result is _KEPT else self.default_result
         seconds = attempt.retry_after_s
-        msg = f"{attempt.key!r} is in progress: come again, in {seconds:g} s at the latest"
-        raise KeyInProgress(msg, seconds)
+        raise KeyInProgress(f"{attempt.key!r} is in progress: come again, in {seconds:g} s at the latest", seconds)
 
     def _kept(self, result: Any) -> tuple[Any, Any, InputError | None]:
         """Return the result to be kept, the caller's result, and an error if it cannot be kept.
@@ -220,8 +218,7 @@ class _Once:
         try:
             return msgspec.json.decode(text, type=Any if self.result_type is None else self.result_type)
         except msgspec.ValidationError as error:
-            msg = f"the result {text[:200]} is no {self.result_type}: {error}"
-            raise InputError(msg) from error
+            raise InputError(f"the result {text[:200]} is no {self.result_type}: {error}") from error
 
 
 def _refuse(result: Awaitable[Any]) -> None:

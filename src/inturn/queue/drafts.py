@@ -41,21 +41,17 @@ def draft(
     """
     content, data = _encoded(body)
     if attributes is not None and not isinstance(attributes, Mapping):
-        msg = f"attributes is {attributes!r}; it is a dict, which is sent as a JSON object"
-        raise InputError(msg)
+        raise InputError(f"attributes is {attributes!r}; it is a dict, which is sent as a JSON object")
     more = None if attributes is None else _json(dict(attributes), "attributes").decode()
     size = len(data) if more is None else len(data) + len(more)
     if size > limits.BODY_BYTES:
-        msg = (
+        raise InputError(
             f"the body with its attributes has {size:,} bytes; {limits.BODY_BYTES:,} fit: store it and send its address"
         )
-        raise InputError(msg)
     if delay_s is not None and not (_is_number(delay_s, int | float) and 0 <= delay_s <= limits.DELAY_S):
-        msg = f"delay_s is {delay_s!r}; it is a number of seconds from 0 to {limits.DELAY_S}"
-        raise InputError(msg)
+        raise InputError(f"delay_s is {delay_s!r}; it is a number of seconds from 0 to {limits.DELAY_S}")
     if revision is not None and not (_is_number(revision, int) and abs(revision) <= limits.REVISION):
-        msg = f"revision is {revision!r}; it is a whole number of at most 64 bits"
-        raise InputError(msg)
+        raise InputError(f"revision is {revision!r}; it is a whole number of at most 64 bits")
     return Draft(
         data if content is _BYTES else data.decode(),
         content,
@@ -80,8 +76,7 @@ def _json(value: Any, what: str) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        msg = f"the {what} {value!r} cannot be written as JSON: {error}"
-        raise InputError(msg) from error
+        raise InputError(f"the {what} {value!r} cannot be written as JSON: {error}") from error
 
 
 def _utf8(what: str, text: str) -> bytes:

@@ -212,8 +212,7 @@ class Message(MessageProperties):
             info = queue_of(store, self.queue)
             target = to or info.settings.dead_letter
             if target is None:
-                msg = f"the queue {self.queue!r} has no dead_letter queue; name one: reject(…, to=…)"
-                raise InputError(msg)
+                raise InputError(f"the queue {self.queue!r} has no dead_letter queue; name one: reject(…, to=…)")
             queue_of(store, target)
             change = Settlement(self.sequence_number, self.fencing_token, SettleAction.MOVE, to=target, note=why)
             _all_done([change], store.settle(info, [change], now_ms))
@@ -229,8 +228,7 @@ def check_own(messages: Sequence[LeaseNumbers], writer: Writer) -> None:
     """
     for each in messages:
         if isinstance(each, Message) and each.writer is not writer and not writer.is_own(each.writer.identity()):
-            msg = f"{each!r} was received from a queue {each.queue!r} of another database; settle it there"
-            raise InputError(msg)
+            raise InputError(f"{each!r} was received from a queue {each.queue!r} of another database; settle it there")
 
 
 def settling(
@@ -249,8 +247,7 @@ def milliseconds(what: str, seconds: float) -> int:
         InputError: if it is not a number, or out of bounds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= limits.VISIBILITY_S:
-        msg = f"{what} is {seconds!r}; it is a number of seconds from 0 to {limits.VISIBILITY_S}"
-        raise InputError(msg)
+        raise InputError(f"{what} is {seconds!r}; it is a number of seconds from 0 to {limits.VISIBILITY_S}")
     return round(seconds * 1000)
 
 
@@ -270,8 +267,7 @@ def check_limit(limit: int) -> None:
         InputError: if it is out of bounds.
     """
     if not isinstance(limit, int) or not 1 <= limit <= limits.READ_MESSAGES:
-        msg = f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}"
-        raise InputError(msg)
+        raise InputError(f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}")
 
 
 def check_messages(number: int) -> None:
@@ -281,8 +277,7 @@ def check_messages(number: int) -> None:
         InputError: if it is out of bounds.
     """
     if not isinstance(number, int) or not 1 <= number <= limits.RECEIVE_MESSAGES:
-        msg = f"max_messages is {number!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}"
-        raise InputError(msg)
+        raise InputError(f"max_messages is {number!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
 
 
 def visibility(timeout_s: float | None) -> int | None:
@@ -323,7 +318,6 @@ def _all_done(changes: Sequence[Settlement], verdicts: Sequence[SettleResult]) -
         change, verdict = failed[0]
         why = "its lease is over" if verdict is SettleResult.EXPIRED else "it is not in the queue any more"
         more = f", and {len(failed) - 1} more like it" if len(failed) > 1 else ""
-        msg = (
+        raise LeaseExpired(
             f"message {change.sequence_number} was not changed: {why}{more}; somebody else may have it, or has done it"
         )
-        raise LeaseExpired(msg)

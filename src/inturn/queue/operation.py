@@ -91,16 +91,14 @@ def _joined(writer: Runner, tx: Transaction) -> Joined:
     if isinstance(tx, Joined):
         is_own: Callable[[str], bool] | None = getattr(writer, "is_own", None)
         if is_own is None or not is_own(tx.identity):
-            msg = (
+            raise InputError(
                 "tx is a transaction of another database, in which this would be done instead; give it one that "
                 "transaction() of this Database has begun, or of another Database over the same file or tables"
             )
-            raise InputError(msg)
         return tx
     adopt: Callable[[Any], Joined] | None = getattr(writer, "adopt", None)
     if adopt is None:
-        msg = f"tx is {tx!r}; it is that of `with db.transaction() as tx:`"
-        raise InputError(msg)
+        raise InputError(f"tx is {tx!r}; it is that of `with db.transaction() as tx:`")
     return adopt(tx)
 
 

@@ -110,8 +110,7 @@ class Queue(GroupVerbs):
         def put(store: Store, now_ms: int) -> Sent:
             delay_ms = max(0, at_ms - now_ms)
             if delay_ms > limits.DELAY_S * 1000:
-                msg = f"at is {at}; a message is hidden for {limits.DELAY_S // 86_400} days at most"
-                raise InputError(msg)
+                raise InputError(f"at is {at}; a message is hidden for {limits.DELAY_S // 86_400} days at most")
             return store.send(queue_of(store, self.name), [one._replace(delay_ms=delay_ms)], now_ms)[0]
 
         return Ask(self.name, put).within(tx)
@@ -341,8 +340,7 @@ def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
         return
     if settings.dead_letter not in store.queues:
         known = ", ".join(sorted(store.queues)) or "none"
-        msg = f"make the dead_letter queue {settings.dead_letter!r} before {name!r}; there are: {known}"
-        raise NoSuchQueue(msg)
+        raise NoSuchQueue(f"make the dead_letter queue {settings.dead_letter!r} before {name!r}; there are: {known}")
 
 
 def _first(sent: list[Sent]) -> Sent:

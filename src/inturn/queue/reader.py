@@ -106,8 +106,7 @@ class Reader:
         info = queue_of(store, self.queue)
         position = _number(store, info, given)
         if position > info.last:
-            msg = f"the last message of {info.name!r} is {info.last}; nobody can have read up to {position}"
-            raise InputError(msg)
+            raise InputError(f"the last message of {info.name!r} is {info.last}; nobody can have read up to {position}")
         info.readers[self.name] = max(position, info.readers.get(self.name, 0)) if forth else position
         store.save(info.name, info)
 
@@ -122,10 +121,9 @@ def _number(store: Store, info: QueueInfo, given: int | QueuePosition) -> int:
         return given
     number, incarnation = given
     if not is_valid(QueuePosition(number, incarnation), store.incarnation(info, number), info.last):
-        msg = (
+        raise StoreMismatch(
             f"{given} is no place of the queue {info.name!r}: the database was put back from an older copy since, or "
             "is another one, and has given its number to other messages, if at all. Put back the right one; or go on "
             "with this one: see what the messages after the copy were, and seek() the number to begin after"
         )
-        raise StoreMismatch(msg)
     return number

@@ -141,8 +141,7 @@ class Session:
         """
         if state is not None and not (isinstance(state, bytes) and len(state) <= limits.STATE_BYTES):
             what = f"{len(state):,} bytes" if isinstance(state, bytes) else repr(state)
-            msg = f"the state is {what}; it is None or bytes, {limits.STATE_BYTES:,} at most"
-            raise InputError(msg)
+            raise InputError(f"the state is {what}; it is None or bytes, {limits.STATE_BYTES:,} at most")
         return self._ask(SessionRequest(SessionVerb.SET_STATE, self.fencing_token, state=state), _nothing, tx)
 
     @operation
@@ -196,11 +195,10 @@ class Session:
 
     def _unless_lost(self, found: T | None) -> T:
         if found is None:
-            msg = (
+            raise LeaseExpired(
                 f"the session of {self.group!r} is over, and nothing was changed: its lock has expired, or it was "
                 "closed; somebody else may have the group. Take it again, and renew in time"
             )
-            raise LeaseExpired(msg)
         return found
 
 

@@ -258,13 +258,11 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        msg = f"{path}: this is no TOML: {error}"
-        raise InputError(msg) from None
+        raise InputError(f"{path}: this is no TOML: {error}") from None
     try:
         config = msgspec.convert(data, Config)
     except msgspec.ValidationError as error:
-        msg = f"{path}: {told(str(error), _TABLES, data, text)}"
-        raise InputError(msg) from None
+        raise InputError(f"{path}: {told(str(error), _TABLES, data, text)}") from None
     server = config.server
     return Loaded(
         keys=tuple(_with_secret(key, path, environ) for key in config.keys),
@@ -287,8 +285,7 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$.")
         name = path.rstrip("`")
-        msg = misfit(ServerConfig, name, given.get(name)) if name else what
-        raise InputError(msg) from None
+        raise InputError(misfit(ServerConfig, name, given.get(name)) if name else what) from None
     except ValueError as error:  # contradictory settings, such as a region and queues of another one
         raise InputError(str(error)) from None
 
@@ -301,12 +298,11 @@ def check_exposure(config: Config) -> None:
     """
     host = config.server.host
     if not config.keys and not is_loopback(host):
-        msg = (
+        raise InputError(
             f"the host is {host!r}, which other machines can reach, and there are no access keys, so whoever comes "
             "could read and delete everything. Add [[keys]] with an id and a secret to the configuration, --config "
             "inturn.toml; or listen on 127.0.0.1, which needs none"
         )
-        raise InputError(msg)
 
 
 def is_loopback(host: str) -> bool:
@@ -340,16 +336,14 @@ def _with_secret(key: AccessKey, path: Path, environ: Mapping[str, str]) -> Acce
     if key.secret_env is not None:
         secret = environ.get(key.secret_env)
         if not secret:
-            msg = (
+            raise InputError(
                 f"{path}: the secret of the key {key.id!r} is to be in {key.secret_env}, which the environment has not"
             )
-            raise InputError(msg)
     elif key.secret_file is not None:
         place = Path(path.parent, key.secret_file)
         secret = _text(place).strip()
         if not secret:
-            msg = f"{place}: the file is empty, where the secret of the key {key.id!r} is expected"
-            raise InputError(msg)
+            raise InputError(f"{place}: the file is empty, where the secret of the key {key.id!r} is expected")
     return replace(key, secret=secret, secret_env=None, secret_file=None)
 
 
@@ -361,8 +355,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        msg = f"{path}: {error.strerror}"
-        raise InputError(msg) from error
+        raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        msg = f"{path}: this is no UTF-8, as TOML and secrets are: {error}"
-        raise InputError(msg) from None
+        raise InputError(f"{path}: this is no UTF-8, as TOML and secrets are: {error}") from None

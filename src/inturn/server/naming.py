@@ -151,10 +151,9 @@ def named_by_arn(home: Scope, queues: Collection[str]) -> frozenset[str]:
     found = {each.removeprefix(start) for each in queues if each.startswith(start)}
     twice = sorted(found.intersection(queues))
     if twice:
-        msg = (
+        raise InputError(
             f"with server.region {home.region!r} and server.account {home.account!r} two queues of the database have "
             f"one name: {twice[0]!r} and {prefix(home)}{twice[0]}, which was made while they were others. Set them as "
             "they were, or empty one of the queues and delete it (inturn queue delete)"
         )
-        raise InputError(msg)
     return frozenset(found)

@@ -343,8 +343,7 @@ def _tls(cert: str, key: str | None) -> ssl.SSLContext:
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
         reason = getattr(error, "reason", None) or error.strerror or error
-        msg = (
+        raise InputError(
             f"the certificate {cert} with the key {key} is of no use: {reason}; both are PEM files that belong together"
-        )
-        raise InputError(msg) from error
+        ) from error
     return context

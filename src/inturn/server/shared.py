@@ -206,5 +206,4 @@ def _shared(store: Any) -> Any:
 
 def _check(db: Database) -> None:
     if db.store.servers.shared is None:
-        msg = "a file keeps no access keys: they are [[keys]] in the configuration of its server"
-        raise InputError(msg)
+        raise InputError("a file keeps no access keys: they are [[keys]] in the configuration of its server")

@@ -23,8 +23,7 @@ def told(what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        msg = f"{what}: {_reason(error)}"
-        raise InputError(msg) from error
+        raise InputError(f"{what}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -124,8 +124,7 @@ def compare(
     """
     unknown = [name for name in engines if name not in ENGINES]
     if unknown or not engines:
-        msg = f"engines={engines!r}; there are {', '.join(ENGINES)}"
-        raise InputError(msg)
+        raise InputError(f"engines={engines!r}; there are {', '.join(ENGINES)}")
     given, on_spark = list(messages), [name for name in ON_SPARK if name in engines]
     if on_spark:
         from inturn.testing.rows import as_rows

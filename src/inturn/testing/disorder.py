@@ -49,8 +49,7 @@ def disorder(  # noqa: PLR0913 - every share can be set, and by its name only
     shares = {"duplicates": duplicates, "displaced": displaced, "lost": lost, "conflicts": conflicts}
     for name, share in shares.items():
         if not 0 <= share <= 1:
-            msg = f"{name}={share!r}; expected a share from 0 to 1"
-            raise InputError(msg)
+            raise InputError(f"{name}={share!r}; expected a share from 0 to 1")
     chance = random.Random(seed)  # noqa: S311 - chance for a test
     came: list[tuple[float, T]] = []
     history = list(messages)

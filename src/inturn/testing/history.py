@@ -130,8 +130,7 @@ def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[b
     try:
         return True, [message for _, message in sorted(keyed, key=lambda pair: pair[0])]
     except TypeError as error:
-        msg = f"the messages cannot be ordered by {name!r}: {error}"
-        raise InputError(msg) from error
+        raise InputError(f"the messages cannot be ordered by {name!r}: {error}") from error
 
 
 def _told(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> Iterator[Any]:

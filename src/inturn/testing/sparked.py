@@ -183,8 +183,7 @@ class OnSpark:
         try:
             pq.write_table(rows.take(pa.array(order, pa.int64())), file)
         except pa.ArrowException as error:
-            msg = f"the messages cannot be written as Parquet: {error}"
-            raise InputError(msg) from error
+            raise InputError(f"the messages cannot be written as Parquet: {error}") from error
 
     def _read(self, file: Path) -> "DataFrame":
         return self.spark.read.parquet(str(file))

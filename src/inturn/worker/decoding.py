@@ -75,8 +75,7 @@ class MessageDecoder:
             entry.ref = envelope
         except (Misfit, InputError) as error:
             if self._pipeline.on_invalid == "fail":
-                msg = f"{error}: message {envelope.sequence_number}, {envelope.body!r:.200}"
-                raise InvalidMessage(msg) from error
+                raise InvalidMessage(f"{error}: message {envelope.sequence_number}, {envelope.body!r:.200}") from error
             return DecodedMessage(group and kept_name(group), None, storable(str(error)))
         return DecodedMessage(group, entry)
 
@@ -120,11 +119,9 @@ class MessageDecoder:
             body = msgspec.json.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             kind = "bytes" if envelope.content == Content.BYTES else "text"
-            msg = f"the body is {kind} and no JSON: {error}"
-            raise Misfit(msg) from error
+            raise Misfit(f"the body is {kind} and no JSON: {error}") from error
         if not isinstance(body, dict):
-            msg = f"the body is a JSON {type(body).__name__}; expected an object with the message's fields"
-            raise Misfit(msg)
+            raise Misfit(f"the body is a JSON {type(body).__name__}; expected an object with the message's fields")
         pipeline = self._pipeline
         given = (
             (pipeline.group, envelope.group),
@@ -138,8 +135,7 @@ class MessageDecoder:
             if own is None:
                 body = _with(body, name, value)
             elif own != value and _text(own) != str(value):
-                msg = f"{name} is {own!r} in the body and {value!r} in the envelope"
-                raise Misfit(msg)
+                raise Misfit(f"{name} is {own!r} in the body and {value!r} in the envelope")
         if pipeline.arrival is not None and value_at(body, pipeline.arrival) is None:
             body = _with(body, pipeline.arrival, envelope.sequence_number)
         return body  # type: ignore[no-any-return]

@@ -131,8 +131,7 @@ class DatabaseInspector(Inspector):
         checked_text("group", name)
         lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
         if not lines:
-            msg = f"pipeline {self._name!r} has no group {name!r}"
-            raise InputError(msg)
+            raise InputError(f"pipeline {self._name!r} has no group {name!r}")
         return _standing(lines[0])
 
     def held(self, name: str) -> list[HeldStatus]:
@@ -177,8 +176,7 @@ class DatabaseInspector(Inspector):
             kept = cast("PipelineKeeper", store).pipelines
             info = kept.info(self._name)
             if info is None:
-                msg = f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}"
-                raise StoreError(msg)
+                raise StoreError(f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}")
             return function(kept, info)
 
         return self.db.writer.run(Ask("", run))

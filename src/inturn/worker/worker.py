@@ -72,8 +72,7 @@ def work(
         StoreMismatch: if the database has another pipeline of this name.
     """
     if until not in ("stopped", "empty"):
-        msg = f"until is {until!r}; it is 'stopped' or 'empty'"
-        raise InputError(msg)
+        raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
     worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
     with _stopped_by_signals(worker.stop_soon):
         worker.run(until_empty=until == "empty")
@@ -98,8 +97,7 @@ class Worker:
         grace_s: float = limits.WORKER_GRACE_S,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
-            msg = f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}"
-            raise InputError(msg)
+            raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
         pipeline.first_state()  # for its checks, before anything is written
         self.counts = Counts()
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
@@ -169,8 +167,7 @@ class Worker:
         while not empty.wait(limits.POLL_S):
             self.check()
             if until is not None and time.monotonic() > until:
-                msg = f"after {timeout_s} s there is still something to do"
-                raise TimeoutError(msg)
+                raise TimeoutError(f"after {timeout_s} s there is still something to do")
 
     def check(self) -> None:
         """Check that the worker is running.
@@ -181,8 +178,7 @@ class Worker:
         """
         if self._thread is None or not self._thread.is_alive():
             self._tell()
-            msg = "the worker does not run: it was not begun, or it was stopped"
-            raise InputError(msg)
+            raise InputError("the worker does not run: it was not begun, or it was stopped")
 
     def _tell(self) -> None:
         if self._error is not None:

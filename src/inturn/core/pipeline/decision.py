@@ -74,8 +74,7 @@ class Decision:
 
     def __post_init__(self) -> None:
         if self.action not in tuple(DecisionAction):
-            msg = f"Decision(action={self.action!r}); expected {', '.join(DecisionAction)}"
-            raise InputError(msg)
+            raise InputError(f"Decision(action={self.action!r}); expected {', '.join(DecisionAction)}")
         object.__setattr__(self, "action", DecisionAction(self.action))  # a text if read from JSON
         checked_text("group", self.group)
         for name in ("by", "why"):

@@ -67,8 +67,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         ignore = (self.ignore,) if isinstance(self.ignore, str) else self.ignore
         if not isinstance(ignore, list | tuple) or not all(isinstance(name, str) for name in ignore):
-            msg = f"Pipeline(ignore={self.ignore!r}); expected the names of fields"
-            raise PipelineError(msg)
+            raise PipelineError(f"Pipeline(ignore={self.ignore!r}); expected the names of fields")
         object.__setattr__(self, "ignore", tuple(ignore))
         self._check_kinds()
         self._check_names()
@@ -150,8 +149,7 @@ class Pipeline:
         try:
             return self.normal(made)
         except ValueRefused as error:
-            msg = f"the first state of pipeline {self.name!r} cannot be kept: {error}"
-            raise StateError(msg) from error
+            raise StateError(f"the first state of pipeline {self.name!r} cannot be kept: {error}") from error
 
     @property
     def gap_policy(self) -> Wait:
@@ -209,8 +207,7 @@ class Pipeline:
 
     def _check_kinds(self) -> None:
         if not isinstance(self.order, Gapless | Monotone | Timestamp | Arrival):
-            msg = f"Pipeline(order={self.order!r}); expected Gapless, Monotone, Timestamp or Arrival"
-            raise PipelineError(msg)
+            raise PipelineError(f"Pipeline(order={self.order!r}); expected Gapless, Monotone, Timestamp or Arrival")
         if not isinstance(self.on_gap, Wait | None):
             msg = f"Pipeline(on_gap={self.on_gap!r}); expected Wait(…), such as Wait('10 minutes', then='park')"
             raise PipelineError(msg)
@@ -225,31 +222,26 @@ class Pipeline:
         fields = (self.group, self.id, self.arrival, self.epoch, self.turn, *self.ignore)
         for text in (self.name, *(each for each in fields if isinstance(each, str))):
             if text and (fault := name_fault("name", text)):
-                msg = f"Pipeline {self.name!r}: {fault}"
-                raise PipelineError(msg)
+                raise PipelineError(f"Pipeline {self.name!r}: {fault}")
         if not callable(self.handler):
-            msg = f"Pipeline(handler={self.handler!r}); expected a function handler(state, message)"
-            raise PipelineError(msg)
+            raise PipelineError(f"Pipeline(handler={self.handler!r}); expected a function handler(state, message)")
         check_handler(self.handler)
         check_state(self.state)
         check_upgrade(self.version, self.upgrade)
         if self.on_invalid not in ("reject", "fail"):
-            msg = f"Pipeline(on_invalid={self.on_invalid!r}); expected 'reject' or 'fail'"
-            raise PipelineError(msg)
+            raise PipelineError(f"Pipeline(on_invalid={self.on_invalid!r}); expected 'reject' or 'fail'")
         for what in ("group", "id", "arrival", "epoch", "turn"):
             value = getattr(self, what)
             optional = what != "group" and (what != "turn" or isinstance(self.order, Arrival))
             if not (isinstance(value, str) and value) and not (optional and value is None):
-                msg = f"Pipeline: the {what} field is {value!r}; expected the name of a field"
-                raise PipelineError(msg)
+                raise PipelineError(f"Pipeline: the {what} field is {value!r}; expected the name of a field")
 
     def _check_order(self) -> None:
         order = self.order
         if isinstance(order, Gapless) and (type(order.start) is not int or not _fits(order.start)):
-            msg = (
+            raise PipelineError(
                 f"Gapless(start={order.start!r}); expected a whole number from {limits.START} to {limits.REVISION - 1}"
             )
-            raise PipelineError(msg)
         if isinstance(order, Timestamp):
             order.lateness_us  # noqa: B018 - read for its check
         if self.on_gap is not None and not isinstance(order, Gapless):

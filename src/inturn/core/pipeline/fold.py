@@ -403,8 +403,7 @@ class Group:
             text = f"{missing} missing"
             match self.pipeline.gap_policy.then:
                 case "fail":
-                    msg = f"group {self.name!r}: {text} and the wait is over; then='fail' ends the run"
-                    raise GapError(msg)
+                    raise GapError(f"group {self.name!r}: {text} and the wait is over; then='fail' ends the run")
                 case "park":
                     timeline.parked, timeline.error = Status.GAP, f"{text} and the wait is over"
                     return

@@ -32,11 +32,9 @@ def check_handler(handler: Callable[..., Any]) -> None:
     """
     for is_kind, why in _NOT_PLAIN:
         if _is(is_kind, handler):
-            msg = f"the handler {_name(handler)} {why}; {_EXPECTED}"
-            raise PipelineError(msg)
+            raise PipelineError(f"the handler {_name(handler)} {why}; {_EXPECTED}")
     if (signature := _misfit(handler, None, None)) is not None:
-        msg = f"the handler {_name(handler)}{signature} cannot take two arguments; {_EXPECTED}"
-        raise PipelineError(msg)
+        raise PipelineError(f"the handler {_name(handler)}{signature} cannot take two arguments; {_EXPECTED}")
 
 
 def check_state(state: Callable[..., Any]) -> None:
@@ -51,8 +49,7 @@ def check_state(state: Callable[..., Any]) -> None:
         msg = f"Pipeline(state={reprlib.repr(state)}); {mend}, not an instance: write state={kind}, or a function"
         raise PipelineError(msg)
     if any(_is(is_kind, state) for is_kind, _ in _NOT_PLAIN):
-        msg = f"Pipeline(state={_name(state)}) is async or a generator; {mend}"
-        raise PipelineError(msg)
+        raise PipelineError(f"Pipeline(state={_name(state)}) is async or a generator; {mend}")
     if (signature := _misfit(state)) is not None:
         msg = f"Pipeline(state={_name(state)}) needs arguments, {signature}; {mend}: give its fields defaults"
         raise PipelineError(msg)
@@ -65,17 +62,14 @@ def check_upgrade(version: object, upgrade: Callable[..., Any] | None) -> None:
         PipelineError: in either case.
     """
     if type(version) is not int or not 1 <= version <= limits.VERSION:
-        msg = f"Pipeline(version={version!r}); expected a whole number from 1 to {limits.VERSION}"
-        raise PipelineError(msg)
+        raise PipelineError(f"Pipeline(version={version!r}); expected a whole number from 1 to {limits.VERSION}")
     if upgrade is None:
         return
     expected = "expected a plain function upgrade(state, version) that returns a state"
     if not callable(upgrade):
-        msg = f"Pipeline(upgrade={reprlib.repr(upgrade)}); {expected}"
-        raise PipelineError(msg)
+        raise PipelineError(f"Pipeline(upgrade={reprlib.repr(upgrade)}); {expected}")
     if any(_is(is_kind, upgrade) for is_kind, _ in _NOT_PLAIN) or _misfit(upgrade, None, 1) is not None:
-        msg = f"Pipeline(upgrade={_name(upgrade)}); {expected}"
-        raise PipelineError(msg)
+        raise PipelineError(f"Pipeline(upgrade={_name(upgrade)}); {expected}")
 
 
 def wrong_result(made: object, state: object) -> str:

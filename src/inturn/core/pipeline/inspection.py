@@ -277,8 +277,7 @@ class Inspector(ABC):
         elif action is DecisionAction.SKIP:
             gap = self.gap(group, held)
             if gap is None:
-                msg = f"group {name!r} has no gap; it is {group.status}"
-                raise InputError(msg)
+                raise InputError(f"group {name!r} has no gap; it is {group.status}")
             seen = {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1]}
         at_us = instant_us(dt.datetime.now(dt.UTC))
         return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=at_us, why=why, new=new, **seen)

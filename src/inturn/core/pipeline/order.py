@@ -41,11 +41,9 @@ def duration_us(value: Duration, *, what: str) -> int:
             raise PipelineError(msg)
         number = round(min(float(found[1]) * _UNITS[found[2]], 2.0 * limits.DURATION_US))
     if number < 0:
-        msg = f"{what} is {value!r}; a duration cannot be negative"
-        raise PipelineError(msg)
+        raise PipelineError(f"{what} is {value!r}; a duration cannot be negative")
     if number > limits.DURATION_US:
-        msg = f"{what} is {value!r}; expected at most {limits.DURATION_US // _UNITS['week']} weeks"
-        raise PipelineError(msg)
+        raise PipelineError(f"{what} is {value!r}; expected at most {limits.DURATION_US // _UNITS['week']} weeks")
     return number
 
 
@@ -97,8 +95,7 @@ class Timestamp:
 
     def __post_init__(self) -> None:
         if self.unit not in MICROSECONDS:
-            msg = f"Timestamp(unit={self.unit!r}); expected one of {', '.join(map(repr, MICROSECONDS))}"
-            raise PipelineError(msg)
+            raise PipelineError(f"Timestamp(unit={self.unit!r}); expected one of {', '.join(map(repr, MICROSECONDS))}")
 
     def __repr__(self) -> str:
         """Return the text by which stores remember an order; older stores know no units."""
@@ -133,13 +130,11 @@ class Wait:
 
     def __post_init__(self) -> None:
         if self.then not in ("park", "skip", "fail"):
-            msg = f"Wait(then={self.then!r}); expected 'park', 'skip' or 'fail'"
-            raise PipelineError(msg)
+            raise PipelineError(f"Wait(then={self.then!r}); expected 'park', 'skip' or 'fail'")
         if self.timeout is None and self.then != "park":
-            msg = (
+            raise PipelineError(
                 f"Wait(then={self.then!r}) never ends its wait; give it a time: Wait('10 minutes', then={self.then!r})"
             )
-            raise PipelineError(msg)
         if self.timeout is not None:
             duration_us(self.timeout, what="Wait(timeout)")
 
@@ -163,8 +158,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if not isinstance(self.times, int) or self.times < 0:
-            msg = f"Retry(times={self.times!r}); expected a whole number of further attempts, 0 or more"
-            raise PipelineError(msg)
+            raise PipelineError(f"Retry(times={self.times!r}); expected a whole number of further attempts, 0 or more")
         duration_us(self.backoff, what="Retry(backoff)")
 
     def pauses_s(self) -> list[float]:

@@ -69,8 +69,7 @@ def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
         return _made(pipeline, given, names)
     if names is None or not isinstance(given, pipeline.message or ()):
         kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
-        msg = f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}"
-        raise InputError(msg)
+        raise InputError(f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}")
     if is_unfilled(given):
         return _made(pipeline, values_of(given, names), names)
     return given, values_of(given, names)
@@ -89,8 +88,7 @@ def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) ->
     try:
         message = attempted(record, make)
     except TypeError as error:
-        msg = f"a message of pipeline {pipeline.name!r} is {given!r}: {error}"
-        raise InputError(msg) from error
+        raise InputError(f"a message of pipeline {pipeline.name!r} is {given!r}: {error}") from error
     return message, (given if isinstance(message, Unmade) else {**given, **values_of(message, names)})
 
 

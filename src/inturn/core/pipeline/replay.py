@@ -183,8 +183,7 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     """
     own = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
     for name in new.keys() - own.keys():
-        msg = f"the message has no field {name!r}; it has {', '.join(own)}"
-        raise InputError(msg)
+        raise InputError(f"the message has no field {name!r}; it has {', '.join(own)}")
     content: Any = {**own, **new}
     for name in placing(pipeline):
         content = put(content, name, value_at(own, name))

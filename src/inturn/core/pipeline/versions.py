@@ -139,13 +139,11 @@ def check(pipeline: "Pipeline", version: int, shape: Any) -> None:
     mine = pipeline.version
     who = f"pipeline {pipeline.name!r}: its states were kept by version {version}, and this is version {mine}"
     if version > mine:
-        msg = f"{who}; run the newer one"
-        raise StateError(msg)
+        raise StateError(f"{who}; run the newer one")
     if version < mine:
         if pipeline.upgrade is None:
             mend = f"Pipeline(version={mine}, upgrade=fn), where fn(state, version) makes a state of an old one"
-            msg = f"{who}; say how they become new ones: {mend}"
-            raise StateError(msg)
+            raise StateError(f"{who}; say how they become new ones: {mend}")
         return
     found = None if shape is None else change(shape, pipeline.shape)
     if found is not None:

@@ -66,8 +66,7 @@ class QueueSettings:
         for name in ("retention_s", "dedup_window_s"):
             _in_range(name, getattr(self, name) or 0, 0, limits.KEPT_S)
         if self.dedup_scope not in {"queue", "group"}:
-            msg = f"dedup_scope is {self.dedup_scope!r}; it is 'queue' or 'group'"
-            raise InputError(msg)
+            raise InputError(f"dedup_scope is {self.dedup_scope!r}; it is 'queue' or 'group'")
         if (self.dead_letter is None) != (self.max_receives is None):
             msg = "dead_letter and max_receives go together: where a message goes, and after how many receives"
             raise InputError(msg)
@@ -96,8 +95,7 @@ class QueueSettings:
 
 def _in_range(name: str, value: float, least: float, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        msg = f"{name} is {value!r}; it is a number from {least} to {most}"
-        raise InputError(msg)
+        raise InputError(f"{name} is {value!r}; it is a number from {least} to {most}")
 
 
 def checked_name(name: str) -> str:
@@ -107,8 +105,7 @@ def checked_name(name: str) -> str:
         InputError: if it is empty, too long, or has characters that cannot be printed.
     """
     if not isinstance(name, str) or not 0 < len(name) <= limits.NAME_LENGTH or not name.isprintable():
-        msg = f"{name!r} is no name: it has 1 to {limits.NAME_LENGTH} characters that can be printed"
-        raise InputError(msg)
+        raise InputError(f"{name!r} is no name: it has 1 to {limits.NAME_LENGTH} characters that can be printed")
     return name
 
 

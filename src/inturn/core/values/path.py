@@ -83,8 +83,7 @@ def put(content: Any, path: str | Sequence[str], value: Any) -> Any:
         content = {}
     fields = field_names(type(content))
     if not isinstance(content, Mapping) and (fields is None or first not in fields):
-        msg = f"{content!r:.100} has no fields, where one with the field {first!r} is expected"
-        raise InputError(msg)
+        raise InputError(f"{content!r:.100} has no fields, where one with the field {first!r} is expected")
     made = put(_field(content, first), rest, value) if rest else value
     if fields is None:
         return {**content, first: made}
@@ -116,8 +115,7 @@ def check(record: type, path: str) -> None:
         if fields is None:
             return
         if part not in fields:
-            msg = f"{kind.__name__} has no field {part!r}; it has {', '.join(fields)}"
-            raise PipelineError(msg)
+            raise PipelineError(f"{kind.__name__} has no field {part!r}; it has {', '.join(fields)}")
         try:
             kind = typing.get_type_hints(kind)[part]
         except NameError:  # raised where the types are needed

@@ -95,8 +95,7 @@ def inside(path: str, key: Any) -> str:
 
 def refuse(path: str, value: Any, mend: str) -> NoReturn:
     """Raise an error that names the refused value and its remedy."""
-    msg = f"{path} is {reprlib.repr(value)} of type {type(value).__name__}: {mend}"
-    raise ValueRefused(msg)
+    raise ValueRefused(f"{path} is {reprlib.repr(value)} of type {type(value).__name__}: {mend}")
 
 
 NOT_FINITE: Final = "JSON has no such number; use None, or a text"

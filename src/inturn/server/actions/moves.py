@@ -63,11 +63,10 @@ def start_message_move_task(context: Context, params: StartMessageMoveTask) -> C
                 raise errors.invalid_parameter_value("Source and destination queues must be of the same type.")
         tasks = _tasks(source)
         if tasks and tasks[0]["status"] == RUNNING:
-            text = (
+            raise errors.invalid_parameter_value(
                 "There is already a task running. Only one active task is allowed for a source queue arn "
                 "at a given time."
             )
-            raise errors.invalid_parameter_value(text)
         depth = store.depth(source, now_ms)
         task = {
             "id": task_id,
@@ -98,8 +97,7 @@ def list_message_move_tasks(context: Context, params: ListMessageMoveTasks) -> C
     def look(store: Store, _now_ms: int) -> ListMessageMoveTasksAnswer:
         source = _queue_of(context, store, params.source_arn, "SourceArn")
         if most is not None and not 1 <= most <= limits.MOVE_TASKS:
-            reason = f"Must be between 1 and {limits.MOVE_TASKS}, if provided."
-            raise errors.invalid_value(most, "MaxResults", reason)
+            raise errors.invalid_value(most, "MaxResults", f"Must be between 1 and {limits.MOVE_TASKS}, if provided.")
         tasks = _tasks(source)[: most or 1]
         return ListMessageMoveTasksAnswer([_told(context, params.source_arn, task) for task in tasks])
 

@@ -155,11 +155,11 @@ def _redrive(text: str, policy: Mapping[str, Any]) -> str:
     number = int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 6 else count
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= limits.MAX_RECEIVES:
         shown = "of another kind" if isinstance(count, dict | list) else count
-        reason = (
+        raise errors.redrive_policy(
+            text,
             f"Invalid value for maxReceiveCount: {shown}, "
-            f"valid values are from 1 to {limits.MAX_RECEIVES} both inclusive."
+            f"valid values are from 1 to {limits.MAX_RECEIVES} both inclusive.",
         )
-        raise errors.redrive_policy(text, reason)
     target = policy["deadLetterTargetArn"]
     if not isinstance(target, str) or not is_arn(target):
         raise errors.redrive_policy(text, "Invalid value for deadLetterTargetArn.")
@@ -295,11 +295,14 @@ def _with_one_encryption(extra: Mapping[str, Any], changes: Mapping[str, str]) -
     left = dict(extra)
     if changes.get("KmsMasterKeyId"):
         if changes.get("SqsManagedSseEnabled") == "true":
-            text = (
+            raise SqsError(
+                "InvalidAttributeName",
+                "InvalidAttributeName",
+                400,
                 "You can use one type of server-side encryption (SSE) at one time. "
-                "You can either enable KMS SSE or SQS SSE."
+                "You can either enable KMS SSE or SQS SSE.",
+                namespace=MODEL,
             )
-            raise SqsError("InvalidAttributeName", "InvalidAttributeName", 400, text, namespace=MODEL)
         left.pop(_EXTRA["SqsManagedSseEnabled"], None)
     elif changes.get("SqsManagedSseEnabled") == "true":
         left.pop(_EXTRA["KmsMasterKeyId"], None)

@@ -128,19 +128,17 @@ def attributes_size(attributes: Mapping[str, MessageAttributeValue]) -> int:
 
 def _check_name(name: str) -> None:
     if _ATTRIBUTE_NAME.fullmatch(name) is None:
-        text = (
+        raise errors.invalid_parameter_value(
             f"The message attribute name '{name}' is invalid. Attribute name can contain "
             "A-Z, a-z, 0-9, underscore (_), hyphen (-), and period (.) characters."
         )
-        raise errors.invalid_parameter_value(text)
     if len(name) > limits.ATTRIBUTE_NAME_LENGTH:
         raise errors.invalid_parameter_value("Message (user) attribute names must be shorter than 256 Bytes")
     if _RESERVED.match(name) or name.startswith(".") or name.endswith("."):
-        text = (
+        raise errors.invalid_parameter_value(
             "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved "
             "for internal use. Additionally, they cannot start or end with '.'."
         )
-        raise errors.invalid_parameter_value(text)
     if ".." in name:
         text = f"The message attribute name '{name}' is invalid. Attribute name can't contain successive periods."
         raise errors.invalid_parameter_value(text)
@@ -153,16 +151,14 @@ def _value(name: str, value: MessageAttributeValue) -> bytes:
         text = f"The message attribute '{name}' must contain non-empty message attribute type."
         raise errors.invalid_parameter_value(text)
     if kind not in {"String", "Number", "Binary"}:
-        text = (
+        raise errors.invalid_parameter_value(
             f"The message attribute '{name}' has an invalid message attribute type, the set of supported type "
             "prefixes is Binary, Number, and String."
         )
-        raise errors.invalid_parameter_value(text)
     if len(value.data_type) > limits.ATTRIBUTE_NAME_LENGTH:
         raise errors.invalid_parameter_value("Message (user) attribute types must be shorter than 256 Bytes")
     if value.string_list_values or value.binary_list_values:
-        text = "Message attribute list values in SendMessage operation are not supported."
-        raise errors.unsupported_operation(text)
+        raise errors.unsupported_operation("Message attribute list values in SendMessage operation are not supported.")
     data = value.binary_value if kind == "Binary" else utf8(value.string_value or "")
     if not data:
         text = f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
@@ -170,8 +166,7 @@ def _value(name: str, value: MessageAttributeValue) -> bytes:
     if kind != "Binary" and not check_text(value.string_value or "", data):
         raise errors.invalid_parameter_value(errors.invalid_message_contents().message)
     if kind == "Number" and not _is_number(value.string_value or ""):
-        text = f"Can't cast the value of message (user) attribute '{name}' to a number."
-        raise errors.invalid_parameter_value(text)
+        raise errors.invalid_parameter_value(f"Can't cast the value of message (user) attribute '{name}' to a number.")
     return data
 
 

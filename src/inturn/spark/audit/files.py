@@ -49,16 +49,14 @@ def read_log(spark: "SparkSession", source: str, form: str | None = None, dialec
     """
     form = form or ("delta" if (Path(source) / "_delta_log").is_dir() else form_of(source))
     if form not in FORMS:
-        msg = f"--format {form!r} is not known; expected one of {', '.join(FORMS)}"
-        raise InputError(msg)
+        raise InputError(f"--format {form!r} is not known; expected one of {', '.join(FORMS)}")
     with told(f"cannot read {source} as {form}"):
         read = _delta(spark, source) if form == "delta" else LogFiles(_plain(spark, source, form, dialect))
         columns = [name for name in read.df.columns if name != CORRUPT]
     if not columns:
         what = "no line of it can be read" if CORRUPT in read.df.columns else "there is nothing in it"
         mend = "; JSON lines have one object on each line" if form == "json" else ""
-        msg = f"{source} has no messages: {what}{mend}"
-        raise InputError(msg)
+        raise InputError(f"{source} has no messages: {what}{mend}")
     return read
 
 
@@ -85,8 +83,7 @@ def _delta(spark: "SparkSession", source: str) -> LogFiles:
         adds = table.get_add_actions(flatten=True)
         paths, times = (adds.column(name).to_pylist() for name in ("path", "modification_time"))
     except DeltaError as error:
-        msg = f"cannot read {source} as a Delta table: {str(error).splitlines()[0]}"
-        raise InputError(msg) from error
+        raise InputError(f"cannot read {source} as a Delta table: {str(error).splitlines()[0]}") from error
     hidden = features & {"deletionVectors", "columnMapping"}
     if hidden:
         msg = f"{source} uses {', '.join(sorted(hidden))}, so its files alone do not say what is in it; "
@@ -94,6 +91,5 @@ def _delta(spark: "SparkSession", source: str) -> LogFiles:
     root = table.table_uri.rstrip("/")
     files = [f"{root}/{unquote(path)}" for _, path in sorted(zip(times, paths, strict=True))]
     if not files:
-        msg = f"{source} has no messages: there is nothing in it"
-        raise InputError(msg)
+        raise InputError(f"{source} has no messages: there is nothing in it")
     return LogFiles(spark.read.option("basePath", root).option("mergeSchema", "true").parquet(*files), files)

@@ -83,8 +83,7 @@ class AuditLog:
             InputError: if a column does not exist, or its type does not fit its role.
         """
         if df.isStreaming:
-            msg = "the input is a stream; an audit takes a DataFrame that was read with spark.read"
-            raise InputError(msg)
+            raise InputError("the input is a stream; an audit takes a DataFrame that was read with spark.read")
         check_audited(df)
         if keys.order and keys.order_by:
             msg = f"order={keys.order!r} and order_by={keys.order_by!r}: give one; order counts, order_by only sorts"

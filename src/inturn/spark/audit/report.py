@@ -392,7 +392,6 @@ def allowed(names: Iterable[str]) -> set[FaultKind]:
     kinds = set()
     for name in names:
         if name not in set(FaultKind):
-            msg = f"there is no fault {name!r}; expected one of {', '.join(FaultKind)}"
-            raise InputError(msg)
+            raise InputError(f"there is no fault {name!r}; expected one of {', '.join(FaultKind)}")
         kinds.add(FaultKind(name))
     return kinds

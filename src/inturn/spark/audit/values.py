@@ -164,8 +164,7 @@ def whole(df: "DataFrame", name: str) -> "Column":
     if kind.startswith(_BROKEN):
         number = try_cast(path, "bigint")
         return F.when(number == own, number)
-    msg = f"the column {name!r} is {kind}; expected whole numbers: {', '.join(INTEGERS)}, or text of digits"
-    raise InputError(msg)
+    raise InputError(f"the column {name!r} is {kind}; expected whole numbers: {', '.join(INTEGERS)}, or text of digits")
 
 
 def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":

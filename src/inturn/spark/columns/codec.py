@@ -474,5 +474,4 @@ class _Column:
         return text.decode()
 
     def _refuse(self, what: str, mend: str) -> typing.NoReturn:
-        msg = f"pipeline {self._pipeline!r}: the state's {self.name!r} cannot be stored: {what}: {mend}"
-        raise StateError(msg)
+        raise StateError(f"pipeline {self._pipeline!r}: the state's {self.name!r} cannot be stored: {what}: {mend}")

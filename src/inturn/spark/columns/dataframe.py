@@ -65,8 +65,7 @@ def check_columns(df: "DataFrame") -> None:
         same = found[0] == found[1]
         what = f"more than one column {found[0]!r}" if same else f"the columns {found[0]!r} and {found[1]!r}"
         why = "" if same else ", which differ only in case"
-        msg = f"the input has {what}{why}; rename or drop one of them"
-        raise InputError(msg)
+        raise InputError(f"the input has {what}{why}; rename or drop one of them")
 
 
 def _twice(names: Sequence[str]) -> tuple[str, str] | None:

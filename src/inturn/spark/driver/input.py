@@ -43,12 +43,11 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             a stream, or the reverse.
     """
     if df.isStreaming != streaming:
-        msg = (
+        raise InputError(
             "the input is not a stream; a stream takes a DataFrame that was read with spark.readStream"
             if streaming
             else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
         )
-        raise InputError(msg)
     check_described(df)
     check_columns(df)
     names = [name for name in df.columns if name != CORRUPT]
@@ -97,8 +96,7 @@ def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
     ]
     for name, what, allowed in checks:
         if name is not None and kinds[name].partition("(")[0] not in allowed:
-            msg = f"the column {name!r} is {kinds[name]}; expected {', '.join(allowed)}: {_MENDS[what]}"
-            raise InputError(msg)
+            raise InputError(f"the column {name!r} is {kinds[name]}; expected {', '.join(allowed)}: {_MENDS[what]}")
 
 
 def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
@@ -106,10 +104,9 @@ def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
     plain = kind.partition("(")[0].partition(" collate ")[0]
     if fits is not None and plain not in (*fits, "void"):  # a void column holds only nulls
         of = getattr(pipeline.message, "__name__", "the message")
-        msg = (
+        raise InputError(
             f"the column {name!r} is {kind}, but {of}.{name} is {wanted.__name__}; cast the column, or change the type"
         )
-        raise InputError(msg)
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,7 @@ class SparkInspector(Inspector):
         self.about = self.store.known()
         last = self.store.latest()
         if last is None:
-            msg = f"{self.store.location} has no step yet"
-            raise StoreError(msg)
+            raise StoreError(f"{self.store.location} has no step yet")
         self.last: Manifest = last
         self.order, self.policy = self.about.order, last.policy
 
@@ -76,8 +75,7 @@ class SparkInspector(Inspector):
         checked_text("group", name)
         row = self._row(name)
         if row is None:
-            msg = f"{self.store.location} has no group {name!r}"
-            raise InputError(msg)
+            raise InputError(f"{self.store.location} has no group {name!r}")
         return _standing(row, self.last.wait_us)
 
     def held(self, name: str) -> list[HeldStatus]:

@@ -63,8 +63,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
         StoreError: if there is no store, or no such step.
     """
     if table not in TABLES:
-        msg = f"there is no table {table!r}; expected {', '.join(TABLES)}"
-        raise InputError(msg)
+        raise InputError(f"there is no table {table!r}; expected {', '.join(TABLES)}")
     source = SparkStore(store)
     about = source.known()
     steps = [number for number in source.steps() if step is None or number <= step]
@@ -82,8 +81,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
         return spark.createDataFrame([], _PARKED if table == "parked" else "group string, status string, step bigint")
     last = source.manifest(steps[-1])
     if last.vacuumed:
-        msg = f"the {table} after step {last.step} of {source.location} were vacuumed; read a later step"
-        raise StoreError(msg)
+        raise StoreError(f"the {table} after step {last.step} of {source.location} were vacuumed; read a later step")
     return _states(spark, source, about, last) if table == "states" else _parked(spark, source, about, last)
 
 

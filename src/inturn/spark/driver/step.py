@@ -175,8 +175,7 @@ class Stepper:
         alone: bool = False,
     ) -> None:
         if outputs_format not in ("parquet", "delta"):
-            msg = f"outputs_format={outputs_format!r}; expected 'parquet' or 'delta'"
-            raise InputError(msg)
+            raise InputError(f"outputs_format={outputs_format!r}; expected 'parquet' or 'delta'")
         self.pipeline = pipeline
         self._states = StateCodec(pipeline)
         self._states.pack([pipeline.first_state()])
@@ -364,12 +363,11 @@ def _run(pipeline: Pipeline, df: "DataFrame", intake: StepInput, plan: Plan, shi
             context = getattr(df.sparkSession, "sparkContext", None)
             python = f"the workers' Python, {context.pythonExec}," if context else "the workers' Python"
             what = f"cannot import {missing[1] or missing[2]}" if missing else "is of another version than the driver's"
-            msg = (
+            raise SetupError(
                 f"{python} {what}; set PYSPARK_PYTHON to a Python that has inturn[spark] before the session starts, "
                 f"here PYSPARK_PYTHON={sys.executable}; on a cluster install inturn[spark] for its workers, or send it "
                 "with spark.addArtifacts or --py-files"
-            )
-            raise SetupError(msg) from error
+            ) from error
         raise
     for result in results:
         if result.error is not None:
@@ -387,8 +385,7 @@ def _total(results: list[SliceResult]) -> Counts:
     for result in results:
         counts.add(result.counts)
     if not counts.balanced:
-        msg = f"the counts do not balance, so nothing was committed; please report this: {counts}"
-        raise InturnError(msg)
+        raise InturnError(f"the counts do not balance, so nothing was committed; please report this: {counts}")
     return counts
 
 

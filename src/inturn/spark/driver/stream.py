@@ -149,8 +149,7 @@ def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
     ticks = timed and has_python_sources()
     if data is None:
         if checkpoint.names("offsets"):
-            msg = f"{checkpoint.location} is the checkpoint of a query that is not inturn's; name a new one"
-            raise InputError(msg)
+            raise InputError(f"{checkpoint.location} is the checkpoint of a query that is not inturn's; name a new one")
         checkpoint.create(_NOTE, msgspec.json.encode(_Note(uuid.uuid4().hex, pipeline.name, ticks)))
         data = checkpoint.read(_NOTE) or b""
     note = msgspec.json.decode(data, type=_Note)
@@ -170,12 +169,11 @@ def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
     known = _known(stepper.last, run)
     if done > known:
         there = f"only those up to {known}" if known >= 0 else "none of its micro-batches"
-        msg = (
+        raise StoreMismatch(
             f"the checkpoint {checkpoint.location} has finished micro-batch {done}, but the store "
             f"{stepper.store.location} has {there}; one of them was replaced. Put back the store that belongs to it, "
             "or start with a new checkpoint: what the store has applied is not applied twice"
         )
-        raise StoreMismatch(msg)
 
 
 def _cores(df: "DataFrame") -> int | None:
@@ -259,12 +257,11 @@ class MicroBatches:
         applied = last.plans.get(self._run, "") if last else ""
         if batch_id == known and (plan == applied or not plan or not applied):
             return
-        msg = (
+        raise StoreMismatch(
             f"the checkpoint {self._checkpoint} is at micro-batch {batch_id}, but the store {self._store} has taken "
             f"those up to {known}, with other messages: the checkpoint was put back from an older copy. Put back the "
             "one that belongs to the store, or start with a new one: what the store has applied is not applied twice"
         )
-        raise StoreMismatch(msg)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, without the stepper: another process makes its own."""

@@ -64,8 +64,7 @@ def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) ->
     schema = entry.ref[0].schema
     unknown = sorted(content.keys() - set(schema.names))
     if unknown:
-        msg = f"the message has no field {unknown[0]!r}; it has {', '.join(schema.names)}"
-        raise InputError(msg)
+        raise InputError(f"the message has no field {unknown[0]!r}; it has {', '.join(schema.names)}")
     try:
         row = entry.ref[0].slice(entry.ref[1], 1)
         before = json.loads(canonical(row.to_pylist(maps_as_pydicts="strict")[0]))
@@ -74,8 +73,7 @@ def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) ->
             row = row.set_column(at, schema.field(at), _array(content[name], schema.field(at).type))
         table = row.combine_chunks()
     except (pa.ArrowException, TypeError, ValueError) as error:
-        msg = f"the content does not fit the message's columns: {error}"
-        raise InputError(msg) from error
+        raise InputError(f"the content does not fit the message's columns: {error}") from error
     codec = MessageCodec(pipeline, schema.names)
     columns, bad = codec.read(table)
     messages, refused = ([], {}) if bad else codec.build(columns)

@@ -40,11 +40,9 @@ class Dialect:
 
     def __post_init__(self) -> None:
         if not self.delimiter or self.delimiter in (self.quote, "\n", "\r"):
-            msg = f"--delimiter {self.delimiter!r}; expected what separates values, such as ';' or '\\t'"
-            raise InputError(msg)
+            raise InputError(f"--delimiter {self.delimiter!r}; expected what separates values, such as ';' or '\\t'")
         if len(self.quote) > 1:
-            msg = f"--quote {self.quote!r}; expected one character, or '' for files without quotes"
-            raise InputError(msg)
+            raise InputError(f"--quote {self.quote!r}; expected one character, or '' for files without quotes")
         try:
             codecs.lookup(self.encoding)
         except LookupError as error:

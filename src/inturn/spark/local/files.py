@@ -64,8 +64,7 @@ def read_messages(
     """
     form = form or form_of(source)
     if form not in ("parquet", "json", "csv"):
-        msg = f"--format {form!r} is not known; expected parquet, json or csv"
-        raise InputError(msg)
+        raise InputError(f"--format {form!r} is not known; expected parquet, json or csv")
     options = {"columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
     schema: Any = None
     if form == "json" and pipeline.message is not None:
@@ -81,8 +80,7 @@ def read_messages(
             follower = spark.readStream.schema(df.schema).options(**options).format(form)
             df = (follower.option("maxFilesPerTrigger", files) if files else follower).load(source)
     except Exception as error:
-        msg = f"cannot read {source} as {form}: {str(error).splitlines()[0]}"
-        raise InputError(msg) from error
+        raise InputError(f"cannot read {source} as {form}: {str(error).splitlines()[0]}") from error
     return _typed(pipeline, df) if form == "csv" and pipeline.message is not None else df
 
 
@@ -121,17 +119,14 @@ def form_of(source: str) -> str:
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(("_", "."))]
         if not files:
-            msg = f"{source} has no files in it"
-            raise InputError(msg)
+            raise InputError(f"{source} has no files in it")
         path = files[0]
     elif "://" not in source and "*" not in source and not path.exists():
-        msg = f"there is no file or folder {source}"
-        raise InputError(msg)
+        raise InputError(f"there is no file or folder {source}")
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".zst", ".snappy")]
     found = _ENDINGS.get(suffixes[-1] if suffixes else "")
     if found is None:
-        msg = f"the name of {path} does not say what it is; add --format parquet, json or csv"
-        raise InputError(msg)
+        raise InputError(f"the name of {path} does not say what it is; add --format parquet, json or csv")
     return found
 
 

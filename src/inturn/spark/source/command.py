@@ -24,8 +24,7 @@ def names_queue(source: str) -> bool:
     if is_address(checked_target(source)):
         if "#" in source:
             return True
-        msg = f"{shown(source)} names no queue: write {shown(source)}#payments"
-        raise InputError(msg)
+        raise InputError(f"{shown(source)} names no queue: write {shown(source)}#payments")
     return "#" in source and "://" not in source and not Path(source).exists()
 
 

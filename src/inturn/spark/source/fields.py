@@ -94,11 +94,10 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, s
     if pipeline.message is not None:
         return column_kinds(pipeline)
     if schema is None:
-        msg = (
+        raise InputError(
             f"pipeline {pipeline.name!r} takes plain dicts, so it does not say which fields the bodies have: give it a "
             "message type, or say messages(pipeline, df, 'account string, amount bigint')"
         )
-        raise InputError(msg)
     from pyspark.sql.types import StructType
 
     found = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema

@@ -123,11 +123,10 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     place = place_of(given)
     reader = given.get("reader")
     if not reader:
-        msg = (
+        raise InputError(
             f"name the reader that holds in {place} what Spark has not committed: "
             '.option("reader", "ledger"), another one for each query'
         )
-        raise InputError(msg)
     return StreamOptions(
         place,
         _division(given),
@@ -141,8 +140,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 def _division(given: Mapping[str, str]) -> Division:
     by = given.get("partitionBy", "range").lower()
     if by not in {"range", "group"}:
-        msg = f"partitionBy is {by!r}; it is 'range' or 'group'"
-        raise InputError(msg)
+        raise InputError(f"partitionBy is {by!r}; it is 'range' or 'group'")
     return Division(by == "group", _number(given, "partitions", 0, 1) or None)
 
 
@@ -151,16 +149,14 @@ def _number(given: Mapping[str, str], name: str, usual: int, least: int) -> int:
     if text is None:
         return usual
     if not text.strip().isdecimal() or int(text) < least:
-        msg = f"{name} is {text!r}; it is a whole number, {least} or more"
-        raise InputError(msg)
+        raise InputError(f"{name} is {text!r}; it is a whole number, {least} or more")
     return int(text)
 
 
 def _flag(given: Mapping[str, str], name: str, *, usual: bool) -> bool:
     text = given.get(name, str(usual)).lower()
     if text not in {"true", "false"}:
-        msg = f"{name} is {text!r}; it is 'true' or 'false'"
-        raise InputError(msg)
+        raise InputError(f"{name} is {text!r}; it is 'true' or 'false'")
     return text == "true"
 
 
@@ -170,5 +166,4 @@ def _check_known(given: Mapping[str, str], known: tuple[str, ...], of: str) -> N
         if name.lower() not in names:
             near = get_close_matches(name.lower(), names, 1)
             meant = f"is {names[near[0]]!r} meant? " if near else ""
-            msg = f"{name!r} is no option of {of}.format('inturn'): {meant}There are {', '.join(known[1:])}"
-            raise InputError(msg)
+            raise InputError(f"{name!r} is no option of {of}.format('inturn'): {meant}There are {', '.join(known[1:])}")

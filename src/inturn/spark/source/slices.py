@@ -51,8 +51,7 @@ def identity_of(path: str) -> Identity:
     try:
         found = Path(path).stat()
     except OSError as error:
-        msg = f"there is no database {path!r}"
-        raise StoreError(msg) from error
+        raise StoreError(f"there is no database {path!r}") from error
     return Identity(machine(), found.st_dev, found.st_ino)
 
 
@@ -97,11 +96,10 @@ class Slice(InputPartition):
             self._check_file(self.seen)
         with closing(open_log(self.place)) as log:
             if not isinstance(self.seen, Identity) and _seen(log, self.place) != self.seen:
-                msg = (
+                raise StoreError(
                     f"{self.place} is another one on {platform.node()} than where Spark's driver runs: the address has "
                     "to lead to the same database from everywhere, and the queue must not be made anew meanwhile"
                 )
-                raise StoreError(msg)
             yield log
 
     def _check_file(self, seen: Identity) -> None:

@@ -71,11 +71,10 @@ def _chosen(schema: "StructType") -> list[str]:
     for field in schema.fields:
         if COLUMNS.get(field.name) != field.dataType.simpleString():
             known = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-            msg = (
+            raise InputError(
                 f"a message has no {field.name} {field.dataType.simpleString()}; there are {known}. "
                 "Of the fields of its body, inturn.spark.messages(pipeline, df) makes columns"
             )
-            raise InputError(msg)
     return list(schema.names)
 
 
@@ -182,12 +181,11 @@ class _StreamReader(LimitedReader):
         position = info.readers.get(name)
         if self._options.fail_on_loss and (position is None or position > after):
             found = "is not there any more" if position is None else f"was moved on to {position} by somebody else"
-            msg = (
+            raise StoreMismatch(
                 f"the checkpoint has read {place} up to {after}, but its reader {name!r} {found}, so messages after "
                 "that may be gone. Name a reader of its own for each query; "
                 '.option("failOnDataLoss", "false") goes on with what is there'
             )
-            raise StoreMismatch(msg)
         return after
 
     def _check_history(self, offset: Offset, info: QueueInfo) -> None:
@@ -200,13 +198,12 @@ class _StreamReader(LimitedReader):
         place = QueuePosition(number, offset.get("incarnation"))  # older versions did not write it
         if offset["queue_made_ms"] == info.created_ms and is_valid(place, self._open().incarnation(number), info.last):
             return
-        msg = (
+        raise StoreMismatch(
             f"the checkpoint has read {self._options.place} up to {number}, but the queue that is there now was made "
             "anew, or put back from an older copy and has gone on from there: it has given these numbers to other "
             "messages. Put back the one that belongs to the checkpoint, or start with a new checkpoint, which takes "
             "what is there: what the store has applied is not applied twice"
         )
-        raise StoreMismatch(msg)
 
     def _offset(self, info: QueueInfo, number: int) -> Offset:
         made = {"queue_made_ms": info.created_ms, "sequence_number": number}

@@ -94,8 +94,7 @@ def _check(store: SparkStore, pipeline: str) -> None:
     try:
         import deltalake  # noqa: F401 - only asked for
     except ImportError as error:
-        msg = "a Delta table needs deltalake; install it with: pip install 'inturn[delta]'"
-        raise SetupError(msg) from error
+        raise SetupError("a Delta table needs deltalake; install it with: pip install 'inturn[delta]'") from error
     known = store.known()
     if known.pipeline != pipeline:
         # Another name is another application id, so every step would be added again.

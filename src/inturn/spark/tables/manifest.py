@@ -155,8 +155,7 @@ def about(pipeline: Pipeline, buckets: int | None) -> StoreIdentity:
     """
     count = limits.BUCKETS if buckets is None else buckets
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_BUCKETS:
-        msg = f"buckets={buckets!r}; expected a whole number from 1 to {limits.MAX_BUCKETS}"
-        raise PipelineError(msg)
+        raise PipelineError(f"buckets={buckets!r}; expected a whole number from 1 to {limits.MAX_BUCKETS}")
     return StoreIdentity(FORMAT, pipeline.name, pipeline.group, repr(pipeline.order), pipeline.id, count)
 
 
@@ -203,8 +202,7 @@ class SparkStore:
         about = self.about()
         if about is None:
             self._check_lost(self.files.names(""))
-            msg = f"{self.location} is not a store; make one with inturn.spark.batch(…, store=…)"
-            raise StoreError(msg)
+            raise StoreError(f"{self.location} is not a store; make one with inturn.spark.batch(…, store=…)")
         return about
 
     def open(self, wanted: StoreIdentity, *, buckets: int | None) -> StoreIdentity:
@@ -221,8 +219,7 @@ class SparkStore:
             if there is None:
                 self._check_lost(names)
                 if any(not PurePosixPath(name).name.startswith(".") for name in names):
-                    msg = f"{self.location} is not empty and not a store; name an empty or new directory"
-                    raise StoreError(msg)
+                    raise StoreError(f"{self.location} is not empty and not a store; name an empty or new directory")
         if there is None:
             with contextlib.suppress(StoreConflict):
                 self.files.create(ABOUT, _pretty(wanted))
@@ -266,8 +263,7 @@ class SparkStore:
         if data is None:
             steps = self.steps()  # raises an error that names this step if a later one exists
             has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no step yet"
-            msg = f"{self.location} has no step {step}; {has}"
-            raise StoreError(msg)
+            raise StoreError(f"{self.location} has no step {step}; {has}")
         return cast("Manifest", self._decode(data, Manifest, name))
 
     def latest(self, after: Manifest | None = None) -> Manifest | None:
@@ -327,8 +323,7 @@ class SparkStore:
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.MsgspecError as error:
-            msg = f"{self.files.where(name)} is damaged: {error}; restore it from a backup"
-            raise StoreError(msg) from error
+            raise StoreError(f"{self.files.where(name)} is damaged: {error}; restore it from a backup") from error
 
 
 def _pretty(value: msgspec.Struct) -> bytes:

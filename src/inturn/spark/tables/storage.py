@@ -55,13 +55,11 @@ class Storage(ABC):
                 there = self.read(name)
             except StoreError:
                 unknown = "it may have been written all the same, and cannot be read back: look before you repeat it"
-                msg = f"{error}; {unknown}"
-                raise StoreError(msg) from error
+                raise StoreError(f"{error}; {unknown}") from error
             if there == data:
                 return
             if there is not None and not refused:
-                msg = f"{self.where(name)} is there already"
-                raise StoreConflict(msg) from error
+                raise StoreConflict(f"{self.where(name)} is there already") from error
             raise
 
     @abstractmethod
@@ -145,8 +143,7 @@ class Directory(Storage):
                 # A link to a finished file either succeeds or finds a file: readers never see a half-written one.
                 os.link(draft, target)
             except FileExistsError:
-                msg = f"{target} is there already"
-                raise StoreConflict(msg) from None
+                raise StoreConflict(f"{target} is there already") from None
             finally:
                 draft.unlink()
             _fsync(target.parent)
@@ -224,8 +221,7 @@ class Objects(Storage):
                 obstore.put(self._store, name, data, mode="create")
         except StoreError as error:
             if isinstance(error.__cause__, AlreadyExistsError):
-                msg = f"{self.where(name)} is there already"
-                raise StoreConflict(msg) from None
+                raise StoreConflict(f"{self.where(name)} is there already") from None
             raise
 
     def exists(self, name: str) -> bool:
@@ -276,8 +272,7 @@ class Objects(Storage):
         try:
             yield
         except (BaseError, FileNotFoundError) as error:
-            msg = f"cannot {what} {self.where(name)}: {str(error).splitlines()[0]}"
-            raise StoreError(msg) from error
+            raise StoreError(f"cannot {what} {self.where(name)}: {str(error).splitlines()[0]}") from error
 
 
 def storage(location: str | os.PathLike[str]) -> Storage:

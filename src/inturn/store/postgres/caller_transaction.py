@@ -43,8 +43,7 @@ class CallerTransaction:
         """Run a command in the transaction."""
         connection = self._connection
         if not isinstance(connection, psycopg.Connection):
-            msg = "the connection is an AsyncConnection; await the verb: queue.send.aio(…, tx=connection)"
-            raise InputError(msg)
+            raise InputError("the connection is an AsyncConnection; await the verb: queue.send.aio(…, tx=connection)")
         with connection.lock:
             if not self._is_to_begin():
                 return self._run(command)
@@ -72,16 +71,14 @@ class CallerTransaction:
         """
         connection = self._connection
         if connection.pgconn.pipeline_status != PipelineStatus.OFF:
-            msg = "the connection is in pipeline mode; leave the block `with connection.pipeline():` before"
-            raise InputError(msg)
+            raise InputError("the connection is in pipeline mode; leave the block `with connection.pipeline():` before")
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             return False
         if connection.autocommit:
-            msg = (
+            raise InputError(
                 "the connection is in autocommit mode and has begun no transaction, which tx= is for; "
                 "write `with connection.transaction():` around it"
             )
-            raise InputError(msg)
         return True
 
     def _run(self, command: Command[T]) -> T:
@@ -135,15 +132,13 @@ class CallerQueues(Queues):
 
     def _check(self) -> None:
         if self.wire.pg.parameter_status(b"client_encoding") != b"UTF8":
-            msg = "the connection's client_encoding is not UTF8; connect with client_encoding=utf8"
-            raise InputError(msg)
+            raise InputError("the connection's client_encoding is not UTF8; connect with client_encoding=utf8")
         (here,) = self._one("here")
         if not self._is_own(here):
-            msg = (
+            raise InputError(
                 "the connection does not see the tables of these queues: connect it to the same database, with the "
                 "same search_path"
             )
-            raise InputError(msg)
         self._is_known = True
 
     def tell(self) -> None:

@@ -125,8 +125,7 @@ class PostgresCatalog(PostgresStatements):
         (version,) = self._one("change_catalog")
         if self._version is None or version != self._version + 1:
             self.forget()
-            msg = "another process has changed a queue at the same time"
-            raise RunAgain(msg)
+            raise RunAgain("another process has changed a queue at the same time")
         self._version, self._is_changed = version, True
         if info is None:
             self._purge(self.queues[name])
@@ -155,8 +154,7 @@ class PostgresCatalog(PostgresStatements):
             self._do("add_desk", info.number, first)
             self.wire.flush()
         except UniqueViolation as error:
-            msg = f"another process has made the queue {info.name!r} at the same time"
-            raise RunAgain(msg) from error
+            raise RunAgain(f"another process has made the queue {info.name!r} at the same time") from error
         self.queues[info.name] = self._known(info.number, info.name, info.settings, info.created_ms, info.readers)
 
     def _purge(self, info: QueueInfo) -> None:

@@ -97,10 +97,9 @@ def check_there(connection: "psycopg.Connection[Any]") -> None:
         raise StoreError(_NONE)
     check(readable_from, version)
     if version < KNOWN:
-        msg = (
+        raise StoreMismatch(
             f"it was written by an older inturn: its format is {version}, not {KNOWN}; inturn.open brings it up to date"
         )
-        raise StoreMismatch(msg)
 
 
 def check(readable_from: int, version: int | None = None) -> None:
@@ -115,11 +114,10 @@ def check(readable_from: int, version: int | None = None) -> None:
     """
     if readable_from > KNOWN:
         newest = "" if version is None else f": its format is {version}"
-        msg = (
+        raise StoreMismatch(
             f"the database was changed by a newer inturn{newest}, for which at least {readable_from} must be known; "
             f"this one knows {KNOWN}; update inturn"
         )
-        raise StoreMismatch(msg)
 
 
 def _versions(connection: "psycopg.Connection[Any]") -> tuple[int, int]:
@@ -131,8 +129,7 @@ def _versions(connection: "psycopg.Connection[Any]") -> tuple[int, int]:
     )
     schema, table = there.fetchone() or (None, None)
     if schema is None:
-        msg = "the search_path of the connection names no schema that is there; make one, or name another"
-        raise StoreError(msg)
+        raise StoreError("the search_path of the connection names no schema that is there; make one, or name another")
     if table is None:
         return 0, 0
     rows = connection.execute("select name, value from inturn_meta where name in ('version', 'readable_from')")

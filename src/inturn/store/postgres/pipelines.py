@@ -92,8 +92,7 @@ class PostgresPipelines(PostgresStatements):
         else:
             row = self._one("add_pipeline", written(info.name), about)
             if row is None:
-                msg = f"another process has made the pipeline {info.name!r} at the same time"
-                raise RunAgain(msg)
+                raise RunAgain(f"another process has made the pipeline {info.name!r} at the same time")
             (info.number,) = row
         self._tally(info, 0)
 
@@ -203,8 +202,7 @@ class PostgresPipelines(PostgresStatements):
         new, old = [row for row in rows if row[1] == 1], [row for row in rows if row[1] > 1]
         self._do_all("save_lines", pipeline, old)
         if new and len(self._all("add_lines", pipeline, *map(list, zip(*new, strict=True)))) < len(new):
-            msg = "another process has made a group at the same time"
-            raise RunAgain(msg)
+            raise RunAgain("another process has made a group at the same time")
 
     def _do_all(self, name: str, pipeline: int, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:

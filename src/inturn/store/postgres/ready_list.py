@@ -234,8 +234,7 @@ class ReadyList(PostgresStatements):
         rows = self._all("draw", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
             self.catalog.forget()
-            msg = f"the queue {queue.name!r} was removed at the same time"
-            raise RunAgain(msg)
+            raise RunAgain(f"the queue {queue.name!r} was removed at the same time")
         version, tokens, gone, listed, floor, ready_from, ran_out, due_ms, has_back, is_at_end = rows[0][:10]
         snapshot, own, first, oldest_ms = rows[0][10:14]
         self._drawn.add(queue.number)

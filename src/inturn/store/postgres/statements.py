@@ -34,8 +34,7 @@ def queries() -> dict[str, str]:
             parts = re.split(r"^-- name: (\w+)\n", each.read_text(), flags=re.MULTILINE)
             for name, text in zip(parts[1::2], parts[2::2], strict=True):
                 if name in found:
-                    msg = f"two statements are called {name!r}; one is in {each.name}"
-                    raise ValueError(msg)
+                    raise ValueError(f"two statements are called {name!r}; one is in {each.name}")
                 found[name] = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
     return found
 

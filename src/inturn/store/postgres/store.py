@@ -189,11 +189,10 @@ class PostgresStore(Queues):
                 return
             if self._connection.closed:
                 self.catalog.forget()
-                msg = (
+                raise StoreError(
                     f"{said(error, self._url)}: the connection was lost during the commit, so nobody knows whether it "
                     "was done; what is sent again with the same dedup_id is not there twice"
-                )
-                raise StoreError(msg) from error
+                ) from error
             self.roll_back(error)
             raise
         self.behind.kept()
@@ -231,8 +230,7 @@ class PostgresStore(Queues):
             StoreError: if the statement would end the transaction or change the connection.
         """
         if _ENDS.match(sql):
-            msg = f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back"
-            raise StoreError(msg)
+            raise StoreError(f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back")
         self.wire.flush()
         connection = self._connection
         cursor = psycopg.Cursor(connection)

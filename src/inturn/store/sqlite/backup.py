@@ -33,15 +33,13 @@ def backup(path: str, target: str) -> None:
         StoreError: if the file has no queues or is damaged, or the target exists or cannot be written.
     """
     if Path(target).exists():
-        msg = f"{target} is there already; name a new file, or move it away"
-        raise StoreError(msg)
+        raise StoreError(f"{target} is there already; name a new file, or move it away")
     with _draft(path, target) as draft:
         _sync(draft)
         try:
             os.link(draft, target)  # unlike a rename, never replaces a file that was made meanwhile
         except FileExistsError as error:
-            msg = f"{target} is there already; name a new file, or move it away"
-            raise StoreError(msg) from error
+            raise StoreError(f"{target} is there already; name a new file, or move it away") from error
         _sync(Path(target).absolute().parent)
 
 
@@ -65,8 +63,7 @@ def restore(copy: str, target: str, *, replace: bool = False) -> tuple[dict[str,
         msg = f"{target} is there already; say that it is to be replaced (--replace), and it is kept under another name"
         raise StoreError(msg)
     if place.exists() and Path(copy).exists() and place.samefile(copy):
-        msg = f"{copy} is the file itself; name a copy of it"
-        raise InputError(msg)
+        raise InputError(f"{copy} is the file itself; name a copy of it")
     with _draft(copy, target) as draft:
         numbers = _adopt(draft, f"restored from {Path(copy).name}")
         _close_for_good(draft)
@@ -82,8 +79,7 @@ def _draft(path: str, target: str) -> Iterator[Path]:
     """Yield a checked copy beside the target, readable by its owner only; delete it at the end unless it was moved."""
     folder = Path(target).absolute().parent
     if not folder.is_dir():
-        msg = f"{target}: there is no directory {str(folder)!r}; make it first"
-        raise InputError(msg)
+        raise InputError(f"{target}: there is no directory {str(folder)!r}; make it first")
     draft = folder / f".{Path(target).name}.{uuid.uuid4().hex}"
     try:
         draft.touch(mode=0o600, exist_ok=False)
@@ -92,14 +88,12 @@ def _draft(path: str, target: str) -> Iterator[Path]:
             (found,) = copied.execute("pragma quick_check(1)").fetchone()
             copied.execute("pragma journal_mode = delete")
         if found != "ok":
-            msg = f"{path} is damaged: {found}; see https://www.sqlite.org/recovery.html"
-            raise StoreError(msg)
+            raise StoreError(f"{path} is damaged: {found}; see https://www.sqlite.org/recovery.html")
         yield draft
     except sqlite3.Error as error:
         raise said(error, path) from error
     except OSError as error:
-        msg = f"{target}: {error.strerror or error}"
-        raise StoreError(msg) from error
+        raise StoreError(f"{target}: {error.strerror or error}") from error
     finally:
         for name in ("", *_BESIDE):
             Path(f"{draft}{name}").unlink(missing_ok=True)

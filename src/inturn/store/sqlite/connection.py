@@ -50,8 +50,7 @@ def connect(path: str, *, durable: bool, mode: int = OWNER_ONLY) -> tuple[sqlite
         StoreMismatch: if a newer version of inturn wrote it.
     """
     if path != ":memory:" and not Path(path).absolute().parent.is_dir():
-        msg = f"{path}: there is no directory {str(Path(path).parent)!r}; make it first"
-        raise InputError(msg)
+        raise InputError(f"{path}: there is no directory {str(Path(path).parent)!r}; make it first")
     if path not in {"", ":memory:"}:
         make(path, mode)
     files = Files(path)
@@ -119,8 +118,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
         StoreMismatch: if a newer version of inturn wrote it.
     """
     if not Path(path).is_file():
-        msg = f"there is no database {path!r}"
-        raise StoreError(msg)
+        raise StoreError(f"there is no database {path!r}")
     try:
         connection = sqlite3.connect(
             f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=limits.BUSY_S, isolation_level=None
@@ -135,8 +133,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
 def _check_version(connection: sqlite3.Connection, path: str) -> None:
     version = _version(connection)
     if not version:
-        msg = f"{path!r} is a database without queues; make one first"
-        raise StoreError(msg)
+        raise StoreError(f"{path!r} is a database without queues; make one first")
     _refuse_newer(path, version, _NEWEST)
 
 

@@ -92,11 +92,10 @@ class Files:
         """
         if not self._before or self._is_nothing_changed() or (not self._are_lost and self._are_there()):
             return
-        msg = (
+        raise StoreError(
             f"{self._path}: the file, or its -wal or -shm, was deleted or replaced while it was open: nothing more is "
             "kept in it; see that the right file is there, and open it again"
         )
-        raise StoreError(msg)
 
     def _is_nothing_changed(self) -> bool:
         """Return whether the directories are as they were when the files were last seen; called after each commit."""

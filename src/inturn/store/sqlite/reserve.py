@@ -69,11 +69,10 @@ class Reserve:
         if has_room:
             self._allowed = sending + limits.RESERVE_BYTES // 4
         elif grows > 0 or within < 2 * sending + limits.RESERVE_BYTES:
-            msg = (
+            raise NoRoom(
                 f"{self._path}: the disk is full: nothing is sent until there is room again; what was sent before can "
                 "be received and acknowledged"
             )
-            raise NoRoom(msg)
 
     def _asked(self, connection: sqlite3.Connection) -> tuple[int, int]:
         """Return by how many bytes a checkpoint grows the database, and how many are free within it."""

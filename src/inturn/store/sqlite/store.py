@@ -356,15 +356,13 @@ class SqliteStore(SqliteSessions):
         if re.match(
             r"\s*(begin|commit|end|rollback|savepoint|release|pragma|attach|detach|vacuum)\b", sql, re.IGNORECASE
         ):
-            msg = f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back"
-            raise StoreError(msg)
+            raise StoreError(f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back")
         return self.connection.execute(sql, parameters)
 
     def backup(self, target: str) -> None:
         """Copy the file while it is in use."""
         if self._path == ":memory:":
-            msg = "a database in memory has no file to be copied"
-            raise InputError(msg)
+            raise InputError("a database in memory has no file to be copied")
         backup(self._path, target)
 
     def close(self) -> None:
