@@ -11,7 +11,7 @@ SERVICES = redis-server
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = not spark and not slow and not document
 EXTRAS = demo,connect,objects,delta,server,postgres
-EDGES = clients cli packaging server spark spark_versions
+EDGES = clients cli packaging server spark_versions
 # With ARGS that choose some tests a part of the suite may have none of them: pytest's exit code 5.
 NONE_CHOSEN = test $$? -eq 5 -a -n "$(ARGS)"
 
@@ -28,8 +28,8 @@ demo: $(READY)  ## run the demo; ARGS go to `inturn demo`
 
 quick: $(READY)  ## check the style and test the core, the stores and the kernel, under a minute; ARGS go to pytest
 	$(BIN)/ruff check -q
-	$(PYTEST) -n 2 --dist worksteal $(EDGES:%=--ignore=tests/%) -m '$(PARALLEL) and not postgres and not thorough' \
-	  --hypothesis-profile=quick $(ARGS) tests
+	$(PYTEST) -n 2 --dist worksteal $(EDGES:%=--ignore=tests/%) --ignore-glob='tests/spark/test_*' \
+	  -m '$(PARALLEL) and not postgres and not thorough' --hypothesis-profile=quick $(ARGS) tests
 
 test: lint  ## check the code, then run all tests but the slow ones, under 10 minutes; ARGS go to pytest
 	$(PYTEST) -n 3 --dist worksteal -m '$(PARALLEL)' $(ARGS) || $(NONE_CHOSEN)

@@ -35,7 +35,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what starts a Spark session or PostgreSQL, and documents, each of which is one program in many tests."""
-    if item.path in WITH_SPARK or any(map(item.path.is_relative_to, SPARK_FOLDERS)):
+    if item.path in WITH_SPARK or item.path.parent in SPARK_FOLDERS:
         item.add_marker(pytest.mark.spark)
     if item.path.is_relative_to(ROOT / "tests" / "spark_versions"):  # on this Spark, what others are held to
         item.add_marker(pytest.mark.slow)

@@ -1,4 +1,4 @@
-"""Keys of each kind behind a desk, and a real Redis server on this machine."""
+"""Keys of each kind behind a harness, and a real Redis server on this machine."""
 
 import importlib.util
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from key_desk import KINDS, Desk, made
+from key_harness import KINDS, KeyHarness, made
 
 from inturn.idempotency import IdempotencyKeys
 
@@ -70,8 +70,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["thread", "task"])
-def desk(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
-    return Desk(*made(kind, tmp_path, request), in_tasks=request.param == "task")
+def harness(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> KeyHarness:
+    return KeyHarness(*made(kind, tmp_path, request), in_tasks=request.param == "task")
 
 
 @pytest.fixture

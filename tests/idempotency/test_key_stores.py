@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from key_desk import Desk, made
+from key_harness import KeyHarness, made
 
 import inturn
 from inturn.core import limits
@@ -113,8 +113,8 @@ def test_keys_of_another_name_are_others_and_all_outlive_the_process(tmp_path: P
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
 def test_keys_whose_time_is_over_are_cleared_away(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A few with every change, once there were as many changes as hours have gone by."""
-    desk = Desk(*made(kind, tmp_path, request))
-    writer: Any = desk.keys.writer
+    harness = KeyHarness(*made(kind, tmp_path, request))
+    writer: Any = harness.keys.writer
 
     def kept() -> int:
         if kind == "memory":
@@ -123,13 +123,13 @@ def test_keys_whose_time_is_over_are_cleared_away(kind: str, tmp_path: Path, req
             return int(writer.store.execute("select count(*) from inturn_key").fetchone()[0])
 
     for number in range(40):
-        lock = desk.try_lock(f"tx-{number}")
+        lock = harness.try_lock(f"tx-{number}")
         if number % 2:
-            desk.accept(lock)
+            harness.accept(lock)
     assert kept() == 40
-    desk.move(3 * 86_400)
+    harness.move(3 * 86_400)
     for number in range(90):
-        desk.try_lock(f"new-{number}")
+        harness.try_lock(f"new-{number}")
     assert kept() == 90
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from key_desk import Desk
+from key_harness import KeyHarness
 
 from inturn.core import limits
 from inturn.core.errors import InputError, KeyConflict, LockLost
@@ -12,134 +12,134 @@ from inturn.idempotency import Completed, InProgress, Locked
 DAY = 86_400
 
 
-def test_the_first_caller_gets_the_key(desk: Desk) -> None:
+def test_the_first_caller_gets_the_key(harness: KeyHarness) -> None:
     """Not false because it was not there before, whereupon nothing would ever run."""
-    lock = desk.try_lock("tx-1")
+    lock = harness.try_lock("tx-1")
     assert lock
     assert isinstance(lock, Locked)
     assert lock.key == "tx-1"
 
 
-def test_a_duplicate_is_told_in_progress_while_the_first_is_at_it(desk: Desk) -> None:
+def test_a_duplicate_is_told_in_progress_while_the_first_is_at_it(harness: KeyHarness) -> None:
     """Not done: the first may yet fail, and then nobody would have done it."""
-    lock = desk.try_lock("tx-1", 30)
-    desk.move(10)
-    second = desk.try_lock("tx-1", 30)
+    lock = harness.try_lock("tx-1", 30)
+    harness.move(10)
+    second = harness.try_lock("tx-1", 30)
     assert not second
     assert isinstance(second, InProgress)
     assert 0 < second.retry_after_s <= 20
-    desk.release(lock)
-    assert desk.try_lock("tx-1")
+    harness.release(lock)
+    assert harness.try_lock("tx-1")
 
 
-def test_a_duplicate_of_what_was_done_is_given_the_first_result(desk: Desk) -> None:
+def test_a_duplicate_of_what_was_done_is_given_the_first_result(harness: KeyHarness) -> None:
     result = {"id": "ch-1", "amounts": [1, 2.5], "note": "naïve ☃", "nothing": None}
-    desk.accept(desk.try_lock("tx-1"), result)
-    second = desk.try_lock("tx-1")
+    harness.accept(harness.try_lock("tx-1"), result)
+    second = harness.try_lock("tx-1")
     assert not second
     assert isinstance(second, Completed)
     assert second.result == result
-    desk.accept(desk.try_lock("tx-2"))
-    assert desk.try_lock("tx-2") == Completed("tx-2", "null")
-    assert desk.try_lock("tx-2").result is None
+    harness.accept(harness.try_lock("tx-2"))
+    assert harness.try_lock("tx-2") == Completed("tx-2", "null")
+    assert harness.try_lock("tx-2").result is None
 
 
-def test_in_progress_is_short_and_completed_is_long(desk: Desk) -> None:
-    desk.try_lock("tx-1")
-    desk.move(limits.KEY_LOCK_S + 1)
-    lock = desk.try_lock("tx-1")
+def test_in_progress_is_short_and_completed_is_long(harness: KeyHarness) -> None:
+    harness.try_lock("tx-1")
+    harness.move(limits.KEY_LOCK_S + 1)
+    lock = harness.try_lock("tx-1")
     assert lock
-    desk.accept(lock)
-    desk.move(limits.KEY_KEPT_S - 10)
-    assert isinstance(desk.try_lock("tx-1"), Completed)
-    desk.move(11)
-    assert desk.try_lock("tx-1")
+    harness.accept(lock)
+    harness.move(limits.KEY_KEPT_S - 10)
+    assert isinstance(harness.try_lock("tx-1"), Completed)
+    harness.move(11)
+    assert harness.try_lock("tx-1")
 
 
-def test_a_key_can_be_known_for_ever(desk: Desk) -> None:
-    desk.accept(desk.try_lock("tx-1"), 1, keep_s=None)
-    desk.move(20 * 365 * DAY)
-    assert desk.try_lock("tx-1").result == 1
+def test_a_key_can_be_known_for_ever(harness: KeyHarness) -> None:
+    harness.accept(harness.try_lock("tx-1"), 1, keep_s=None)
+    harness.move(20 * 365 * DAY)
+    assert harness.try_lock("tx-1").result == 1
 
 
-def test_the_same_key_with_another_payload_is_an_error(desk: Desk) -> None:
-    lock = desk.try_lock("tx-1", payload={"to": "ada", "amount": 5})
+def test_the_same_key_with_another_payload_is_an_error(harness: KeyHarness) -> None:
+    lock = harness.try_lock("tx-1", payload={"to": "ada", "amount": 5})
     for _ in ("in progress", "completed"):
         with pytest.raises(KeyConflict, match="'tx-1' was used for another payload"):
-            desk.try_lock("tx-1", payload={"to": "ada", "amount": 6})
-        assert not desk.try_lock("tx-1", payload={"amount": 5, "to": "ada"})
-        assert not desk.try_lock("tx-1")  # who gives none has nothing to compare
-        desk.accept(lock)
+            harness.try_lock("tx-1", payload={"to": "ada", "amount": 6})
+        assert not harness.try_lock("tx-1", payload={"amount": 5, "to": "ada"})
+        assert not harness.try_lock("tx-1")  # who gives none has nothing to compare
+        harness.accept(lock)
 
 
-def test_a_key_that_is_free_again_takes_any_payload(desk: Desk) -> None:
-    desk.release(desk.try_lock("tx-1", payload=1))
-    assert desk.try_lock("tx-1", payload=2)
+def test_a_key_that_is_free_again_takes_any_payload(harness: KeyHarness) -> None:
+    harness.release(harness.try_lock("tx-1", payload=1))
+    assert harness.try_lock("tx-1", payload=2)
 
 
 @pytest.mark.parametrize("verb", ["accept", "release", "extend"])
-def test_an_owner_whose_time_is_over_changes_nothing(desk: Desk, verb: str) -> None:
+def test_an_owner_whose_time_is_over_changes_nothing(harness: KeyHarness, verb: str) -> None:
     more = [30] if verb == "extend" else []
-    late = desk.try_lock("tx-1", 30)
-    desk.move(31)
+    late = harness.try_lock("tx-1", 30)
+    harness.move(31)
     with pytest.raises(LockLost, match="its time was over"):
-        getattr(desk, verb)(late, *more)
-    successor = desk.try_lock("tx-1", 30)
+        getattr(harness, verb)(late, *more)
+    successor = harness.try_lock("tx-1", 30)
     assert successor.fencing_token > late.fencing_token
     with pytest.raises(LockLost, match="somebody else is at it now"):
-        getattr(desk, verb)(late, *more)
-    assert isinstance(desk.try_lock("tx-1"), InProgress)
-    desk.accept(successor, "the successor's")
+        getattr(harness, verb)(late, *more)
+    assert isinstance(harness.try_lock("tx-1"), InProgress)
+    harness.accept(successor, "the successor's")
     with pytest.raises(LockLost, match="somebody else has done it since"):
-        getattr(desk, verb)(late, *more)
-    assert desk.try_lock("tx-1").result == "the successor's"
+        getattr(harness, verb)(late, *more)
+    assert harness.try_lock("tx-1").result == "the successor's"
 
 
-def test_tokens_grow_whatever_became_of_the_key_meanwhile(desk: Desk) -> None:
+def test_tokens_grow_whatever_became_of_the_key_meanwhile(harness: KeyHarness) -> None:
     tokens = []
     for _ in range(3):
-        released = desk.try_lock("tx-1")
-        desk.release(released)
+        released = harness.try_lock("tx-1")
+        harness.release(released)
         with pytest.raises(LockLost):
-            desk.accept(released)
-        over = desk.try_lock("tx-1", 5)
-        desk.move(6)
-        done = desk.try_lock("tx-1")
-        desk.accept(done, keep_s=5)
-        desk.move(6)
+            harness.accept(released)
+        over = harness.try_lock("tx-1", 5)
+        harness.move(6)
+        done = harness.try_lock("tx-1")
+        harness.accept(done, keep_s=5)
+        harness.move(6)
         tokens += [lock.fencing_token for lock in (released, over, done)]
     assert tokens == sorted(set(tokens))
 
 
-def test_an_accept_whose_answer_got_lost_is_said_again(desk: Desk) -> None:
-    lock = desk.try_lock("tx-1")
-    desk.accept(lock, 1)
-    desk.accept(lock, 2)
-    assert desk.try_lock("tx-1").result == 1
-    for undo in (lambda: desk.release(lock), lambda: desk.extend(lock, 5)):
+def test_an_accept_whose_answer_got_lost_is_said_again(harness: KeyHarness) -> None:
+    lock = harness.try_lock("tx-1")
+    harness.accept(lock, 1)
+    harness.accept(lock, 2)
+    assert harness.try_lock("tx-1").result == 1
+    for undo in (lambda: harness.release(lock), lambda: harness.extend(lock, 5)):
         with pytest.raises(LockLost, match="it was accepted before"):
             undo()
 
 
-def test_a_lock_is_extended(desk: Desk) -> None:
-    lock = desk.try_lock("tx-1", 30)
+def test_a_lock_is_extended(harness: KeyHarness) -> None:
+    lock = harness.try_lock("tx-1", 30)
     for _ in range(3):
-        desk.move(20)
-        desk.extend(lock, 30)
-    assert isinstance(desk.try_lock("tx-1"), InProgress)
-    desk.accept(lock)
+        harness.move(20)
+        harness.extend(lock, 30)
+    assert isinstance(harness.try_lock("tx-1"), InProgress)
+    harness.accept(lock)
 
 
-def test_a_clock_that_is_set_back_makes_no_lock_longer(desk: Desk) -> None:
-    desk.try_lock("tx-1", 30)
-    desk.move(-DAY)
-    assert desk.try_lock("tx-1").retry_after_s <= 30
-    desk.move(31)
-    assert desk.try_lock("tx-1")
+def test_a_clock_that_is_set_back_makes_no_lock_longer(harness: KeyHarness) -> None:
+    harness.try_lock("tx-1", 30)
+    harness.move(-DAY)
+    assert harness.try_lock("tx-1").retry_after_s <= 30
+    harness.move(31)
+    assert harness.try_lock("tx-1")
 
 
-def test_keys_are_apart(desk: Desk) -> None:
-    assert all(desk.try_lock(key) for key in ("a", "A", "a ", "é", "e\u0301", "a:b", "{a}", "%s", "'"))
+def test_keys_are_apart(harness: KeyHarness) -> None:
+    assert all(harness.try_lock(key) for key in ("a", "A", "a ", "é", "e\u0301", "a:b", "{a}", "%s", "'"))
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_keys_are_apart(desk: Desk) -> None:
         ("extend", {"lock": Locked("k", 1), "timeout_s": True}),
     ],
 )
-def test_what_cannot_be_is_refused(desk: Desk, verb: str, more: dict[str, Any]) -> None:
+def test_what_cannot_be_is_refused(harness: KeyHarness, verb: str, more: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        getattr(desk, verb)(**more)
-    assert desk.try_lock("k")
+        getattr(harness, verb)(**more)
+    assert harness.try_lock("k")
 
 
-def test_the_shortest_lock_is_a_lock(desk: Desk) -> None:
-    assert desk.try_lock("tx-1", 0.000_001)
-    desk.move(1)
-    assert desk.try_lock("tx-1")
+def test_the_shortest_lock_is_a_lock(harness: KeyHarness) -> None:
+    assert harness.try_lock("tx-1", 0.000_001)
+    harness.move(1)
+    assert harness.try_lock("tx-1")

@@ -1,19 +1,19 @@
-"""A store of each kind behind a desk with a clock that can be moved: the suite is written against the desk."""
+"""A store of each kind behind a harness with a clock that can be moved: the suite is written against the harness."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from desk import STORES, Desk
+from store_harness import STORES, StoreHarness
 
 
 @pytest.fixture(params=STORES)
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    """A desk with one queue, named q."""
-    desk = Desk(STORES[request.param](tmp_path, lambda: request.getfixturevalue("postgres_url")))
-    desk.make("q")
-    yield desk
-    desk.close()
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreHarness]:
+    """A harness with one queue, named q."""
+    harness = StoreHarness(STORES[request.param](tmp_path, lambda: request.getfixturevalue("postgres_url")))
+    harness.make("q")
+    yield harness
+    harness.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -1,71 +1,71 @@
 """When a send is the same message again, for every store."""
 
 import pytest
-from desk import Desk
+from store_harness import StoreHarness
 
 from inturn.core import limits
 from inturn.store.sqlite import SqliteStore
 
 
-def test_the_same_id_is_answered_with_the_first_messages_number(desk: Desk) -> None:
-    first, again, other = (desk.send("a1", dedup_id=name)[0] for name in ("x", "x", "y"))
+def test_the_same_id_is_answered_with_the_first_messages_number(harness: StoreHarness) -> None:
+    first, again, other = (harness.send("a1", dedup_id=name)[0] for name in ("x", "x", "y"))
     assert (first.duplicate, again.duplicate, other.duplicate) == (False, True, False)
     assert again.sequence_number == first.sequence_number < other.sequence_number
-    assert desk.info().depth == 2
+    assert harness.info().depth == 2
 
 
-def test_within_one_batch_too(desk: Desk) -> None:
-    sent = desk.send("a1", "b1", "c1", dedup_id="x")
+def test_within_one_batch_too(harness: StoreHarness) -> None:
+    sent = harness.send("a1", "b1", "c1", dedup_id="x")
     assert [each.duplicate for each in sent] == [False, True, True]
-    assert desk.take(10) == ["a1"]
+    assert harness.take(10) == ["a1"]
 
 
-def test_an_id_outlives_its_message_and_the_restart_but_not_its_window(desk: Desk) -> None:
-    desk.send("a1", dedup_id="x")
-    desk.ack(*desk.receive())
-    desk.wait(299.999)
-    assert desk.send("a2", dedup_id="x")[0].duplicate
-    desk.wait(0.001)  # from the first send on, not from the last
-    assert not desk.send("a3", dedup_id="x")[0].duplicate
-    assert desk.send("a4", dedup_id="x")[0].duplicate
+def test_an_id_outlives_its_message_and_the_restart_but_not_its_window(harness: StoreHarness) -> None:
+    harness.send("a1", dedup_id="x")
+    harness.ack(*harness.receive())
+    harness.wait(299.999)
+    assert harness.send("a2", dedup_id="x")[0].duplicate
+    harness.wait(0.001)  # from the first send on, not from the last
+    assert not harness.send("a3", dedup_id="x")[0].duplicate
+    assert harness.send("a4", dedup_id="x")[0].duplicate
 
 
-def test_a_window_without_end(desk: Desk) -> None:
-    desk.make("q", dedup_window_s=None)
-    desk.send("a1", dedup_id="x")
-    desk.wait(86_400 * 365 * 10)
-    assert desk.send("a2", dedup_id="x")[0].duplicate
+def test_a_window_without_end(harness: StoreHarness) -> None:
+    harness.make("q", dedup_window_s=None)
+    harness.send("a1", dedup_id="x")
+    harness.wait(86_400 * 365 * 10)
+    assert harness.send("a2", dedup_id="x")[0].duplicate
 
 
-def test_per_group(desk: Desk) -> None:
-    desk.make("q", dedup_scope="group")
-    sent = desk.send("a1", "b1", "a2", dedup_id="x")
+def test_per_group(harness: StoreHarness) -> None:
+    harness.make("q", dedup_scope="group")
+    sent = harness.send("a1", "b1", "a2", dedup_id="x")
     assert [each.duplicate for each in sent] == [False, False, True]
 
 
-def test_by_content_and_an_explicit_id_wins(desk: Desk) -> None:
-    desk.make("q", content_dedup=True)
-    sent = [*desk.send("a1"), *desk.send("a1", dedup_id="x"), *desk.send("a1"), *desk.send("a1", group="b")]
+def test_by_content_and_an_explicit_id_wins(harness: StoreHarness) -> None:
+    harness.make("q", content_dedup=True)
+    sent = [*harness.send("a1"), *harness.send("a1", dedup_id="x"), *harness.send("a1"), *harness.send("a1", group="b")]
     assert [each.duplicate for each in sent] == [False, False, True, True]
-    assert desk.info().depth == 2
+    assert harness.info().depth == 2
 
 
-def test_two_queues_know_nothing_of_each_other(desk: Desk) -> None:
-    desk.make("other")
-    desk.send("a1", dedup_id="x")
-    assert not desk.send("a1", dedup_id="x", queue="other")[0].duplicate
+def test_two_queues_know_nothing_of_each_other(harness: StoreHarness) -> None:
+    harness.make("other")
+    harness.send("a1", dedup_id="x")
+    assert not harness.send("a1", dedup_id="x", queue="other")[0].duplicate
 
 
 @pytest.mark.thorough
-def test_old_ids_are_forgotten(desk: Desk) -> None:
+def test_old_ids_are_forgotten(harness: StoreHarness) -> None:
     for number in range(500):
-        desk.send("a1", dedup_id=f"{number * 7919 % 1000:03}")
-        desk.wait(200)
-    connection = getattr(desk.store, "connection", None)
+        harness.send("a1", dedup_id=f"{number * 7919 % 1000:03}")
+        harness.wait(200)
+    connection = getattr(harness.store, "connection", None)
     if connection is not None:  # the oracle keeps everything
         (kept,) = connection.execute("select count(*) from inturn_dedup").fetchone()
         young = 1 + 3_900 // 200
-        if isinstance(desk.store, SqliteStore):  # it sweeps; the other forgets with each send
+        if isinstance(harness.store, SqliteStore):  # it sweeps; the other forgets with each send
             assert young <= kept <= 2 * young + limits.SWEEP_ROWS
         else:
             assert kept <= young

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import STORES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from store_harness import STORES
 
 import inturn
 from hostile import HOSTILE, TEXTS, is_name, is_utf8

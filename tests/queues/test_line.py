@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import STORES, Desk
 from hypothesis import given
 from hypothesis import strategies as st
+from store_harness import STORES, StoreHarness
 
 from inturn.core import limits
 from inturn.core.errors import InputError
@@ -18,54 +18,54 @@ from inturn.core.queue.messages import QueueSettings, Why
 from inturn.core.queue.redelivery import retry_ms
 from inturn.core.queue.sessions import SessionVerb
 
-Fail = Callable[[Desk], str]
+Fail = Callable[[StoreHarness], str]
 TURNS = 200
 
 
-def _nacked(desk: Desk) -> str:
-    (got,) = desk.receive()
-    desk.nack(got)
+def _nacked(harness: StoreHarness) -> str:
+    (got,) = harness.receive()
+    harness.nack(got)
     return str(got.entry.body)
 
 
-def _hidden_no_longer(desk: Desk) -> str:
-    (got,) = desk.receive()
-    desk.extend(got, s=0)
+def _hidden_no_longer(harness: StoreHarness) -> str:
+    (got,) = harness.receive()
+    harness.extend(got, s=0)
     return str(got.entry.body)
 
 
-def _expired(desk: Desk) -> str:
-    (got,) = desk.receive(visibility_s=1)
-    desk.wait(1)
+def _expired(harness: StoreHarness) -> str:
+    (got,) = harness.receive(visibility_s=1)
+    harness.wait(1)
     return str(got.entry.body)
 
 
-def _nacked_with_a_delay(desk: Desk) -> str:
-    (got,) = desk.receive()
-    desk.nack(got, s=1)
-    desk.wait(1)
+def _nacked_with_a_delay(harness: StoreHarness) -> str:
+    (got,) = harness.receive()
+    harness.nack(got, s=1)
+    harness.wait(1)
     return str(got.entry.body)
 
 
-def _nacked_by_a_session(desk: Desk) -> str:
-    lock = desk.lock()
-    (got,) = desk.within(lock)
-    desk.nack(got)
-    desk.hold(lock, SessionVerb.CLOSE)
+def _nacked_by_a_session(harness: StoreHarness) -> str:
+    lock = harness.lock()
+    (got,) = harness.within(lock)
+    harness.nack(got)
+    harness.hold(lock, SessionVerb.CLOSE)
     return str(got.entry.body)
 
 
-def _closed(desk: Desk) -> str:
-    lock = desk.lock()
-    (got,) = desk.within(lock)
-    desk.hold(lock, SessionVerb.CLOSE)
+def _closed(harness: StoreHarness) -> str:
+    lock = harness.lock()
+    (got,) = harness.within(lock)
+    harness.hold(lock, SessionVerb.CLOSE)
     return str(got.entry.body)
 
 
-def _lock_expired(desk: Desk) -> str:
-    lock = desk.lock(s=1)
-    (got,) = desk.within(lock)
-    desk.wait(1)
+def _lock_expired(harness: StoreHarness) -> str:
+    lock = harness.lock(s=1)
+    (got,) = harness.within(lock)
+    harness.wait(1)
     return str(got.entry.body)
 
 
@@ -73,162 +73,162 @@ WAYS = [_nacked, _hidden_no_longer, _expired, _nacked_with_a_delay, _nacked_by_a
 
 
 @pytest.mark.parametrize("fail", WAYS)
-def test_three_groups_that_fail_have_the_same_number_of_turns(desk: Desk, fail: Fail) -> None:
-    desk.send("a1", "b1", "c1", "a2")
+def test_three_groups_that_fail_have_the_same_number_of_turns(harness: StoreHarness, fail: Fail) -> None:
+    harness.send("a1", "b1", "c1", "a2")
     turns = TURNS if fail is _nacked else TURNS // 10
-    assert [fail(desk) for _ in range(turns)] == (["a1", "b1", "c1"] * turns)[:turns]
+    assert [fail(harness) for _ in range(turns)] == (["a1", "b1", "c1"] * turns)[:turns]
 
 
 @pytest.mark.parametrize("fail", [_nacked, _hidden_no_longer, _expired, _nacked_with_a_delay])
-def test_so_have_messages_without_a_group(desk: Desk, fail: Fail) -> None:
-    desk.send("x", "y", "z", group=None)
-    assert [fail(desk) for _ in range(30)] == ["x", "y", "z"] * 10
+def test_so_have_messages_without_a_group(harness: StoreHarness, fail: Fail) -> None:
+    harness.send("x", "y", "z", group=None)
+    assert [fail(harness) for _ in range(30)] == ["x", "y", "z"] * 10
 
 
-def test_who_becomes_ready_later_stands_behind_who_was_given_back(desk: Desk) -> None:
-    desk.send("a1", "b1", "b2", "c1", "c2")
-    a, b = desk.receive()[0], desk.receive()[0]
-    desk.nack(a)
-    desk.ack(b)
-    desk.send("d1", "x")
-    assert [desk.take() for _ in range(5)] == [["c1"], ["a1"], ["b2"], ["d1"], ["x"]]
+def test_who_becomes_ready_later_stands_behind_who_was_given_back(harness: StoreHarness) -> None:
+    harness.send("a1", "b1", "b2", "c1", "c2")
+    a, b = harness.receive()[0], harness.receive()[0]
+    harness.nack(a)
+    harness.ack(b)
+    harness.send("d1", "x")
+    assert [harness.take() for _ in range(5)] == [["c1"], ["a1"], ["b2"], ["d1"], ["x"]]
 
 
-def test_a_backlog_does_not_delay_the_next_attempt(desk: Desk) -> None:
-    desk.send("a1", *("b", "c") * 30)
-    desk.nack(*desk.receive())
-    seen = [desk.receive()[0] for _ in range(2)]
-    desk.ack(*seen)
-    assert desk.take() == ["a1"]
+def test_a_backlog_does_not_delay_the_next_attempt(harness: StoreHarness) -> None:
+    harness.send("a1", *("b", "c") * 30)
+    harness.nack(*harness.receive())
+    seen = [harness.receive()[0] for _ in range(2)]
+    harness.ack(*seen)
+    assert harness.take() == ["a1"]
 
 
-def test_new_groups_do_not_delay_the_next_attempt(desk: Desk) -> None:
-    desk.send("a1")
+def test_new_groups_do_not_delay_the_next_attempt(harness: StoreHarness) -> None:
+    harness.send("a1")
     for n in range(20):
-        (got,) = desk.receive()
+        (got,) = harness.receive()
         assert got.entry.body == "a1"
-        desk.nack(got)
-        desk.send(f"{n}", group=f"g{n}")
-        (got,) = desk.receive()
+        harness.nack(got)
+        harness.send(f"{n}", group=f"g{n}")
+        (got,) = harness.receive()
         assert got.entry.body == ("a1" if n % 2 == 0 else got.entry.body)
-        desk.nack(got) if got.entry.body == "a1" else desk.ack(got)
-        desk.ack(*desk.receive())
+        harness.nack(got) if got.entry.body == "a1" else harness.ack(got)
+        harness.ack(*harness.receive())
 
 
-def test_without_failures_the_oldest_is_first(desk: Desk) -> None:
-    desk.send("a1", "b1", "a2", "b2", "c1")
+def test_without_failures_the_oldest_is_first(harness: StoreHarness) -> None:
+    harness.send("a1", "b1", "a2", "b2", "c1")
     for expected in ("a1", "b1", "a2", "b2", "c1"):
-        (got,) = desk.receive()
+        (got,) = harness.receive()
         assert got.entry.body == expected
-        desk.ack(got)
+        harness.ack(got)
 
 
-def test_the_order_of_the_give_backs_is_the_order_of_the_line(desk: Desk) -> None:
-    desk.send("a1", "b1", "c1", "x", "y", group=None)
-    got = desk.receive(5)
+def test_the_order_of_the_give_backs_is_the_order_of_the_line(harness: StoreHarness) -> None:
+    harness.send("a1", "b1", "c1", "x", "y", group=None)
+    got = harness.receive(5)
     for at in (3, 0, 4, 2, 1):
-        desk.nack(got[at])
-    assert desk.take(10) == ["x", "a1", "y", "c1", "b1"]
+        harness.nack(got[at])
+    assert harness.take(10) == ["x", "a1", "y", "c1", "b1"]
 
 
-def test_leases_that_are_over_stand_in_the_order_of_their_deadlines(desk: Desk) -> None:
-    desk.send("a1", "b1", "c1")
+def test_leases_that_are_over_stand_in_the_order_of_their_deadlines(harness: StoreHarness) -> None:
+    harness.send("a1", "b1", "c1")
     for seconds in (5, 3, 4):
-        desk.receive(visibility_s=seconds)
-    desk.wait(10)
-    assert desk.take(10) == ["b1", "c1", "a1"]
+        harness.receive(visibility_s=seconds)
+    harness.wait(10)
+    assert harness.take(10) == ["b1", "c1", "a1"]
 
 
-def test_a_lease_that_was_over_before_a_nack_stands_before_it(desk: Desk) -> None:
-    desk.send("a1", "b1", "c1")
-    a, b, c = (desk.receive(visibility_s=seconds)[0] for seconds in (30, 3, 8))
-    desk.wait(5)
-    desk.nack(a)
-    desk.send("d1")
-    desk.wait(5)
+def test_a_lease_that_was_over_before_a_nack_stands_before_it(harness: StoreHarness) -> None:
+    harness.send("a1", "b1", "c1")
+    a, b, c = (harness.receive(visibility_s=seconds)[0] for seconds in (30, 3, 8))
+    harness.wait(5)
+    harness.nack(a)
+    harness.send("d1")
+    harness.wait(5)
     assert (b.token, c.token) < (c.token, c.token + 1)
-    assert desk.take(10) == ["b1", "a1", "d1", "c1"]
+    assert harness.take(10) == ["b1", "a1", "d1", "c1"]
 
 
-def test_a_batch_that_is_given_back_is_one_group_and_in_order(desk: Desk) -> None:
-    desk.send("a1", "a2", "b1", "a3")
+def test_a_batch_that_is_given_back_is_one_group_and_in_order(harness: StoreHarness) -> None:
+    harness.send("a1", "a2", "b1", "a3")
     for _ in range(5):
-        got = desk.receive(2)
-        desk.nack(*reversed(got))
-        got = desk.receive(1)
+        got = harness.receive(2)
+        harness.nack(*reversed(got))
+        got = harness.receive(1)
         assert got[0].entry.body == "b1"
-        desk.nack(*got)
-        assert desk.take(3, visibility_s=0) == ["a1", "a2", "a3"]
-        desk.nack(*desk.receive(1, group="b"))
+        harness.nack(*got)
+        assert harness.take(3, visibility_s=0) == ["a1", "a2", "a3"]
+        harness.nack(*harness.receive(1, group="b"))
 
 
-def test_a_group_that_goes_on_is_as_any_other_again(desk: Desk) -> None:
-    desk.send("a1", "a2", "b1", "c1")
-    desk.nack(*desk.receive())
-    desk.ack(*desk.receive(), *desk.receive(), *desk.receive())
-    desk.send("b2")
-    assert desk.take(10) == ["a2", "b2"]
+def test_a_group_that_goes_on_is_as_any_other_again(harness: StoreHarness) -> None:
+    harness.send("a1", "a2", "b1", "c1")
+    harness.nack(*harness.receive())
+    harness.ack(*harness.receive(), *harness.receive(), *harness.receive())
+    harness.send("b2")
+    assert harness.take(10) == ["a2", "b2"]
 
 
-def test_what_comes_back_from_the_dead_letters_stands_behind_who_was_given_back(desk: Desk) -> None:
-    desk.make("dead")
-    desk.send("a1", "b1", "b2")
-    desk.move("dead", desk.read()[0])
-    desk.nack(*desk.receive())
-    desk.move("q", *desk.read(queue="dead"), queue="dead")
-    assert desk.take(10) == ["b1", "b2", "a1"]
+def test_what_comes_back_from_the_dead_letters_stands_behind_who_was_given_back(harness: StoreHarness) -> None:
+    harness.make("dead")
+    harness.send("a1", "b1", "b2")
+    harness.move("dead", harness.read()[0])
+    harness.nack(*harness.receive())
+    harness.move("q", *harness.read(queue="dead"), queue="dead")
+    assert harness.take(10) == ["b1", "b2", "a1"]
 
 
-def test_a_parked_group_that_is_resumed_stands_behind_who_was_given_back(desk: Desk) -> None:
-    desk.send("a1", "b1")
-    desk.ask("a", SessionVerb.PARK, note="why")
-    desk.nack(*desk.receive())
-    desk.ask("a", SessionVerb.RESUME)
-    assert desk.take(10) == ["b1", "a1"]
+def test_a_parked_group_that_is_resumed_stands_behind_who_was_given_back(harness: StoreHarness) -> None:
+    harness.send("a1", "b1")
+    harness.ask("a", SessionVerb.PARK, note="why")
+    harness.nack(*harness.receive())
+    harness.ask("a", SessionVerb.RESUME)
+    assert harness.take(10) == ["b1", "a1"]
 
 
-def test_a_group_that_was_asked_for_by_its_name_stands_at_the_end_too(desk: Desk) -> None:
-    desk.send("a1", "b1", "c1")
-    desk.nack(*desk.receive(group="b"))
-    assert desk.take(10) == ["a1", "c1", "b1"]
+def test_a_group_that_was_asked_for_by_its_name_stands_at_the_end_too(harness: StoreHarness) -> None:
+    harness.send("a1", "b1", "c1")
+    harness.nack(*harness.receive(group="b"))
+    assert harness.take(10) == ["a1", "c1", "b1"]
 
 
-def test_a_purge_empties_the_line(desk: Desk) -> None:
-    desk.send("a1", "b1")
-    desk.nack(*desk.receive())
-    desk.purge()
-    desk.send("c1")
-    assert desk.take(10) == ["c1"]
+def test_a_purge_empties_the_line(harness: StoreHarness) -> None:
+    harness.send("a1", "b1")
+    harness.nack(*harness.receive())
+    harness.purge()
+    harness.send("c1")
+    assert harness.take(10) == ["c1"]
 
 
-def test_groups_that_fail_do_not_hide_a_long_log(desk: Desk) -> None:
+def test_groups_that_fail_do_not_hide_a_long_log(harness: StoreHarness) -> None:
     """PostgreSQL lists the log in pieces: who was given back stands behind what is not listed yet."""
     healthy = limits.LIST_AT_ONCE + 50
-    desk.send("x", "y", "z")
+    harness.send("x", "y", "z")
     for n in range(0, healthy, 50):
-        desk.send(*[f"{n + k}" for k in range(50)][: healthy - n], group=None)
+        harness.send(*[f"{n + k}" for k in range(50)][: healthy - n], group=None)
     failed, done = Counter[str](), 0
     for _ in range(healthy + 3):
-        (got,) = desk.receive()
+        (got,) = harness.receive()
         if str(got.entry.body) in "xyz":
             failed[str(got.entry.body)] += 1
-            desk.nack(got)
+            harness.nack(got)
         else:
-            desk.ack(got)
+            harness.ack(got)
             done += 1
     assert done == healthy
     assert failed == {"x": 1, "y": 1, "z": 1}
 
 
-def test_retention_takes_a_group_out_of_the_line(desk: Desk) -> None:
-    desk.make("q", retention_s=60)
-    desk.send("a1")
-    desk.wait(30)
-    desk.send("a2", "b1")
-    desk.nack(*desk.receive())
-    assert desk.take(group="nobody") == []  # PostgreSQL notices with a receive what was given back
-    desk.wait(30)
-    assert desk.take(10) == ["b1", "a2"]
+def test_retention_takes_a_group_out_of_the_line(harness: StoreHarness) -> None:
+    harness.make("q", retention_s=60)
+    harness.send("a1")
+    harness.wait(30)
+    harness.send("a2", "b1")
+    harness.nack(*harness.receive())
+    assert harness.take(group="nobody") == []  # PostgreSQL notices with a receive what was given back
+    harness.wait(30)
+    assert harness.take(10) == ["b1", "a2"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "memory"])
@@ -237,8 +237,8 @@ def test_places_outlive_a_restart_and_hold_for_other_processes(
 ) -> None:
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
 
-    def opened() -> Desk:
-        return Desk(STORES[kind](tmp_path, lambda: url))
+    def opened() -> StoreHarness:
+        return StoreHarness(STORES[kind](tmp_path, lambda: url))
 
     one = opened()
     one.make("q")
@@ -246,7 +246,7 @@ def test_places_outlive_a_restart_and_hold_for_other_processes(
     one.nack(*one.receive())
     one.close()
     one, two = opened(), opened()
-    assert [_nacked(desk) for desk in (one, two) * 4] == ["b1", "c1", "a1", "b1", "c1", "a1", "b1", "c1"]
+    assert [_nacked(harness) for harness in (one, two) * 4] == ["b1", "c1", "a1", "b1", "c1", "a1", "b1", "c1"]
     two.ack(*two.receive(group="c"))
     assert one.take(10) == ["a1", "b1", "c2"]
     one.close()
@@ -256,18 +256,18 @@ def test_places_outlive_a_restart_and_hold_for_other_processes(
 # --- small scope: everything that can happen, in a few steps ---
 
 
-def _acknowledged(desk: Desk) -> str:
-    got = desk.receive()
-    desk.ack(*got)
+def _acknowledged(harness: StoreHarness) -> str:
+    got = harness.receive()
+    harness.ack(*got)
     return "".join(str(each.entry.body) for each in got)
 
 
-STEPS: dict[str, Callable[[Desk], Any]] = {
+STEPS: dict[str, Callable[[StoreHarness], Any]] = {
     "nack": _nacked,
     "expire": _expired,
     "ack": _acknowledged,
-    "send": lambda desk: desk.send("c"),
-    "send b": lambda desk: desk.send("b"),
+    "send": lambda harness: harness.send("c"),
+    "send b": lambda harness: harness.send("b"),
 }
 
 
@@ -275,18 +275,18 @@ STEPS: dict[str, Callable[[Desk], Any]] = {
 def test_nobody_is_passed_by_twice(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Whoever is ready when a group is given back is received before that group is again."""
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
-    desk = Desk(STORES[kind](tmp_path, lambda: url))
+    harness = StoreHarness(STORES[kind](tmp_path, lambda: url))
     length = {"memory": 4, "sqlite": 4, "postgres": 3}[kind]
     for steps in product(STEPS, repeat=length):
-        desk.make("q", visibility_timeout_s=1000)
-        desk.send("a", "b", "a")
+        harness.make("q", visibility_timeout_s=1000)
+        harness.send("a", "b", "a")
         waiting: dict[str, set[str]] = {}  # for each group that was given back, those that must come before it
         for step in steps:
-            before = {str(view.group) for view in desk.groups() if view.why == Why.READY}
+            before = {str(view.group) for view in harness.groups() if view.why == Why.READY}
             is_send = step.startswith("send")
             if not before and not is_send:
                 continue
-            found = STEPS[step](desk)
+            found = STEPS[step](harness)
             if is_send:
                 continue
             assert not waiting.pop(found, set()), steps
@@ -294,65 +294,65 @@ def test_nobody_is_passed_by_twice(kind: str, tmp_path: Path, request: pytest.Fi
                 others.discard(found)
             if step != "ack":
                 waiting[found] = before - {found}
-        desk.remove()
-    desk.close()
+        harness.remove()
+    harness.close()
 
 
 # --- the retry delay ---
 
 
-def test_the_delay_grows_with_the_attempts(desk: Desk) -> None:
-    desk.make("q", retry_delay_s=1, retry_growth=3, retry_max_s=5, retry_jitter=0)
-    desk.send("a1", "a2", "b1")
+def test_the_delay_grows_with_the_attempts(harness: StoreHarness) -> None:
+    harness.make("q", retry_delay_s=1, retry_growth=3, retry_max_s=5, retry_jitter=0)
+    harness.send("a1", "a2", "b1")
     for delay_s in (1, 3, 5, 5):
-        (got,) = desk.receive(group="a")
+        (got,) = harness.receive(group="a")
         number, token = got.entry.sequence_number, got.token
-        assert desk.settle(Settlement(number, token, SettleAction.NACK, None)) == [SettleResult.DONE]
-        desk.wait(delay_s - 0.001)
-        assert desk.take(group="a") == []
-        desk.wait(0.001)
-    assert desk.take(10) == ["b1", "a1", "a2"]
+        assert harness.settle(Settlement(number, token, SettleAction.NACK, None)) == [SettleResult.DONE]
+        harness.wait(delay_s - 0.001)
+        assert harness.take(group="a") == []
+        harness.wait(0.001)
+    assert harness.take(10) == ["b1", "a1", "a2"]
 
 
-def test_a_lease_that_is_over_is_delayed_from_its_deadline(desk: Desk) -> None:
-    desk.make("q", retry_delay_s=2, retry_jitter=0)
-    desk.send("a1", "a2")
-    desk.receive(2, visibility_s=5)
-    desk.wait(6)
-    assert desk.take() == []
-    assert desk.info().due_ms == desk.now + 1000
-    desk.wait(1)
-    got = desk.receive(2)
+def test_a_lease_that_is_over_is_delayed_from_its_deadline(harness: StoreHarness) -> None:
+    harness.make("q", retry_delay_s=2, retry_jitter=0)
+    harness.send("a1", "a2")
+    harness.receive(2, visibility_s=5)
+    harness.wait(6)
+    assert harness.take() == []
+    assert harness.info().due_ms == harness.now + 1000
+    harness.wait(1)
+    got = harness.receive(2)
     assert [each.attempts for each in got] == [2, 1]
-    desk.wait(60)
-    assert desk.take(2) == ["a1", "a2"], "found so late that the delay was over too"
+    harness.wait(60)
+    assert harness.take(2) == ["a1", "a2"], "found so late that the delay was over too"
 
 
-def test_a_delay_that_is_stated_is_the_one(desk: Desk) -> None:
-    desk.make("q", retry_delay_s=2)
-    desk.send("a1")
-    desk.nack(*desk.receive())
-    assert desk.take() == ["a1"]
+def test_a_delay_that_is_stated_is_the_one(harness: StoreHarness) -> None:
+    harness.make("q", retry_delay_s=2)
+    harness.send("a1")
+    harness.nack(*harness.receive())
+    assert harness.take() == ["a1"]
 
 
-def test_a_session_that_ends_delays_what_it_did_not_settle(desk: Desk) -> None:
-    desk.make("q", retry_delay_s=2, retry_jitter=0)
-    desk.send("a1", "b1")
-    lock = desk.lock("a")
-    desk.within(lock)
-    desk.hold(lock, SessionVerb.CLOSE)
-    assert desk.take(10) == ["b1"]
-    desk.wait(2)
-    assert desk.take(10) == ["a1"]
+def test_a_session_that_ends_delays_what_it_did_not_settle(harness: StoreHarness) -> None:
+    harness.make("q", retry_delay_s=2, retry_jitter=0)
+    harness.send("a1", "b1")
+    lock = harness.lock("a")
+    harness.within(lock)
+    harness.hold(lock, SessionVerb.CLOSE)
+    assert harness.take(10) == ["b1"]
+    harness.wait(2)
+    assert harness.take(10) == ["a1"]
 
 
-def test_deferred_messages_are_not_delayed(desk: Desk) -> None:
-    desk.make("q", retry_delay_s=2)
-    (sent,) = desk.send("a1")
-    desk.defer(*desk.receive())
-    (got,) = desk.fetch(sent.sequence_number)
-    desk.settle(Settlement(got.entry.sequence_number, got.token, SettleAction.NACK, None))
-    assert len(desk.fetch(sent.sequence_number)) == 1
+def test_deferred_messages_are_not_delayed(harness: StoreHarness) -> None:
+    harness.make("q", retry_delay_s=2)
+    (sent,) = harness.send("a1")
+    harness.defer(*harness.receive())
+    (got,) = harness.fetch(sent.sequence_number)
+    harness.settle(Settlement(got.entry.sequence_number, got.token, SettleAction.NACK, None))
+    assert len(harness.fetch(sent.sequence_number)) == 1
 
 
 @given(

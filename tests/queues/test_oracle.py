@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import STORES, Desk, Shared, with_table
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from store_harness import STORES, Shared, StoreHarness, with_table
 
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, ReceiveRequest
@@ -30,7 +30,7 @@ KINDS: dict[str, Any] = {
 
 
 class Stores(RuleBasedStateMachine):
-    """Runs each command at both desks."""
+    """Runs each command at both harnesses."""
 
     kind = "sqlite"
     url: Any = None
@@ -42,7 +42,7 @@ class Stores(RuleBasedStateMachine):
         super().__init__()
         self._directory = tempfile.TemporaryDirectory()
         path = Path(self._directory.name)
-        self.desks = [Desk(KINDS[kind](path, self.url)) for kind in ("memory", self.kind)]
+        self.harnesses = [StoreHarness(KINDS[kind](path, self.url)) for kind in ("memory", self.kind)]
         self.both("make", "dead")
         self.both("make", "q", dead_letter=self.dead_letter, max_receives=2, visibility_timeout_s=3, dedup_window_s=7)
 
@@ -50,8 +50,8 @@ class Stores(RuleBasedStateMachine):
         try:
             self.all_comes_out()
         finally:
-            for desk in self.desks:
-                desk.close()
+            for harness in self.harnesses:
+                harness.close()
             self._directory.cleanup()
 
     def all_comes_out(self) -> None:
@@ -67,7 +67,7 @@ class Stores(RuleBasedStateMachine):
         if self.kind == "postgres" and verb in CHANGES:  # it finds out at the next receive what became ready in between
             for queue in ("q", "dead"):
                 self.both("receive", queue=queue, group="nobody")
-        expected, found = (getattr(desk, verb)(*args, **more) for desk in self.desks)
+        expected, found = (getattr(harness, verb)(*args, **more) for harness in self.harnesses)
         assert found == expected
         return found
 

@@ -1,54 +1,54 @@
 """Named readers over the log of a queue, for every store."""
 
-from desk import Desk
+from store_harness import StoreHarness
 
 
-def test_a_message_stays_readable_until_every_reader_has_passed_it(desk: Desk) -> None:
-    desk.readers(slow=0, fast=0)
-    sent = desk.send("a1", "b1", "a2")
-    desk.drain()
-    assert desk.info().depth == 0
-    assert desk.bodies() == ["a1", "b1", "a2"]
-    assert desk.bodies(pending=True) == []
-    desk.readers(fast=sent[2].sequence_number)
-    assert desk.bodies() == ["a1", "b1", "a2"]
-    desk.readers(slow=sent[0].sequence_number)
-    assert desk.bodies() == ["b1", "a2"]
-    desk.readers(slow=None)
-    assert desk.bodies() == []
+def test_a_message_stays_readable_until_every_reader_has_passed_it(harness: StoreHarness) -> None:
+    harness.readers(slow=0, fast=0)
+    sent = harness.send("a1", "b1", "a2")
+    harness.drain()
+    assert harness.info().depth == 0
+    assert harness.bodies() == ["a1", "b1", "a2"]
+    assert harness.bodies(pending=True) == []
+    harness.readers(fast=sent[2].sequence_number)
+    assert harness.bodies() == ["a1", "b1", "a2"]
+    harness.readers(slow=sent[0].sequence_number)
+    assert harness.bodies() == ["b1", "a2"]
+    harness.readers(slow=None)
+    assert harness.bodies() == []
 
 
-def test_reading_takes_nothing_from_receivers(desk: Desk) -> None:
-    desk.readers(all=0)
-    sent = desk.send("a1", "b1", "a2")
-    desk.readers(all=sent[2].sequence_number)
-    assert desk.bodies(after=sent[0].sequence_number) == ["b1", "a2"]
-    assert desk.take(10) == ["a1", "a2", "b1"]
+def test_reading_takes_nothing_from_receivers(harness: StoreHarness) -> None:
+    harness.readers(all=0)
+    sent = harness.send("a1", "b1", "a2")
+    harness.readers(all=sent[2].sequence_number)
+    assert harness.bodies(after=sent[0].sequence_number) == ["b1", "a2"]
+    assert harness.take(10) == ["a1", "a2", "b1"]
 
 
-def test_without_readers_an_acknowledged_message_is_gone(desk: Desk) -> None:
-    desk.send("a1", "b1")
-    desk.ack(*desk.receive())
-    assert desk.bodies() == ["b1"]
+def test_without_readers_an_acknowledged_message_is_gone(harness: StoreHarness) -> None:
+    harness.send("a1", "b1")
+    harness.ack(*harness.receive())
+    assert harness.bodies() == ["b1"]
 
 
-def test_retention_ends_what_readers_keep(desk: Desk) -> None:
-    desk.make("q", retention_s=60)
-    desk.readers(slow=0)
-    desk.send("a1")
-    desk.drain()
-    desk.wait(60)
-    assert desk.take() == []
-    assert desk.bodies() == []
-    assert desk.info().depth == 0
+def test_retention_ends_what_readers_keep(harness: StoreHarness) -> None:
+    harness.make("q", retention_s=60)
+    harness.readers(slow=0)
+    harness.send("a1")
+    harness.drain()
+    harness.wait(60)
+    assert harness.take() == []
+    assert harness.bodies() == []
+    assert harness.info().depth == 0
 
 
-def test_a_message_that_was_moved_away_and_back_is_read_once(desk: Desk) -> None:
-    desk.make("dead")
-    desk.readers(all=0)
-    desk.send("a1", "a2")
-    desk.move("dead", desk.read()[0])
-    assert desk.bodies() == ["a1", "a2"]
-    desk.move("q", *desk.read(queue="dead"), queue="dead")
-    assert desk.bodies() == desk.bodies(pending=True) == ["a1", "a2"]
-    assert desk.take(10) == ["a1", "a2"]
+def test_a_message_that_was_moved_away_and_back_is_read_once(harness: StoreHarness) -> None:
+    harness.make("dead")
+    harness.readers(all=0)
+    harness.send("a1", "a2")
+    harness.move("dead", harness.read()[0])
+    assert harness.bodies() == ["a1", "a2"]
+    harness.move("q", *harness.read(queue="dead"), queue="dead")
+    assert harness.bodies() == harness.bodies(pending=True) == ["a1", "a2"]
+    assert harness.take(10) == ["a1", "a2"]

@@ -9,14 +9,14 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-PROGRAM = Path(__file__).parent / "programs" / "tenant.py"
+PROGRAM = Path(__file__).parent / "programs" / "lock_holder.py"
 KILLS = 150
 
 
 def test_sessions_that_are_killed_at_every_point_apply_each_message_once_in_its_order(
     tmp_path: Path, soak_seed: int
 ) -> None:
-    """More lives by hand: python tests/queues/programs/tenant.py DIRECTORY 1000 SEED."""
+    """More lives by hand: python tests/queues/programs/lock_holder.py DIRECTORY 1000 SEED."""
     done = subprocess.run(
         [sys.executable, PROGRAM, tmp_path, str(KILLS), str(soak_seed)], capture_output=True, text=True, check=False
     )

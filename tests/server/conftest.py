@@ -6,26 +6,28 @@ from pathlib import Path
 
 import pytest
 from botocore.client import BaseClient
-from endpoint import Endpoint, House, client_of
+from endpoint import Endpoint, SharedServer, client_of
 
 
 @pytest.fixture(scope="session")
-def house() -> Iterator[House]:
-    house = House()
-    yield house
-    house.close()
+def shared_server() -> Iterator[SharedServer]:
+    shared_server = SharedServer()
+    yield shared_server
+    shared_server.close()
 
 
 @pytest.fixture(scope="session")
-def clients(house: House, tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseClient]:
+def clients(shared_server: SharedServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseClient]:
     return {
-        protocol: client_of(protocol, house.place.base_url, tmp_path_factory.mktemp(protocol))
+        protocol: client_of(protocol, shared_server.place.base_url, tmp_path_factory.mktemp(protocol))
         for protocol in ("json", "query")
     }
 
 
-def _endpoint(protocol: str, house: House, clients: dict[str, BaseClient], path: Path | str) -> Iterator[Endpoint]:
-    endpoint = Endpoint(clients[protocol], protocol, house, path)
+def _endpoint(
+    protocol: str, shared_server: SharedServer, clients: dict[str, BaseClient], path: Path | str
+) -> Iterator[Endpoint]:
+    endpoint = Endpoint(clients[protocol], protocol, shared_server, path)
     endpoint.open()
     yield endpoint
     with suppress(Exception):
@@ -34,16 +36,16 @@ def _endpoint(protocol: str, house: House, clients: dict[str, BaseClient], path:
 
 @pytest.fixture(params=["json", "query", "postgres"])
 def sqs(
-    request: pytest.FixtureRequest, house: House, clients: dict[str, BaseClient], tmp_path: Path
+    request: pytest.FixtureRequest, shared_server: SharedServer, clients: dict[str, BaseClient], tmp_path: Path
 ) -> Iterator[Endpoint]:
     """The endpoint in each protocol over a file, and over PostgreSQL."""
     if request.param == "postgres":
-        yield from _endpoint("json", house, clients, request.getfixturevalue("postgres_url"))
+        yield from _endpoint("json", shared_server, clients, request.getfixturevalue("postgres_url"))
     else:
-        yield from _endpoint(request.param, house, clients, tmp_path / "queues.db")
+        yield from _endpoint(request.param, shared_server, clients, tmp_path / "queues.db")
 
 
 @pytest.fixture
-def sqs_json(house: House, clients: dict[str, BaseClient], tmp_path: Path) -> Iterator[Endpoint]:
+def sqs_json(shared_server: SharedServer, clients: dict[str, BaseClient], tmp_path: Path) -> Iterator[Endpoint]:
     """The endpoint in the protocol of today, where the protocol makes no difference."""
-    yield from _endpoint("json", house, clients, tmp_path / "queues.db")
+    yield from _endpoint("json", shared_server, clients, tmp_path / "queues.db")

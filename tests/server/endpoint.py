@@ -33,7 +33,7 @@ ACCOUNT = "000000000000"
 REGION = "us-east-1"
 
 
-class House:
+class SharedServer:
     """A server in a thread of its own, which hands each request to the app of the test that runs."""
 
     def __init__(self) -> None:
@@ -106,19 +106,19 @@ class Endpoint:
 
     client: Any
     protocol: str
-    house: House
+    shared_server: SharedServer
     path: Path | str
     clock: Clock = field(default_factory=Clock)
     options: dict[str, Any] = field(default_factory=dict)
 
     def open(self) -> None:
         self.db: Database = inturn.open(self.path, durable=False, clock=self.clock)
-        self.app = App(self.db, self.house.place, **self.options)
-        self.house.run(self.app.start())
-        self.house.app = self.app
+        self.app = App(self.db, self.shared_server.place, **self.options)
+        self.shared_server.run(self.app.start())
+        self.shared_server.app = self.app
 
     def close(self) -> None:
-        self.house.run(self.app.stop())
+        self.shared_server.run(self.app.stop())
         self.db.close()
 
     def restart(self, after_s: float = 0) -> None:
@@ -138,7 +138,7 @@ class Endpoint:
         return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
 
     def url(self, name: str) -> str:
-        return f"{self.house.place.base_url}/{ACCOUNT}/{name}"
+        return f"{self.shared_server.place.base_url}/{ACCOUNT}/{name}"
 
     def receive(self, url: str, most: int = 10, **more: Any) -> list[dict[str, Any]]:
         answer = self.client.receive_message(

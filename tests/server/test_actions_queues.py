@@ -197,7 +197,7 @@ def test_a_name_is_as_good_as_a_url(sqs_json: Endpoint) -> None:
 
 
 def test_a_url_without_a_name(sqs_json: Endpoint) -> None:
-    url = f"{sqs_json.house.place.base_url}/"
+    url = f"{sqs_json.shared_server.place.base_url}/"
     told = sqs_json.refused(sqs_json.client.send_message, QueueUrl=url, MessageBody="x")
     assert told == ("InvalidAddress", f"The address {url} is not valid for this endpoint.")
     assert sqs_json.status(sqs_json.client.send_message, QueueUrl=url, MessageBody="x") == 404

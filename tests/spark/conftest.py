@@ -1,1 +1,1 @@
-"""Tests in this folder start a Spark session; they share one, the fixture ``spark`` of the root's conftest."""
+"""Tests in this folder start a Spark session, the fixture ``spark`` of the root's conftest; its folders need none."""

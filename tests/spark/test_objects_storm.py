@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from faulty_proxy import Fault, proxied
-from programs import mortal_steps
+from programs import crash_steps
 from programs.ledger import ledger
 
 from inturn.core.pipeline.decision import Decision
@@ -22,7 +22,7 @@ from kernel_harness import Bench, expected
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-PROGRAM = Path(__file__).parent / "programs" / "mortal_steps.py"
+PROGRAM = Path(__file__).parent / "programs" / "crash_steps.py"
 LIVES = 60
 FAULTS: tuple[Fault, ...] = (500, 503, 429, 408, "cut")
 
@@ -74,13 +74,13 @@ def test_the_only_writer_loses_nothing_does_nothing_twice_and_hears_of_no_other(
     assert ends[-1] == 0, f"it did not come to its end: {told[-5:]}"
     assert ends.count(-signal.SIGKILL) > 1, "it was hardly killed"
     assert [each for each in told if "conflict" in each] == []
-    with Bench(ledger, mortal_steps.SCHEMA, root=local) as bench:
-        whole, parts = Replay(), mortal_steps.parts(soak_seed)
+    with Bench(ledger, crash_steps.SCHEMA, root=local) as bench:
+        whole, parts = Replay(), crash_steps.parts(soak_seed)
         assert bench.store.steps() == list(range(1, len(parts) + 1)), "each part was a step, once"
         for step, messages in enumerate(parts, 1):
             manifest = bench.store.manifest(step)
             decisions = [decision_of(local, each.name) for each in manifest.decisions]
-            whole = ledger.replay(messages, now=mortal_steps.now(step), after=whole, decisions=decisions)
+            whole = ledger.replay(messages, now=crash_steps.now(step), after=whole, decisions=decisions)
         assert bench.seen() == expected(whole)
         kept = {path.stem for path in (local / "decisions").glob("*/*.json")}
         acknowledged = {each["decided"] for each in told if "decided" in each}

@@ -19,10 +19,10 @@ KILLS = {"sqlite": 120, "postgres": 60}
 def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
     kind: str, tmp_path: Path, soak_seed: int, request: pytest.FixtureRequest
 ) -> None:
-    """More lives by hand: python tests/worker/programs/mortal.py DIRECTORY 2000 SEED."""
+    """More lives by hand: python tests/worker/programs/crash_pipeline.py DIRECTORY 2000 SEED."""
     at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
     done = subprocess.run(
-        [sys.executable, PROGRAMS / "mortal.py", tmp_path, str(KILLS[kind]), str(soak_seed), *at],
+        [sys.executable, PROGRAMS / "crash_pipeline.py", tmp_path, str(KILLS[kind]), str(soak_seed), *at],
         capture_output=True,
         text=True,
         check=False,
@@ -32,7 +32,7 @@ def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twic
     assert history["killed"] == KILLS[kind], f"lives that ended otherwise: {done.stderr}"
     assert (history["sound"], history["messages"], history["left"]) == ([["ok"]], 0, 0)
     sys.path.insert(0, str(PROGRAMS))
-    import mortal  # type: ignore[import-not-found]
+    import crash_pipeline  # type: ignore[import-not-found]
 
     sys.path.remove(str(PROGRAMS))
     # What a life sent and did not live to note may be there too.
@@ -45,11 +45,13 @@ def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twic
             assert reached >= seen.get(group, 0), "lost"
             seen[group] = reached
         else:
-            assert (group, status, state["balance"]) == (mortal.BAD[0], "failed", 780)
+            assert (group, status, state["balance"]) == (crash_pipeline.BAD[0], "failed", 780)
             held = [turn for name, turn in history["held"] if name == group]
             assert held == list(range(40, 40 + len(held)))
             seen[group] = held[-1]
-    replay = mortal.LEDGER.replay([mortal.message(g, n) for g, last in seen.items() for n in range(1, last + 1)])
+    replay = crash_pipeline.LEDGER.replay(
+        [crash_pipeline.message(g, n) for g, last in seen.items() for n in range(1, last + 1)]
+    )
     assert {group: state for group, (_, state) in states.items()} == replay.states
     made = {each.effect_id: each.output for each in replay.outputs}
     assert Counter(effect for effect, _ in history["made"]) == Counter(made.keys()), "each was committed once"

@@ -65,7 +65,7 @@ def test_one_hot_group_has_few_turns_however_many_threads_there_are(
         shop.send([row(revision) for revision in range(1, 401)])
         shop.work(ledger(handler=slow), concurrency=concurrency)
     assert seen["GroupRunner"] <= 100, f"{seen['GroupRunner']} turns for 400 messages of one group"
-    assert seen["UnitOfWork"] <= 200, f"{seen['Desk']} transactions for 400 messages of one group"
+    assert seen["UnitOfWork"] <= 200, f"{seen['UnitOfWork']} transactions for 400 messages of one group"
 
 
 def _counted(kind: type, seen: Counter[str]) -> Any:

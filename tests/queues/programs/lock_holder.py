@@ -1,6 +1,6 @@
 """Sessions whose processes are killed again and again, and what is left of their groups.
 
-    python tenant.py DIRECTORY KILLS SEED
+    python lock_holder.py DIRECTORY KILLS SEED
 
 Each life is a fork that dies at a named point. It sends the next messages of some groups and takes sessions, in which
 it applies messages to the state and acknowledges them in the same transaction; it parks and resumes, defers and

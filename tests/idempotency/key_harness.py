@@ -16,7 +16,7 @@ KINDS = ["memory", "sqlite", "postgres", "redis"]
 _names = count()
 
 
-class Desk:
+class KeyHarness:
     """Keys and their clock, which goes as it does and can be moved; verbs are called from a thread or from a task."""
 
     def __init__(self, keys: IdempotencyKeys, move: Callable[[float], None], *, in_tasks: bool = False) -> None:

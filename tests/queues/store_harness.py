@@ -65,7 +65,7 @@ STORES: dict[str, Callable[[Path, Callable[[], str]], QueueStore]] = {
 """Makes a store of each kind, of a directory and what gives the address of an empty schema of PostgreSQL."""
 
 
-class Desk:
+class StoreHarness:
     """Every call is a transaction of its own, at the time ``now`` in milliseconds."""
 
     def __init__(self, store: QueueStore) -> None:

@@ -480,7 +480,7 @@ def test_a_write_that_fails_keeps_nothing_of_the_step(bench: Bench, tmp_path: Pa
     """No file may be larger than the limit: the kernel refuses the write as it does on a full disk."""
     bench.step(rows(1, 3))
     before = bench.seen()
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", FULL, here, str(bench.root), str(limit)], capture_output=True, text=True, check=False
     )

@@ -1,6 +1,6 @@
 """A shop whose process is killed again and again, and the history that shows whether anything was lost or done twice.
 
-    python mortal.py DIRECTORY KILLS SEED [POSTGRESQL]
+    python crash_worker.py DIRECTORY KILLS SEED [POSTGRESQL]
 
 Each life is a fork that dies at a named point, or after a random time, and the next one goes on with the same file. A
 life sends the next orders of some accounts, each with a deduplication id, and notes in ``sent.log`` what was answered;

@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-PROGRAM = Path(__file__).parent / "programs" / "mortal.py"
+PROGRAM = Path(__file__).parent / "programs" / "crash_worker.py"
 KILLS = {"sqlite": 400, "postgres": 60}
 
 
@@ -18,7 +18,7 @@ KILLS = {"sqlite": 400, "postgres": 60}
 def test_processes_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
     kind: str, tmp_path: Path, soak_seed: int, request: pytest.FixtureRequest
 ) -> None:
-    """More lives by hand: python tests/queues/programs/mortal.py DIRECTORY 5000 SEED."""
+    """More lives by hand: python tests/queues/programs/crash_worker.py DIRECTORY 5000 SEED."""
     kills = KILLS[kind]
     command = [sys.executable, PROGRAM, tmp_path, str(kills), str(soak_seed)]
     if kind == "postgres":

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_store import SCHEMA, files, ledger, rows
 from typer.testing import CliRunner
 
 from inturn.cli import app
@@ -15,7 +16,6 @@ from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.merge import levels_to_merge
 from inturn.spark.tables.vacuum import clean, sweep, vacuum
 from kernel_harness import Bench, Bounds
-from test_store import SCHEMA, files, ledger, rows
 
 
 def level(size: int) -> Level:

@@ -130,7 +130,7 @@ def words_of(row: int) -> str:
 
 def test_each_row_has_values_and_the_page_has_the_table() -> None:
     assert set(VALUES) == set(range(len(FORMS)))
-    assert table() in (Path(__file__).parents[1] / "docs" / "guarantees.md").read_text()
+    assert table() in (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
 
 
 def pipeline(kind: Any, handler: Callable[[Any, Any], Any] = lambda state, message: (state, [])) -> Pipeline:

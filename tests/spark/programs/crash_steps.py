@@ -1,4 +1,4 @@
-"""Lives of a writer of steps on an object store, which somebody else kills: ``mortal_steps.py URL SEED LIVES``.
+"""Lives of a writer of steps on an object store, which somebody else kills: ``crash_steps.py URL SEED LIVES``.
 
 Every life goes on where the store is: step n takes the n-th part of the history. Some lives also decide about a group.
 The steps run as tasks do, without Spark (see ``kernel_harness``). It prints lines of JSON: the process of each life,

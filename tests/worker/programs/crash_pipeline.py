@@ -1,6 +1,6 @@
 """Workers that are killed again and again, two at a time, and what they leave behind.
 
-    python mortal.py DIRECTORY KILLS SEED [POSTGRESQL-URL]
+    python crash_pipeline.py DIRECTORY KILLS SEED [POSTGRESQL-URL]
 
 Each life is a fork that dies at a named point, or after a random time, while it sends messages, out of order and more
 than once, works them off and delivers the outputs; the next one goes on with the same database. What was delivered is
