@@ -17,6 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import inturn
+from audit_reports import full
 from hostile import HOSTILE, NO_NAMES
 from inturn.cli import app, main
 from inturn.cli.audit import show
@@ -27,7 +28,6 @@ from inturn.spark.audit.report import Consumers, FaultKind, Gap, Gaps, Grade, Lo
 from inturn.spark.driver.step import Report
 from inturn.spark.executor.decisions import group_hash
 from kernel_harness import Bench
-from test_audit_page import full
 
 NAMES = [text for name, text in HOSTILE.items() if name not in NO_NAMES]
 QUEUE, READER = "[/x] [bold]q :boom:", "[/r] [red]"

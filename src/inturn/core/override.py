@@ -3,10 +3,12 @@
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
+__all__ = ["override"]
+
 if TYPE_CHECKING:
-    from typing_extensions import override as override
+    from typing_extensions import override
 elif sys.version_info >= (3, 12):
-    from typing import override as override
+    from typing import override
 else:
     F = TypeVar("F")
 

@@ -1,6 +1,5 @@
 """The page of an audit's report: what a person reads there, from reports that are made by hand."""
 
-import datetime as dt
 import re
 import sys
 import warnings
@@ -15,11 +14,11 @@ pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
 pytest.importorskip("jinja2", reason="the page is filled in with jinja2, from the extra [audit]")
 pytest.importorskip("matplotlib", reason="the pictures are drawn with matplotlib, from the extra [audit]")
 
+from audit_reports import NOON_US, empty, full, line
 from inturn.core.errors import SetupError
 from inturn.spark.audit import page, pictures
 from inturn.spark.audit.report import (
     MEANING,
-    AuditReport,
     Bar,
     Column,
     Consumers,
@@ -28,16 +27,11 @@ from inturn.spark.audit.report import (
     Gap,
     Gaps,
     Grade,
-    GroupTimeline,
-    Late,
     LogColumns,
-    Point,
     Sizes,
-    Spread,
 )
 
 VOID = {"meta", "br", "link", "img"}
-NOON_US = 1_709_294_400_000_000
 HOSTILE = "<script>alert(1)</script>\"'& $x_1$ \\frac \x00\x1b\u202e\ud800 \U000e0041 漢字"
 
 
@@ -86,57 +80,6 @@ def _silent(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
         warnings.simplefilter("error")
         yield
     assert capfd.readouterr() == ("", "")
-
-
-def spread(*counts: int) -> Spread:
-    return Spread(3, 700, 90_000, [Bar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, n) for at, n in enumerate(counts)])
-
-
-def line(group: str, *points: tuple[int, str | None, int], gaps: tuple[Gap, ...] = ()) -> GroupTimeline:
-    faults = Counter(kind for _, kind, _ in points if kind is not None)
-    shown = [Point(at, place, kind, epoch) for at, (place, kind, epoch) in enumerate(points, 1)]
-    return GroupTimeline(group, len(points), dict(faults), shown, list(gaps))
-
-
-def empty() -> AuditReport:
-    return AuditReport(
-        "orders", LogColumns("g", "o"), "as the rows stand", 0, 0, None, None, {}, {}, None, None, [], 0, None, [], None
-    )
-
-
-def full() -> AuditReport:
-    lost, still = Gap("acct-1", 0, 3, 5, 40, 7_200.0, open=False), Gap("acct-2", 1, 9, 9, 1, None, open=True)
-    copies = line("acct-1", (1, None, 0), (2, None, 0), (6, None, 0), (2, "duplicate", 0), (4, "late", 0), gaps=(lost,))
-    again = line("acct-2", (7, "conflict", 0), (8, "no-id", 1), (10, None, 1), gaps=(still,))
-    found = {kind: FaultCount(1_000 + at, 20 + at) for at, kind in enumerate(FaultKind)}
-    at_noon = dt.datetime(2024, 3, 1, 12, tzinfo=dt.UTC)
-    return replace(
-        empty(),
-        keys=LogColumns("account", "seq", id="event_id", time="received_at", start=1, ignore=("trace",)),
-        messages=1_234_567,
-        groups=8_901,
-        began=at_noon,
-        ended=at_noon + dt.timedelta(days=2),
-        found=found,
-        samples={kind: [f"sample of {kind}"] for kind in FaultKind},
-        gaps=Gaps(
-            12, 3_456, 1, 1, 1_800.0, "3 hours", [lost, still], [(Bar(1.7e9, 1.8e9, 12), Bar(1.7e9, 1.8e9, 1))], True
-        ),
-        late=Late(spread(0, 5, 9), spread(3, *[2] * 20, 1), spread(0, 4)),
-        epochs=2,
-        sizes=Sizes(
-            20,
-            [("acct-1", 5_000), ("", 7)],
-            0.25,
-            spread(0, *[3] * 13).bars,
-            [Consumers(2, 1, 1.5), Consumers(4, 1, 2)],
-        ),
-        columns=[Column("seq", "number", 1, 0.9, 0.8, 0, 1.01, None, "Gapless", "it counts")],
-        grade=Grade("Gapless", ["It is so."], 'Pipeline(name="orders", handler=apply)', ["Needs a day off."]),
-        worst=[copies, again],
-        files={"messages": "/out/messages", "gaps": "/out/gaps"},
-        seconds=75,
-    )
 
 
 @pytest.mark.thorough

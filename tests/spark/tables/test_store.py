@@ -466,6 +466,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
+sys.path.append(str(Path(sys.argv[1]).parents[1]))
 from test_store import Bench, SCHEMA, ledger, rows
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
@@ -480,7 +481,7 @@ def test_a_write_that_fails_keeps_nothing_of_the_step(bench: Bench, tmp_path: Pa
     """No file may be larger than the limit: the kernel refuses the write as it does on a full disk."""
     bench.step(rows(1, 3))
     before = bench.seen()
-    here = str(Path(__file__).parents[2])
+    here = str(Path(__file__).parent)
     done = subprocess.run(
         [sys.executable, "-c", FULL, here, str(bench.root), str(limit)], capture_output=True, text=True, check=False
     )
