@@ -1,0 +1,28 @@
+"""A FastAPI dependency for operations that need an ``Idempotency-Key``, over the middleware of asgi.py."""
+
+from typing import Annotated
+
+from fastapi import Header, Request
+
+from inturn.core.errors import SetupError
+from inturn.idempotency.asgi import IN_SCOPE, KeyedRequest, KeyMissing
+
+
+async def requires_key(
+    request: Request,
+    _key: Annotated[str | None, Header(alias="Idempotency-Key", description="Runs repeated requests once.")] = None,
+) -> KeyedRequest:
+    """Return the key and the lock of a request; ``Annotated[KeyedRequest, Depends(requires_key)]``.
+
+    A request without a key is answered with 400.
+
+    Raises:
+        SetupError: if the application has no :class:`~inturn.idempotency.asgi.IdempotencyMiddleware`, or the middleware
+            gives no keys to this method.
+    """
+    if IN_SCOPE not in request.scope:
+        raise SetupError("requires_key needs the middleware: app.add_middleware(IdempotencyMiddleware, keys=keys)")
+    found: KeyedRequest | None = request.scope[IN_SCOPE]
+    if found is None:
+        raise KeyMissing("this operation needs an Idempotency-Key")
+    return found
