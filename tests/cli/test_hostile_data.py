@@ -166,6 +166,11 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "keys add": [("shop.db", "[/x]"), ("shop.db", "\x1b")],
     "keys list": [("shop.db",)],
     "keys remove": [("shop.db", "[/x]\x1b")],
+    "work": [
+        ("ledger.py:ledger", "--queue", "shop.db#work", "--until-empty"),
+        ("ledger.py:ledger", "--queue", "shop.db#[/none]"),
+        ("[/x].py:\x1b", "--queue", AT),
+    ],
 }
 """What each command is given, in an order in which they may come."""
 FAIL = {"ack", "backup", "nack", "queue delete", "keys add", "keys list", "keys remove", "parked skip", "parked resume"}

@@ -4,10 +4,11 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from inturn.core.errors import InturnError, PipelineError
 from inturn.core.pipeline.definition import Pipeline
@@ -19,11 +20,7 @@ def load(where: str) -> Pipeline:
     Raises:
         PipelineError: if there is none.
     """
-    place, _, name = where.rpartition(":")
-    if not place or not name:
-        msg = f"{where!r} does not say where the pipeline is; write ledger.py:ledger or package.module:name"
-        raise PipelineError(msg)
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    place, name, module = _module_of(where, "the pipeline", "ledger")
     found = getattr(module, name, None)
     if not isinstance(found, Pipeline):
         there = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
@@ -32,11 +29,34 @@ def load(where: str) -> Pipeline:
     return found
 
 
+def load_function(where: str) -> Callable[..., Any]:
+    """Return the function at ``app.py:post`` or ``package.module:name``.
+
+    Raises:
+        PipelineError: if there is none.
+    """
+    place, name, module = _module_of(where, "the function", "post")
+    found: Callable[..., Any] | None = getattr(module, name, None)
+    if not callable(found):
+        raise PipelineError(f"{place} has no function {name!r}")
+    return found
+
+
+def _module_of(where: str, what: str, such: str) -> tuple[str, str, ModuleType]:
+    place, _, name = where.rpartition(":")
+    if not place or not name:
+        raise PipelineError(f"{where!r} does not say where {what} is; write {such}.py:{such} or package.module:name")
+    known = sys.modules.get(Path(place).stem)
+    if known is not None and known.__file__ == str(Path(place).resolve()):
+        return place, name, known  # a pipeline and a function of one file share its module
+    return place, name, _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+
+
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise PipelineError(f"there is no file {path}")
     sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     if spec is None or spec.loader is None:
         raise PipelineError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)

@@ -30,6 +30,7 @@ from inturn.cli.places import check_no_database, check_store
 from inturn.cli.queue import groups, queue, redrive
 from inturn.cli.serve import serve
 from inturn.cli.texts import line, lines, plain_console, say, say_json
+from inturn.cli.work import work
 from inturn.core.address import shown
 from inturn.core.errors import InputError, PipelineError
 from inturn.core.pipeline.inspection import counted
@@ -51,6 +52,7 @@ app.command()(explain)
 app.command()(audit)
 app.command()(check)
 app.command()(serve)
+app.command()(work)
 app.add_typer(queue, name="queue")
 app.add_typer(keys, name="keys")
 for _command in (send, receive, ack, nack, peek, groups, redrive, backup, restore):

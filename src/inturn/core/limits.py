@@ -447,6 +447,15 @@ while they wait."""
 WORKER_GRACE_S: Final = 30.0
 """Time for which a stopped worker waits for the turns that have begun, by default."""
 
+WORKER_LOOK_S: Final = 0.2
+"""Time after which a service looks whether its workers and processes still run."""
+
+WORKER_PROCESSES: Final = 256
+"""Maximum of ``--processes`` of ``inturn work``."""
+
+WORKER_RESTART_S: Final = 1.0
+"""Pause before a killed process of ``inturn work`` is started again."""
+
 GROUPS_AT_ONCE: Final = 100
 """Number of groups whose wait is over, and of decisions, that a worker takes up at a time."""
 

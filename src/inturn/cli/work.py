@@ -1,0 +1,186 @@
+"""``inturn work``: pipelines over durable queues, in one or several processes, until they are stopped."""
+
+import signal
+import tomllib
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from inturn.cli.definition import load, load_function
+from inturn.cli.errors import told
+from inturn.cli.places import opened, split
+from inturn.cli.texts import line, say, say_json
+from inturn.core import limits
+from inturn.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inturn.worker.processes import Uplink
+    from inturn.worker.service import Service
+
+
+class WorkedPipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A ``[[pipelines]]`` of a configuration.
+
+    Attributes:
+        pipeline: ``ledger.py:ledger`` or ``package.module:name``.
+        queue: ``shop.db#payments`` or ``postgresql://…#payments``.
+        deliver: the function that delivers outputs, named as the pipeline is; None: outputs stay in the database.
+        concurrency: the number of groups processed at once, in each process.
+    """
+
+    pipeline: str
+    queue: str
+    deliver: str | None = None
+    concurrency: int = limits.WORKER_CONCURRENCY
+
+
+class WorkConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A configuration of ``inturn work``, one TOML file.
+
+    Attributes:
+        pipelines: what to work on.
+        processes: the number of processes; each works on all pipelines.
+        grace_s: how long a stop waits for running handlers, in seconds.
+        health: the address of ``/health`` and ``/ready``; None: none.
+    """
+
+    pipelines: tuple[WorkedPipeline, ...] = ()
+    processes: int = 1
+    grace_s: float = limits.WORKER_GRACE_S
+    health: str | None = None
+
+
+def work(
+    pipeline: Annotated[
+        str | None, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="Where its messages are: DATABASE#QUEUE.")] = None,
+    deliver: Annotated[str | None, typer.Option(help="The function that delivers outputs: app.py:post.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Groups processed at once; default: 8.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Processes, for handlers that compute; default: 1.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with several pipelines.")] = None,
+    grace_s: Annotated[float | None, typer.Option(help="How long a stop waits for handlers; default: 30.")] = None,
+    health: Annotated[str | None, typer.Option(help="Answer /health and /ready at HOST:PORT.")] = None,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End once all queues are empty.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as one JSON document.")] = False,
+) -> None:
+    """Run pipelines over durable queues until SIGTERM or Ctrl-C, which finish running handlers."""
+    with told():
+        chosen = read(config) if config is not None else WorkConfig()
+        given = {"processes": processes, "grace_s": grace_s, "health": health}
+        chosen = msgspec.structs.replace(chosen, **{name: value for name, value in given.items() if value is not None})
+        if pipeline is not None:
+            if queue is None:
+                raise InputError(f"say where the messages of {pipeline} are: --queue DATABASE#QUEUE")
+            groups = limits.WORKER_CONCURRENCY if concurrency is None else concurrency
+            one = WorkedPipeline(pipeline, queue, deliver, groups)
+            chosen = msgspec.structs.replace(chosen, pipelines=(*chosen.pipelines, one))
+        elif any(each is not None for each in (queue, deliver, concurrency)):
+            raise InputError("--queue, --deliver and --concurrency belong to a pipeline; name it first")
+        if not 1 <= chosen.processes <= limits.WORKER_PROCESSES:
+            raise InputError(f"processes is {chosen.processes}; it is a number from 1 to {limits.WORKER_PROCESSES}")
+        found = _run(chosen, until_empty=until_empty)
+        if as_json:
+            say_json(found["workers"])
+            return
+        for each in found["workers"]:
+            counts = f"{each['received']} received, {each['applied']} applied, {each['duplicate']} duplicate"
+            say(f"{line(each['pipeline'])} over {line(each['queue'])}: {counts}, {each['rejected']} rejected")
+
+
+def read(path: Path) -> WorkConfig:
+    """Read a configuration; relative files in it are resolved against its folder.
+
+    Raises:
+        InputError: if the file cannot be read, is not TOML, or has an unknown name or a wrong value.
+    """
+    try:
+        config = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), WorkConfig)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: this is no TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error}") from None
+
+    def beside(where: str | None, mark: str) -> str | None:
+        place, sign, name = (where or "").rpartition(mark)
+        is_file = place.endswith(".py") or (mark == "#" and "://" not in place)
+        return f"{path.parent / place}{sign}{name}" if where and is_file else where
+
+    return msgspec.structs.replace(
+        config,
+        pipelines=tuple(
+            msgspec.structs.replace(
+                each,
+                pipeline=beside(each.pipeline, ":"),
+                deliver=beside(each.deliver, ":"),
+                queue=beside(each.queue, "#"),
+            )
+            for each in config.pipelines
+        ),
+    )
+
+
+def _run(config: WorkConfig, *, until_empty: bool) -> dict[str, Any]:
+    """Work in this process or in several, and return the last status."""
+    from inturn.worker.health import HealthEndpoint
+    from inturn.worker.signals import stopped_by
+
+    with ExitStack() as stack:
+        service: Any
+        run: Callable[[], None]
+        if config.processes == 1:
+            service = stack.enter_context(_service(config))
+            run = partial(service.run, until_empty=until_empty)
+        else:
+            from inturn.worker.processes import ProcessGroup
+
+            with _service(config):  # what is wrong with it is told here, once, before any process starts
+                pass
+            service = ProcessGroup(_one_of_several, (msgspec.json.encode(config), until_empty), config.processes)
+            run = service.run
+        if config.health is not None:
+            stack.enter_context(HealthEndpoint(config.health, service.status))
+        with stopped_by(service.stop_soon, signal.SIGTERM, signal.SIGINT):
+            run()
+        return service.status()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _service(config: WorkConfig) -> "Iterator[Service]":
+    """Open the databases, each once, and load the pipelines."""
+    from inturn.worker.service import Job, Service
+
+    with ExitStack() as stack:
+        databases: dict[str, Any] = {}
+        jobs = []
+        for each in config.pipelines:
+            path, name = split(each.queue)
+            if path not in databases:
+                databases[path] = stack.enter_context(opened(path))
+            deliver = None if each.deliver is None else load_function(each.deliver)
+            queue = databases[path].queue(name, create=False)
+            jobs.append(Job(load(each.pipeline), queue, deliver, each.concurrency))
+        yield Service(jobs, grace_s=config.grace_s)
+
+
+def _one_of_several(argument: tuple[bytes, bool], uplink: "Uplink") -> None:
+    """Work in a process of several; the parent hears Ctrl-C and passes a stop on."""
+    from inturn.worker.signals import stopped_by
+
+    encoded, until_empty = argument
+    config = msgspec.json.decode(encoded, type=WorkConfig)
+    with _service(config) as service, stopped_by(service.stop_soon, signal.SIGTERM):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        uplink.watch(service.status, service.stop_soon)
+        try:
+            service.run(until_empty=until_empty)
+        finally:
+            uplink.tell(service.status())

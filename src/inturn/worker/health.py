@@ -1,0 +1,65 @@
+"""A health endpoint for orchestrators: ``/health`` says that the process lives, ``/ready`` that all workers run."""
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from inturn.core.errors import InputError, SetupError
+
+
+class HealthEndpoint:
+    """The endpoint, in a thread, for ``with``.
+
+    Args:
+        address: ``HOST:PORT``, or ``PORT`` of 127.0.0.1; port 0 takes a free one.
+        status: returns a JSON document whose ``ready`` tells whether all workers run.
+
+    Raises:
+        InputError: if the address is malformed.
+        SetupError: if nothing can listen there.
+    """
+
+    def __init__(self, address: str, status: Callable[[], dict[str, Any]]) -> None:
+        host, _, port = address.rpartition(":")
+        if not port.isdecimal() or int(port) > 65_535:
+            raise InputError(f"{address!r} is no address to listen on; write HOST:PORT, such as 127.0.0.1:8080")
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = status()
+                known = {"/health": 200, "/ready": 200 if found["ready"] else 503}
+                body = json.dumps(found if self.path in known else {"paths": sorted(known)}).encode()
+                self.send_response(known.get(self.path, 404))
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
+                """Log nothing: a probe asks every few seconds."""
+
+        try:
+            self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
+        except OSError as error:
+            raise SetupError(f"nothing can listen on {address}: {error.strerror or error}") from error
+        self._server.daemon_threads = True
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.server_port
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        threading.Thread(target=self._server.serve_forever, name="inturn-health", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()

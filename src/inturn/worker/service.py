@@ -1,0 +1,106 @@
+"""Workers of several pipelines in one process, until they are stopped; ``inturn work`` runs it."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.fold import Counts
+from inturn.queue import Queue
+from inturn.worker.outbox import Deliver
+from inturn.worker.worker import Worker
+
+
+class Job(NamedTuple):
+    """A pipeline over a queue; the arguments of :func:`inturn.work`."""
+
+    pipeline: Pipeline
+    queue: Queue
+    deliver: Deliver | None = None
+    concurrency: int = limits.WORKER_CONCURRENCY
+
+
+class Service:
+    """A worker for each job, each with threads of its own.
+
+    Args:
+        jobs: the pipelines and their queues.
+        grace_s: how long a stop waits for running handlers, in seconds.
+
+    Raises:
+        InputError: if there is no job, or two of them run the same pipeline over the same database.
+    """
+
+    def __init__(self, jobs: Sequence[Job], *, grace_s: float = limits.WORKER_GRACE_S) -> None:
+        if not jobs:
+            raise InputError("there is nothing to work on: name a pipeline and a queue")
+        names = [(job.pipeline.name, job.queue.name) for job in jobs]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"the pipeline {twice[0]!r} works twice on {twice[1]!r}; give it more concurrency instead")
+        self._jobs = jobs
+        self._workers = [
+            Worker(job.pipeline, job.queue, concurrency=job.concurrency, deliver=job.deliver, grace_s=grace_s)
+            for job in jobs
+        ]
+        self._stopping = threading.Event()
+        self._is_running = False
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Work until stopped, until one of the workers fails or, with ``until_empty``, until all queues are empty.
+
+        Raises:
+            Exception: the error of the first worker that failed; the others are stopped in order.
+        """
+        with ExitStack() as stack:
+            for worker in self._workers:
+                stack.enter_context(worker)
+            stack.callback(self._stop_all)
+            self._is_running = True
+            if until_empty:
+                self._drain()
+            while not self._stopping.wait(limits.WORKER_LOOK_S):
+                for worker in self._workers:
+                    worker.check()
+
+    def _drain(self) -> None:
+        """Stop once all queues are empty at the same time: a delivery may send to a queue that was drained before."""
+        received = -1
+        while received < (received := sum(worker.counts.received for worker in self._workers)):
+            for worker in self._workers:
+                try:
+                    worker.drain()
+                except InputError:
+                    if not self._stopping.is_set():
+                        raise
+                    return  # a stop ends the wait
+        self._stopping.set()
+
+    def stop_soon(self) -> None:
+        """Take no more messages; ``run`` returns once running handlers are done. Safe in a signal handler."""
+        self._stopping.set()
+        self._stop_all()
+
+    def _stop_all(self) -> None:
+        self._is_running = False
+        for worker in self._workers:
+            worker.stop_soon()
+
+    def status(self) -> dict[str, Any]:
+        """Return whether all workers run, and the counts of each, as JSON values."""
+        return {
+            "ready": self._is_running and not self._stopping.is_set(),
+            "workers": [
+                {"pipeline": job.pipeline.name, "queue": job.queue.name, **counted(worker.counts)}
+                for job, worker in zip(self._jobs, self._workers, strict=True)
+            ],
+        }
+
+
+def counted(counts: Counts) -> dict[str, int]:
+    """Return counts as a flat record."""
+    names = ("received", "released", "applied", "duplicate", "stale", "held")
+    return {name: getattr(counts, name) for name in names} | {"rejected": sum(counts.rejected.values())}

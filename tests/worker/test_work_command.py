@@ -1,0 +1,257 @@
+"""``inturn work``: one pipeline or several, in one process or several, stopped in order, watched from outside."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inturn
+from inturn.cli.work import WorkedPipeline, read
+from inturn.core.errors import InputError
+from inturn.queue import QueueSettings
+from inturn.worker.processes import ProcessGroup, Uplink, WorkFailed
+
+PIPELINES = """
+import os, pathlib, time
+import inturn
+
+HERE = pathlib.Path(__file__).parent
+
+def apply(state, message):
+    if message.get("sleep"):
+        (HERE / "begun").write_text(str(os.getpid()))
+        time.sleep(message["sleep"])
+    if message.get("wrong"):
+        return None
+    balance = state.get("balance", 0) + message["amount"]
+    return {"balance": balance}, [{"balance": balance}]
+
+ledger = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=apply)
+copy = inturn.Pipeline(name="copy", group="account", order=inturn.Gapless("revision"), handler=apply)
+
+def post(output, effect_id):
+    with (HERE / "posted").open("a") as file:
+        file.write(f"{os.getpid()} {effect_id} {output['balance']}\\n")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(PIPELINES)
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        db.queue("payments", QueueSettings(visibility_timeout_s=5))
+        db.queue("others")
+    return tmp_path
+
+
+def send(folder: Path, groups: int = 3, messages: int = 2, queue: str = "payments", **content: Any) -> None:
+    with inturn.open(folder / "shop.db", durable=False) as db:
+        for revision in range(1, messages + 1):
+            for group in range(groups):
+                db.queue(queue).send({"amount": 1, **content}, group=f"{group}", revision=revision)
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "inturn", "work", *map(str, words)]
+
+
+def ran(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+
+
+def until(is_so: Callable[[], Any], process: "subprocess.Popen[str]") -> Any:
+    for _ in range(1200):
+        if found := is_so():
+            return found
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    pytest.fail("it did not come")
+
+
+def posted(folder: Path) -> list[list[str]]:
+    file = folder / "posted"
+    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+ONE = ("app.py:ledger", "--queue", "shop.db#payments", "--deliver", "app.py:post")
+
+
+@pytest.mark.thorough
+def test_it_works_until_the_queue_is_empty_and_tells_the_counts(folder: Path) -> None:
+    send(folder)
+    done = ran(folder, *ONE, "--until-empty")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "ledger over payments: 6 received, 6 applied, 0 duplicate, 0 rejected\n"
+    assert sorted(balance for _, _, balance in posted(folder)) == ["1", "1", "1", "2", "2", "2"]
+    send(folder)
+    done = ran(folder, *ONE, "--until-empty", "--json")
+    assert json.loads(done.stdout) == [
+        {"pipeline": "ledger", "queue": "payments", "received": 6, "released": 0, "applied": 0, "duplicate": 6}
+        | {"stale": 0, "held": 0, "rejected": 0}
+    ]
+
+
+@pytest.mark.thorough
+def test_a_file_names_several_pipelines_beside_it(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    send(folder)
+    send(folder, queue="others")
+    (folder / "work.toml").write_text(
+        """
+        grace_s = 5
+        [[pipelines]]
+        pipeline = "app.py:ledger"
+        queue = "shop.db#payments"
+        deliver = "app.py:post"
+        [[pipelines]]
+        pipeline = "app.py:copy"
+        queue = "shop.db#others"
+        concurrency = 2
+        """
+    )
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    done = ran(elsewhere, "--config", folder / "work.toml", "--until-empty", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [(each["pipeline"], each["applied"]) for each in json.loads(done.stdout)] == [("ledger", 6), ("copy", 6)]
+    assert len(posted(folder)) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: int) -> None:
+    send(folder, groups=1, messages=1, sleep=2)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = (*ONE, "--processes", processes, "--health", f"127.0.0.1:{port}", "--json")
+    with subprocess.Popen(
+        command(*words), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as one:
+
+        def answer(path: str) -> int:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+                    return int(found.status)
+            except urllib.error.HTTPError as error:
+                return error.code
+            except OSError:
+                return 0
+
+        until(lambda: answer("/ready") == 200, one)
+        assert (answer("/health"), answer("/none")) == (200, 404)
+        until((folder / "begun").exists, one)
+        one.send_signal(signal.SIGTERM)
+        out, err = one.communicate(timeout=60)
+    assert (one.returncode, err) == (0, "")
+    assert json.loads(out)[0]["applied"] == 1
+    with inturn.open(folder / "shop.db") as db:
+        assert not db.queue("payments").receive()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_started_again_and_nothing_is_lost(folder: Path) -> None:
+    send(folder, groups=20, messages=5)
+    send(folder, groups=1, messages=0)
+    with subprocess.Popen(
+        command(*ONE, "--processes", 2), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as one:
+        first = until(lambda: posted(folder), one)[0][0]
+        os.kill(int(first), signal.SIGKILL)
+        until(lambda: len({effect for _, effect, _ in posted(folder)}) == 100, one)
+        with inturn.open(folder / "shop.db", durable=False) as db:
+            db.queue("payments").send({"amount": 1, "sleep": 0.1}, group="last", revision=1)
+        until((folder / "begun").exists, one)
+        one.send_signal(signal.SIGTERM)
+        _, err = one.communicate(timeout=60)
+    assert (one.returncode, err) == (0, "")
+
+
+@pytest.mark.slow
+def test_processes_without_their_parent_stop(folder: Path) -> None:
+    send(folder, groups=40, messages=1)
+    with subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stderr=subprocess.DEVNULL, text=True) as one:
+        pids = until(lambda: {int(pid) for pid, _, _ in posted(folder)}, one)
+        one.kill()
+    for _ in range(1200):
+        if not any(
+            Path(f"/proc/{pid}/cmdline").is_file() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids
+        ):
+            return
+        time.sleep(0.05)
+    pytest.fail("they still run")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, processes: int) -> None:
+    send(folder, groups=1, messages=1, wrong=True)
+    done = ran(folder, *ONE, "--processes", processes)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "HandlerError" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing to work on"),
+        (["app.py:ledger"], "--queue DATABASE#QUEUE"),
+        (["app.py:ledger", "--queue", "shop.db"], "names no queue"),
+        (["app.py:ledger", "--queue", "shop.db#none"], "there is no queue 'none'"),
+        (["app.py:none", "--queue", "shop.db#payments"], "it has ledger, copy"),
+        ([*ONE[:3], "--deliver", "app.py:none"], "has no function 'none'"),
+        ([*ONE, "--concurrency", "0"], "concurrency"),
+        ([*ONE, "--processes", "0"], "processes is 0"),
+        ([*ONE, "--health", "nowhere"], "HOST:PORT"),
+        (["--concurrency", "3"], "belong to a pipeline"),
+        (["--config", "none.toml"], "none.toml: No such file"),
+        (["--config", "app.py"], "this is no TOML"),
+    ],
+)
+def test_what_cannot_be_begun_is_refused_in_a_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    from typer.testing import CliRunner
+
+    from inturn.cli import app
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "300")
+    done = CliRunner().invoke(app, ["work", *words])
+    assert done.exit_code == 1, done.output
+    assert said in done.output
+
+
+def test_a_configuration_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "work.toml"
+    file.write_text('[[pipelines]]\npipeline = "a:b"\nqueue = "shop.db#q"\nconcurency = 3\n')
+    with pytest.raises(InputError, match="concurency"):
+        read(file)
+    file.write_text('[[pipelines]]\npipeline = "a:b"\nqueue = "postgresql://h/d#q"\n')
+    assert read(file).pipelines == (WorkedPipeline("a:b", "postgresql://h/d#q"),)
+
+
+def _fail(argument: Any, uplink: Uplink) -> None:
+    raise InputError(f"wrong {argument}")
+
+
+def _exit(argument: Any, uplink: Uplink) -> None:
+    raise SystemExit(argument)
+
+
+@pytest.mark.thorough
+def test_a_process_that_fails_ends_the_others() -> None:
+    with pytest.raises(WorkFailed, match="InputError: wrong thing"):
+        ProcessGroup(_fail, "thing", 2).run()
+    with pytest.raises(WorkFailed, match="exit code 3"):
+        ProcessGroup(_exit, 3, 2).run()
+    ProcessGroup(_exit, 0, 2).run()
