@@ -11,7 +11,6 @@ import msgspec
 from inturn.core.errors import HandlerError, StateError
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.store.records import GroupRecord
 
@@ -54,12 +53,11 @@ def place(line: GroupRecord) -> StoredPlace:
 def timeline_of(pipeline: Pipeline, line: GroupRecord | None) -> Timeline:
     """Return the timeline of a group, without its held messages."""
     if line is None:
-        return timeline(pipeline.order)
+        return pipeline.order.timeline()
     at = place(line)
     parked = None if at.parked is None else Status(at.parked)
     memory, beside = at.memory if isinstance(at.memory, tuple) else (at.memory, 0)
-    return timeline(
-        pipeline.order,
+    return pipeline.order.timeline(
         epoch=at.epoch,
         reached=at.reached,
         memory=memory,

@@ -8,7 +8,6 @@ import msgspec
 from inturn.core.errors import InputError, InvalidMessage, StateError
 from inturn.core.identity import TimelineEntry, group_text
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Gapless, Monotone
 from inturn.core.pipeline.reading import read, with_time
 from inturn.core.pipeline.replay import remake
 from inturn.core.queue.messages import Content, StoredMessage
@@ -48,7 +47,6 @@ class MessageDecoder:
         self._pipeline = pipeline
         self._names = _encoded_names(pipeline)
         self._defaults = _class_defaults(pipeline.message)
-        self._turn = pipeline.turn if isinstance(pipeline.order, Gapless | Monotone) else None
 
     def group_of(self, envelope: StoredMessage) -> str | None:
         """Return the group of a message; None if it cannot be determined."""
@@ -125,7 +123,7 @@ class MessageDecoder:
         pipeline = self._pipeline
         given = (
             (pipeline.group, envelope.group),
-            (self._turn, envelope.revision),
+            (pipeline.revision, envelope.revision),
             (pipeline.id, envelope.dedup_id),
         )
         for name, value in given:

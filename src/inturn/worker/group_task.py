@@ -13,7 +13,6 @@ from inturn.core.identity import TimelineEntry, effect_id
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group, Journal
-from inturn.core.pipeline.grades import ArrivalTimeline
 from inturn.core.pipeline.replay import place_of
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
@@ -128,7 +127,7 @@ class GroupRunner:
         now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
         held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
         gone = [_spot(stored[key][0]) for key in stored.keys() - now.keys()]
-        marks = [AppliedMark._make(each) for each in line.part()] if isinstance(line, ArrivalTimeline) else []
+        marks = [AppliedMark._make(each) for each in line.part()]
         oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
         made = self._outputs(turn.group, journal)
         kept = GroupUpdate(self._line(turn, group, oldest_us), held, gone, made, marks)

@@ -14,6 +14,7 @@ from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, counted, time_of, when
+from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.database import Database
@@ -61,7 +62,7 @@ class DatabaseInspector(Inspector):
     def __init__(self, db: Database, name: str, *, owns: bool = False) -> None:
         self.db, self._name, self._owns = db, name, owns
         about = self._ask(lambda _kept, info: info.about)
-        self.order, self.policy = about["order"], about["policy"]
+        self.order, self.policy = StoredOrder.of(about["order"]), about["policy"]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,12 +1,12 @@
 """Reads of what a turn needs of its group's held messages and memory: no more than the turn can use."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from inturn.core import limits
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.grades import ArrivalTimeline, GaplessTimeline, MonotoneTimeline, TimestampTimeline
-from inturn.core.pipeline.timeline import STOPPED, Timeline
+from inturn.core.pipeline.timeline import Timeline
 from inturn.store.records import AppliedMark, GroupRecord, HeldMessage, Spot
 from inturn.worker.decoding import MessageDecoder
 
@@ -54,67 +54,28 @@ def recall(
         Whether the timeline has all held messages of the group.
     """
     group = stored.group
-    if isinstance(line, ArrivalTimeline) and (unknown := line.unknown(entries)):
+    if unknown := line.unknown(entries):
         line.remind(source.marks(group, unknown))
     if not stored.held:
         return True
-    moves = _moves(line, entries)
-    is_whole = needs_all or (moves and (stored.held <= limits.HELD_AT_ONCE or not _has_order(line, entries)))
+    moves = line.may_release(entries)
+    is_whole = needs_all or (moves and (stored.held <= limits.HELD_AT_ONCE or not line.releases_first(entries)))
     if is_whole:
         found = source.held(group, None, None)
-    elif isinstance(line, GaplessTimeline | MonotoneTimeline):
+    elif line.order.has_revisions:
         found = source.held(group, [entry.turn for entry in entries], None)
     else:
         found = source.held(group, None, [entry.id or "" for entry in entries])
     if moves and not is_whole:
         known = {each[:3] for each in found}
-        found += [each for each in _movable(source, group, line, entries) if each[:3] not in known]
+        first = partial(_from, source, group, len(entries))
+        found += [each for each in line.releasable(entries, first) if each[:3] not in known]
     for each in found:
         line.restore(reader.again(each))
     return is_whole
 
 
-def _moves(line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
-    """Return whether these messages may release held ones; if not, only copies of the new messages are looked up."""
-    if line.parked in STOPPED:
-        return False
-    if not isinstance(line, GaplessTimeline):
-        return True
-    due = line.next()
-    return any(entry.turn == due or entry.epoch != (line.epoch or 0) for entry in entries)
-
-
-def _has_order(line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
-    """Return whether released messages are the first in storage order."""
-    return isinstance(line, TimestampTimeline) or (
-        isinstance(line, GaplessTimeline) and all(entry.epoch == (line.epoch or 0) for entry in entries)
-    )
-
-
-def _movable(
-    source: RecordReader, group: str, line: Timeline, entries: Sequence[TimelineEntry]
-) -> Iterator[HeldMessage]:
-    """Yield the held messages that these may release: consecutive revisions, or times up to the new watermark."""
-    if isinstance(line, GaplessTimeline):
-        epoch, due = line.epoch or 0, line.next()
-        coming = {entry.turn for entry in entries}
-        for each in _from(source, group, (epoch, due, ""), len(entries)):
-            while due in coming and due < each.turn:
-                due += 1
-            if each.epoch != epoch or each.turn > due:
-                return
-            due = each.turn + 1
-            yield each
-    elif isinstance(line, TimestampTimeline):
-        times = [entry.turn for entry in entries]
-        greatest = max(times if line.reached is None else [line.reached, *times], default=None)
-        for each in _from(source, group, (0, limits.FIRST_TURN, ""), len(entries)):
-            if greatest is None or each.turn > greatest - line.order.lateness_us:
-                return
-            yield each
-
-
-def _from(source: RecordReader, group: str, spot: Spot, expected: int) -> Iterator[HeldMessage]:
+def _from(source: RecordReader, group: str, expected: int, spot: Spot) -> Iterator[HeldMessage]:
     """Yield the messages that a group holds from a spot on, read in growing parts; ``expected`` sets the first size."""
     last, most = None, expected + 1
     while True:

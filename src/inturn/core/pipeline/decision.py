@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.grades import GaplessTimeline
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.texts import checked_text, note, storable, unholdable
 from inturn.core.values.path import parts, value_at
@@ -160,15 +159,11 @@ def _drop(group: "Group", decision: Decision) -> str | None:
     if isinstance(entry, str):
         return entry
     resumes = _fails(line, entry)
-    if isinstance(line, GaplessTimeline) and not resumes:
+    if line.order.has_gaps and not resumes:
         return "where revisions have no holes, only the message at which a failed group stands can be dropped"
     if entry.epoch != (line.epoch or 0):
         return f"the message is of epoch {entry.epoch}, which has not begun"
-    line.take(entry)
-    if isinstance(line, GaplessTimeline):
-        line.skip(entry.turn, entry.turn)
-    else:
-        line.applied(entry)  # remembered as applied, so that a copy stays a duplicate
+    line.drop(entry)
     group.journal.reject(group.name, entry, "dropped", _words("dropped", decision))
     if resumes:
         group.go_on()
@@ -177,7 +172,7 @@ def _drop(group: "Group", decision: Decision) -> str | None:
 
 def _skip(group: "Group", decision: Decision) -> str | None:
     line = group.timeline
-    if not isinstance(line, GaplessTimeline):
+    if not line.order.has_gaps:
         return f"{type(line.order).__name__} cannot tell a gap, so there is none to skip"
     if line.parked is Status.FAILED:
         return "the group does not wait for a missing revision: its handler raised"

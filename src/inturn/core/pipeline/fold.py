@@ -15,7 +15,6 @@ from inturn.core import limits
 from inturn.core.errors import GapError, HandlerError, Retryable
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import Decision, Remake, decide
-from inturn.core.pipeline.grades import GaplessTimeline, TimestampTimeline
 from inturn.core.pipeline.handler import described, wrong_result
 from inturn.core.pipeline.timeline import Status, Timeline, TimelineVerdict
 from inturn.core.pipeline.versions import OldState
@@ -59,7 +58,7 @@ class Counts:
 
     @property
     def balanced(self) -> bool:
-        """Whether every message is counted exactly once."""
+        """True if every message is counted exactly once."""
         went = self.applied + self.duplicate + self.stale + self.held + sum(self.rejected.values())
         return self.received + self.released == went
 
@@ -362,10 +361,10 @@ class Group:
             GapError: if a gap outlived its wait under ``then="fail"``.
         """
         timeline = self.timeline
-        if final and isinstance(timeline, TimestampTimeline):
+        if final:
             timeline.close()
             self._drain()
-        if self.pipeline.gap_timeout_us is not None and isinstance(timeline, GaplessTimeline) and timeline.held:
+        if self.pipeline.gap_timeout_us is not None and timeline.held:
             self._expire(timeline, self.pipeline.gap_timeout_us)
         if timeline.held or self.held_before:
             still = self.held_before & timeline.held.keys()
@@ -395,7 +394,7 @@ class Group:
             detail = f"epoch {epoch} began before its turn came"
             self.journal.reject(self.name, lost, "late", detail)
 
-    def _expire(self, timeline: GaplessTimeline, timeout_us: int) -> None:
+    def _expire(self, timeline: Timeline, timeout_us: int) -> None:
         for first, last, since_us in timeline.gaps():
             if timeline.parked or self.now_us - since_us < timeout_us:
                 return
