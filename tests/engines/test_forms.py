@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InputError, StateError, ValueRefused
-from inturn.core.values.forms import FORMS, KEPT, REFUSED, table
-from inturn.core.values.states import Normal
+from inturn.core.values.states import FORMS, KEPT, REFUSED, Normal, table
 from inturn.queue import draft
 from inturn.spark.columns.codec import StateCodec as Columns
 from inturn.worker.codec import WorkerStateCodec as Packed

@@ -22,8 +22,7 @@ from inturn.database import open as open_database
 from inturn.store.commands import Ask
 from inturn.store.protocols import PipelineKeeper, PipelineStore
 from inturn.store.records import Decided, GroupRecord, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
-from inturn.worker.codec import place
-from inturn.worker.decoding import MessageDecoder
+from inturn.worker.codec import MessageDecoder, place
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.unit_of_work import Overtaken, UnitOfWork, WorkRequest, counts_of
 

@@ -21,7 +21,7 @@ from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import PipelineKeeper, PipelineStore, Store
 from inturn.store.records import AppliedMark, Claim, Decided, GroupRecord, HeldMessage, PipelineInfo, Spot
 from inturn.store.writer.group_commit import Writer
-from inturn.worker.decoding import MessageDecoder
+from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupTask
 
 T = TypeVar("T")

@@ -1,8 +1,8 @@
 """The worker: it runs messages of a durable queue through a pipeline, groups side by side, in order within each.
 
-The worker's own thread makes all transactions, one after the other; see desk.py. A pool of threads runs turns, since
-handlers are plain functions that may take long; see turn.py. The two exchange plain values. The result of a turn is
-kept together with the acknowledgement of its messages, or not at all.
+The worker's own thread makes all transactions, one after the other; see unit_of_work.py. A pool of threads runs turns,
+since handlers are plain functions that may take long; see group_task.py. The two exchange plain values. The result of a
+turn is kept together with the acknowledgement of its messages, or not at all.
 """
 
 import signal
@@ -23,11 +23,10 @@ from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.store.commands import Receive
-from inturn.worker.decoding import MessageDecoder
+from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import Deliver, Outbox
-from inturn.worker.pace import Pace, receives
-from inturn.worker.thread_pool import Stopped, ThreadPool
+from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
 from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
 
 _RETRY = Retry(10, "100 milliseconds")

@@ -8,8 +8,7 @@ from inturn.core.identity import TimelineEntry, digest, group_text
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import integer
 from inturn.core.texts import kept_name, name_fault, storable, unholdable
-from inturn.core.values.absent import filled, is_unfilled, lacking
-from inturn.core.values.construct import Unmade, attempted
+from inturn.core.values.construct import Unmade, attempted, filled, is_unfilled, lacking
 from inturn.core.values.instant import parsed
 from inturn.core.values.path import joined, parts, put, value_at
 

@@ -24,8 +24,7 @@ from inturn.core.identity import digests, field_names
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.reading import with_time
 from inturn.core.pipeline.versions import OldState, upgraded
-from inturn.core.values.absent import fill_of
-from inturn.core.values.construct import Unmade, attempted, error_text
+from inturn.core.values.construct import Unmade, attempted, error_text, fill_of
 from inturn.core.values.path import parts
 from inturn.spark.columns import contents
 from inturn.spark.columns.names import OLD, check_names
