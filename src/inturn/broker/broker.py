@@ -12,8 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
 from inturn.broker.deadlines import Deadlines, StuckCheck, seconds_to_wait
-from inturn.broker.slot import Turn
-from inturn.broker.task import BrokerWorker, HeldTask, Place, Posted, SlotWaiter, Task
+from inturn.broker.task import BrokerWorker, HeldTask, Place, Posted, SlotWaiter, Task, Turn
 from inturn.core import limits
 from inturn.core.errors import BrokerStopped, InputError, TurnTimeout
 from inturn.core.scheduler import Scheduler
@@ -51,7 +50,7 @@ class QueueBroker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self._turns: Scheduler[Place | Posted] = Scheduler(max_active, max_queued)
-        self._deadlines: Deadlines[SlotWaiter[Any]] = Deadlines(self._refuse)
+        self._deadlines = Deadlines(self._refuse)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
         self._latest: asyncio.Task[None] | None = None  # the worker that ran last
         self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # who entered each turn, by its id

@@ -11,11 +11,12 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
 from math import isnan
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from inturn.broker.task import SlotWaiter
 from inturn.core import limits
 from inturn.core.errors import InputError
+from inturn.core.scheduler import Scheduler
 
 
 def seconds_to_wait(timeout_s: float | None) -> float | None:
@@ -31,18 +32,7 @@ def seconds_to_wait(timeout_s: float | None) -> float | None:
     return None if timeout_s > limits.BROKER_WAIT_S else timeout_s
 
 
-class Deadline(Protocol):
-    """Something that waits for a slot as long as it has a place."""
-
-    @property
-    def place(self) -> object:
-        """Its place in the queue; None once it waits no more."""
-
-
-W = TypeVar("W", bound=Deadline)
-
-
-class Deadlines(Generic[W]):
+class Deadlines:
     """A heap of deadlines that refuses waiters in time.
 
     A waiter that got its turn stays in the heap until it comes to the front, or until half of the heap has finished
@@ -55,15 +45,15 @@ class Deadlines(Generic[W]):
 
     __slots__ = ("_gone", "_heap", "_numbers", "_refuse", "_timer", "_timer_at")
 
-    def __init__(self, refuse: Callable[[W], object]) -> None:
+    def __init__(self, refuse: Callable[[SlotWaiter[Any]], object]) -> None:
         self._refuse = refuse
-        self._heap: list[tuple[float, int, weakref.ref[W]]] = []
+        self._heap: list[tuple[float, int, weakref.ref[SlotWaiter[Any]]]] = []
         self._numbers = count()  # of equal deadlines the older comes first
         self._gone = 0  # how many in the heap have finished waiting
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
-    def add(self, loop: asyncio.AbstractEventLoop, waiter: W, deadline: float) -> None:
+    def add(self, loop: asyncio.AbstractEventLoop, waiter: SlotWaiter[Any], deadline: float) -> None:
         """Refuse a waiter at this time of the loop, in seconds, if it still waits then."""
         heapq.heappush(self._heap, (deadline, next(self._numbers), weakref.ref(waiter)))
         if self._timer is None or deadline < self._timer_at:
@@ -73,7 +63,7 @@ class Deadlines(Generic[W]):
         """Count one added waiter as waiting no more."""
         self._gone += 1
         if self._gone > 32 + len(self._heap) // 2:
-            self._heap = [each for each in self._heap if _waits(each[2]())]
+            self._heap = [each for each in self._heap if (waiter := each[2]()) is not None and waiter.place]
             heapq.heapify(self._heap)
             self._gone = 0
 
@@ -106,17 +96,7 @@ class Deadlines(Generic[W]):
                 self._refuse(waiter)
 
 
-def _waits(waiter: Deadline | None) -> bool:
-    return waiter is not None and waiter.place is not None
-
-
 _log = logging.getLogger("inturn.broker")
-
-
-class HasActive(Protocol):
-    """The slots of a broker."""
-
-    active: int
 
 
 class StuckCheck:
@@ -137,7 +117,7 @@ class StuckCheck:
         self,
         workers: Collection[asyncio.Task[None]],
         turn_tasks: Mapping[int, weakref.ref[asyncio.Task[Any]]],
-        slots: HasActive,
+        slots: Scheduler[Any],
     ) -> None:
         self._workers = workers
         self._turn_tasks = turn_tasks

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from inturn.core.errors import InputError
@@ -139,9 +138,7 @@ class Inspector(ABC):
         """Return the view itself; it is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the view."""
 
     @abstractmethod
