@@ -16,7 +16,7 @@ from typing import Any
 
 from inturn import Gapless, Pipeline, Wait
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.decision import Decision, DecisionAction, decide
 from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.grades import GaplessTimeline
 from inturn.core.pipeline.timeline import TABLE, Position, Status, TimelineVerdict
@@ -90,7 +90,7 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
                 event = each.value
                 if each is DecisionAction.RESUME:
                     mended.append(True)
-                group.decide(_decision(each, group), lambda entry, new: replace(entry, message=new["content"]))
+                decide(group, _decision(each, group), lambda entry, new: replace(entry, message=new["content"]))
             else:
                 content, revision, epoch = each
                 entry = TimelineEntry(turn=revision, digest=content.encode().ljust(32), message=content, epoch=epoch)

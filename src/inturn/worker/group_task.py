@@ -13,7 +13,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.identity import TimelineEntry, effect_id
-from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.decision import Decision, decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.replay import place_of
@@ -140,7 +140,7 @@ class GroupRunner:
         group = Group(turn.group, line, self._fold(turn.line), journal, turn.now_us)
         for each in turn.decisions:
             decision = msgspec.json.decode(each.decision, type=Decision)
-            verdicts[each.name] = group.decide(decision, self.reader.remade) or ""
+            verdicts[each.name] = decide(group, decision, self.reader.remade) or ""
         for entry in entries:
             group.offer(entry)
         group.finish()

@@ -5,14 +5,11 @@ since handlers are plain functions that may take long; see group_task.py. The tw
 turn is kept together with the acknowledgement of its messages, or not at all.
 """
 
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from inturn.core import limits
 from inturn.core.errors import InputError
@@ -26,7 +23,7 @@ from inturn.store.commands import Receive
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import Deliver, Outbox
-from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
+from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives, stopped_by_signals
 from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
 
 _RETRY = Retry(10, "100 milliseconds")
@@ -73,7 +70,7 @@ def work(
     if until not in ("stopped", "empty"):
         raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
     worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
-    with _stopped_by_signals(worker.stop_soon):
+    with stopped_by_signals(worker.stop_soon):
         worker.run(until_empty=until == "empty")
     return worker.counts
 
@@ -128,9 +125,7 @@ class Worker:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop, and wait for running turns."""
         self.stop_soon()
         if self._thread is not None:
@@ -214,7 +209,7 @@ class Worker:
                 self._drained.clear()
                 found = self._do(is_taking=True)
                 self._take_up(found)
-                if drains and self._is_empty(found):
+                if drains and not (self._turns or self._sendings or found.depth or found.is_unsent):
                     for _ in range(drains):
                         self._drains.popleft().set()
                 else:
@@ -368,9 +363,6 @@ class Worker:
         self._behind[turn.group] = turn
         self._turns.add(turn)
 
-    def _is_empty(self, found: Work) -> bool:
-        return not (self._turns or self._sendings or found.depth or found.is_unsent)
-
     def _rest(self) -> None:
         """Wait until there is something to do."""
         if self._was_full or self._news.is_set():
@@ -381,7 +373,7 @@ class Worker:
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
         want = ReceiveRequest(self._concurrency, self._desk.lease_ms)
-        wait: Receive[list[Delivery]] = Receive(self._queue.name, _as_it_is, want, wait_s=limits.WORKER_IDLE_S)
+        wait = Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=limits.WORKER_IDLE_S)
         self._adopted = self._queue.writer.run(wait)
 
     def _wind_up(self) -> None:
@@ -397,35 +389,11 @@ class Worker:
             adopted.add(delivery)
         self._adopted = []
         until = time.monotonic() + self._grace_s
-        self._do(is_taking=False, back=[*left, adopted])
+        if adopted.deliveries or self._turns or self._sendings:
+            self._do(is_taking=False, back=[*left, adopted])
         while (self._busy or self._turns or self._sendings) and time.monotonic() < until:
             self._news.wait(min(limits.POLL_S, self._desk.lease_ms / 4000))
             self._news.clear()
             self._do(is_taking=False)
         if self._sender:
             self._sender.close()
-
-
-def _as_it_is(deliveries: list[Delivery]) -> list[Delivery]:
-    return deliveries
-
-
-@contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Stop the worker gracefully on the first SIGTERM or SIGINT; restore the previous handler for a second one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before: dict[int, Any] = {}
-
-    def stopped(number: int, _frame: object) -> None:
-        signal.signal(number, before[number])
-        stop()
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        before[each] = signal.signal(each, stopped)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -11,7 +11,7 @@ from typing import Any
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry, effect_id
 from inturn.core.pipeline import versions
-from inturn.core.pipeline.decision import Decision, placing
+from inturn.core.pipeline.decision import Decision, decide, placing
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts, Fold, Group, Journal
 from inturn.core.pipeline.reading import message_of, read, values_of
@@ -179,7 +179,7 @@ def replay(
 def _decide(group: Group | None, decision: Decision) -> str | None:
     if group is None:
         return f"group {decision.group!r} is not known"
-    return group.decide(decision, partial(remake, group.pipeline))
+    return decide(group, decision, partial(remake, group.pipeline))
 
 
 def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> TimelineEntry:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
 from inturn.core.identity import TimelineEntry
+from inturn.core.pipeline.decision import decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, TimelineVerdict
@@ -197,7 +198,7 @@ class Kernel:
         opened = OpenGroup(hash_, record, name, line, fold, self)
         for named, decision in self._decisions.about(name) if record is not None else ():
             opened.decided = opened.changed = True
-            self._decisions.verdicts[named] = opened.decide(decision, partial(remade, self._pipeline))
+            self._decisions.verdicts[named] = decide(opened, decision, partial(remade, self._pipeline))
         return opened
 
     def _visit(self, records: dict[str, EarlierGroup], below: int | None) -> None:
