@@ -87,7 +87,7 @@ class Order:
 
     @property
     def has_runs(self) -> bool:
-        """Whether revisions count from ``start`` in one epoch; the timeline is a ``GaplessTimeline``.
+        """True if revisions count from ``start`` in one epoch; the timeline is a ``GaplessTimeline``.
 
         Arrival then decides only which of two contents of a revision comes first, and a run is applied at once.
         """
