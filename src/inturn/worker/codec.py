@@ -19,7 +19,7 @@ from inturn.core.pipeline.replay import remake
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.queue.messages import Content, StoredMessage
 from inturn.core.texts import kept_name, name_fault, storable
-from inturn.core.values.construct import filled, lacking, refusal
+from inturn.core.values.construct import filled, lacking, places, refusal
 from inturn.core.values.path import parts, put, value_at
 from inturn.store.records import GroupRecord, HeldMessage
 
@@ -171,7 +171,7 @@ class MessageDecoder:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._names = _encoded_names(pipeline)
+        self._names = {each.name: each.key for each in places(pipeline.message)} if pipeline.message else {}
         self._defaults = _class_defaults(pipeline.message)
 
     def group_of(self, envelope: StoredMessage) -> str | None:
@@ -294,13 +294,6 @@ class MessageDecoder:
             for name in self._defaults.keys() - vars(made).keys():
                 object.__setattr__(made, name, self._defaults[name])  # it may be frozen
         return made
-
-
-def _encoded_names(pipeline: Pipeline) -> dict[str, str]:
-    """Map the fields of the message type to their encoded names."""
-    if pipeline.message is not None and issubclass(pipeline.message, msgspec.Struct):
-        return {each.name: each.encode_name for each in msgspec.structs.fields(pipeline.message)}
-    return {name: name for name in pipeline.fields or ()}
 
 
 def _class_defaults(kind: type | None) -> dict[str, Any]:

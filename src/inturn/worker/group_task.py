@@ -7,7 +7,7 @@ store keeps all together or not at all.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from inturn.core.pipeline.replay import place_of
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
 from inturn.core.queue.messages import Delivery
+from inturn.store.protocols import PipelineStore
 from inturn.store.records import (
     AppliedMark,
     Decided,
@@ -32,6 +33,8 @@ from inturn.store.records import (
 )
 from inturn.worker import codec
 from inturn.worker.codec import MessageDecoder
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
@@ -83,23 +86,11 @@ class GroupTask:
         self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
 
 
-class RecordReader(Protocol):
-    """Reads what is stored beside a group's record; see :class:`inturn.store.protocols.GroupStore`."""
+class LookUp(Protocol):
+    """Reads what is stored beside a group's record: calls a function with the groups and the pipeline's number."""
 
-    def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
-        """Return messages that a group holds: all (None and None), or those with one of these turns or ids."""
-        ...
-
-    def held_from(self, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """Return the messages that a group holds from a spot on, in order."""
-        ...
-
-    def held_longest(self, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Return the messages that a group has held longest: since when, and where they lie."""
-        ...
-
-    def marks(self, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
-        """Return the remembered messages of a group that have these marks."""
+    def __call__(self, function: Callable[[PipelineStore, int], T]) -> T:
+        """Return what the function returns."""
         ...
 
 
@@ -108,15 +99,15 @@ class GroupRunner:
 
     Args:
         pipeline: the pipeline.
-        source: reads what is stored of a group.
+        look: reads what is stored of a group.
         sleep: waits before a handler is retried.
     """
 
-    def __init__(self, pipeline: Pipeline, source: RecordReader, sleep: Callable[[float], None]) -> None:
+    def __init__(self, pipeline: Pipeline, look: LookUp, sleep: Callable[[float], None]) -> None:
         self.reader = MessageDecoder(pipeline)
         self._pipeline = pipeline
         self._states = codec.WorkerStateCodec(pipeline)
-        self._source = source
+        self._look = look
         self._sleep = sleep
 
     def run(self, turn: GroupTask) -> GroupResult:
@@ -173,11 +164,41 @@ class GroupRunner:
 
     def _restore(self, turn: GroupTask, line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
         """Load held messages and memory as far as this turn can need them; return whether that is all."""
-        if turn.line is None:
+        stored = turn.line
+        if stored is None:
             return True
-        due_us = turn.line.due_us
-        needs_all = bool(turn.decisions) or (due_us is not None and due_us <= turn.now_us)
-        return recall(self._source, self.reader, line, turn.line, entries, needs_all=needs_all)
+        group = stored.group
+        if unknown := line.unknown(entries):
+            line.remind(self._look(lambda kept, number: kept.marks(number, group, unknown)))
+        if not stored.held:
+            return True
+        moves = line.may_release(entries)
+        is_due = stored.due_us is not None and stored.due_us <= turn.now_us
+        is_whole = bool(turn.decisions) or is_due
+        is_whole |= moves and (stored.held <= limits.HELD_AT_ONCE or not line.releases_first(entries))
+        # Of those that stay, only copies of the new messages are looked up.
+        turns = [entry.turn for entry in entries] if line.order.has_revisions and not is_whole else None
+        ids = [entry.id or "" for entry in entries] if turns is None and not is_whole else None
+        found = self._look(lambda kept, number: kept.held(number, group, turns, ids))
+        if moves and not is_whole:
+            known = {each[:3] for each in found}
+            first = partial(self._held_from, group, len(entries))
+            found += [each for each in line.releasable(entries, first) if each[:3] not in known]
+        for each in found:
+            line.restore(self.reader.again(each))
+        return is_whole
+
+    def _held_from(self, group: str, expected: int, spot: Spot) -> Iterator[HeldMessage]:
+        """Yield the held messages from a spot on, read in growing parts; ``expected`` sets the first size."""
+        last, most = None, expected + 1
+        while True:
+            most = min(most, limits.HELD_AT_ONCE)
+            part = self._look(partial(_held_part, group, spot, most))
+            yield from (each for each in part if each[:3] != last)
+            if len(part) < most:
+                return
+            last = spot = part[-1][:3]
+            most *= 4
 
     def _fold(self, line: GroupRecord | None) -> Fold:
         def restore() -> object:
@@ -193,7 +214,8 @@ class GroupRunner:
                 since += [turn.line.oldest_us] if turn.line.oldest_us is not None else []
             else:
                 left = set(gone)
-                longest = self._source.held_longest(turn.line.group, len(left) + 1)
+                name = turn.line.group
+                longest = self._look(lambda kept, number: kept.held_longest(number, name, len(left) + 1))
                 since += [since_us for since_us, spot in longest if spot not in left]
         return min(since, default=None)
 
@@ -203,21 +225,19 @@ class GroupRunner:
         added = len(line.held) - len(group.held_before)
         held = (before.held if before else 0) + added
         wait_us = self._pipeline.gap_timeout_us
-        is_waiting = wait_us is not None and oldest_us is not None and line.parked is None
+        due_us = None if wait_us is None or oldest_us is None or line.parked is not None else oldest_us + wait_us
+        state = group.fold.state
+        version = state.version if isinstance(state, OldState) else self._pipeline.version
         return GroupRecord(
             group.name,
             before.version if before else 0,
             line.parked or (Status.WAITING if held else Status.OPEN),
-            codec.place_of(line, self._version(group.fold.state)),
-            self._states.encode(group.fold.state),
+            codec.place_of(line, version),
+            self._states.encode(state),
             held,
             oldest_us,
-            oldest_us + wait_us if is_waiting and oldest_us is not None and wait_us is not None else None,
+            due_us,
         )
-
-    def _version(self, state: object) -> int:
-        """Return the version of the pipeline that the state belongs to."""
-        return state.version if isinstance(state, OldState) else self._pipeline.version
 
     def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
         """Return the outputs with their effect ids."""
@@ -241,58 +261,5 @@ def _spot(entry: TimelineEntry) -> tuple[int, int, str]:
     return (entry.epoch, entry.turn, entry.id or "")
 
 
-def recall(
-    source: RecordReader,
-    reader: MessageDecoder,
-    line: Timeline,
-    stored: GroupRecord,
-    entries: Sequence[TimelineEntry],
-    *,
-    needs_all: bool,
-) -> bool:
-    """Load a group's held messages and memory into its timeline, as far as a turn can need them.
-
-    Args:
-        source: reads from the store.
-        reader: restores the messages.
-        line: the group's timeline, which is filled.
-        stored: the group's record.
-        entries: the messages of the turn.
-        needs_all: whether any held message may move, wherever it lies.
-
-    Returns:
-        Whether the timeline has all held messages of the group.
-    """
-    group = stored.group
-    if unknown := line.unknown(entries):
-        line.remind(source.marks(group, unknown))
-    if not stored.held:
-        return True
-    moves = line.may_release(entries)
-    is_whole = needs_all or (moves and (stored.held <= limits.HELD_AT_ONCE or not line.releases_first(entries)))
-    if is_whole:
-        found = source.held(group, None, None)
-    elif line.order.has_revisions:
-        found = source.held(group, [entry.turn for entry in entries], None)
-    else:
-        found = source.held(group, None, [entry.id or "" for entry in entries])
-    if moves and not is_whole:
-        known = {each[:3] for each in found}
-        first = partial(_from, source, group, len(entries))
-        found += [each for each in line.releasable(entries, first) if each[:3] not in known]
-    for each in found:
-        line.restore(reader.again(each))
-    return is_whole
-
-
-def _from(source: RecordReader, group: str, expected: int, spot: Spot) -> Iterator[HeldMessage]:
-    """Yield the messages that a group holds from a spot on, read in growing parts; ``expected`` sets the first size."""
-    last, most = None, expected + 1
-    while True:
-        most = min(most, limits.HELD_AT_ONCE)
-        part = source.held_from(group, spot, most)
-        yield from (each for each in part if each[:3] != last)
-        if len(part) < most:
-            return
-        last = spot = part[-1][:3]
-        most *= 4
+def _held_part(group: str, spot: Spot, most: int, kept: PipelineStore, number: int) -> list[HeldMessage]:
+    return kept.held_from(number, group, spot, most)

@@ -179,7 +179,7 @@ def settle(pipeline: Pipeline, at: Inspector) -> None:
     """
     assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
     desk = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
-    turner = GroupRunner(pipeline, desk, time.sleep)
+    turner = GroupRunner(pipeline, desk.look, time.sleep)
     while True:
         found = desk.run(WorkRequest())
         turns: dict[str, GroupTask] = {}

@@ -99,7 +99,7 @@ class Worker:
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
         self._desk = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline))
-        self._turner = GroupRunner(pipeline, self._desk, self._pool.sleep)
+        self._turner = GroupRunner(pipeline, self._desk.look, self._pool.sleep)
         self._sender = None if deliver is None else Outbox(deliver, retry, concurrency, self._over)
         self._turns: set[GroupTask] = set()  # turns with leased messages, or in the pool
         self._busy: dict[str, GroupTask] = {}  # groups whose turn is in the pool
