@@ -379,7 +379,7 @@ class Worker:
     def _wind_up(self) -> None:
         """Give back what was not begun, and finish running turns."""
         self._stopping.set()
-        left = [turn for turn in self._pool.stop() if turn.deliveries]
+        left = self._pool.stop()
         left += [turn for turn in self._behind.values() if turn not in left]
         self._behind.clear()
         for sending in self._sender.stop() if self._sender else ():
