@@ -163,11 +163,7 @@ class Misfit(Exception):
 
 
 class MessageDecoder:
-    """Reads messages of a pipeline.
-
-    Args:
-        pipeline: the pipeline.
-    """
+    """Reads messages of a pipeline."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline

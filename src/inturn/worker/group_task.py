@@ -95,13 +95,7 @@ class LookUp(Protocol):
 
 
 class GroupRunner:
-    """Runs turns of one pipeline, from any number of threads.
-
-    Args:
-        pipeline: the pipeline.
-        look: reads what is stored of a group.
-        sleep: waits before a handler is retried.
-    """
+    """Runs turns of one pipeline, from any number of threads; ``sleep`` waits before a handler is retried."""
 
     def __init__(self, pipeline: Pipeline, look: LookUp, sleep: Callable[[float], None]) -> None:
         self.reader = MessageDecoder(pipeline)

@@ -47,10 +47,7 @@ def look(path: str, name: str) -> "DatabaseInspector":
 class DatabaseInspector(Inspector):
     """Inspection of a pipeline in a database, as of now.
 
-    Args:
-        db: the database.
-        name: the name of the pipeline.
-        owns: whether to close the database with this object.
+    With ``owns`` the database is closed with this object.
 
     Raises:
         StoreError: if there is no such pipeline.

@@ -4,14 +4,24 @@ import hashlib
 import heapq
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar
 
 from inturn.core import limits
 from inturn.core.identity import TimelineEntry
 from inturn.core.override import override
-from inturn.core.pipeline.timeline import MARK_BYTES, STOPPED, Held, Key, Position, Remembered, Status, Timeline
+from inturn.core.pipeline.timeline import (
+    MARK_BYTES,
+    STOPPED,
+    Held,
+    HeldFrom,
+    Key,
+    Position,
+    Remembered,
+    Status,
+    Timeline,
+)
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.order import Gapless, Timestamp
@@ -119,9 +129,7 @@ class GaplessTimeline(Timeline):
         return all(entry.epoch == (self.epoch or 0) for entry in entries)
 
     @override
-    def releasable(
-        self, entries: Sequence[TimelineEntry], held_from: Callable[[tuple[int, int, str]], Iterator[Held]]
-    ) -> Iterator[Held]:
+    def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
         epoch, due = self.epoch or 0, self.next()
         coming = {entry.turn for entry in entries}
         for each in held_from((epoch, due, "")):
@@ -308,9 +316,7 @@ class TimestampTimeline(KeyedTimeline):
         return True
 
     @override
-    def releasable(
-        self, entries: Sequence[TimelineEntry], held_from: Callable[[tuple[int, int, str]], Iterator[Held]]
-    ) -> Iterator[Held]:
+    def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
         times = [entry.turn for entry in entries]
         greatest = max(times if self.reached is None else [self.reached, *times], default=None)
         for each in held_from((0, limits.FIRST_TURN, "")):

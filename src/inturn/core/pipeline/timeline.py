@@ -96,15 +96,15 @@ class HeldPlace(Protocol):
     @property
     def epoch(self) -> int:
         """The epoch."""
-        ...
 
     @property
     def turn(self) -> int:
         """The place in the order."""
-        ...
 
 
 Held = TypeVar("Held", bound=HeldPlace)
+HeldFrom = Callable[[tuple[int, int, str]], Iterator[Held]]
+"""A function that yields the held messages from (epoch, turn, id) on, in this order."""
 
 
 @dataclass(slots=True)
@@ -271,17 +271,8 @@ class Timeline(ABC):
         """Return whether the messages that these release are the first ones in the order of (epoch, turn, id)."""
         return False
 
-    def releasable(
-        self,
-        entries: Sequence[TimelineEntry],  # noqa: ARG002 - a hook
-        held_from: Callable[[tuple[int, int, str]], Iterator[Held]],  # noqa: ARG002 - a hook
-    ) -> Iterator[Held]:
-        """Yield the held messages that these may release, if those are the first ones.
-
-        Args:
-            entries: the new messages.
-            held_from: yields the held messages from (epoch, turn, id) on, in this order.
-        """
+    def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:  # noqa: ARG002
+        """Yield the held messages that these may release, if those are the first ones."""
         return iter(())
 
     def is_skipped(self, revision: int) -> bool:
