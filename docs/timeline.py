@@ -16,9 +16,9 @@ from typing import Any
 
 from inturn import Gapless, Pipeline, Wait
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.decision import Decision, DecisionAction, decide
 from inturn.core.pipeline.fold import Fold, Group, Journal
-from inturn.core.pipeline.grades import GaplessTimeline, timeline
+from inturn.core.pipeline.grades import GaplessTimeline
 from inturn.core.pipeline.timeline import TABLE, Position, Status, TimelineVerdict
 
 PAGE = Path(__file__).with_name("design.md")
@@ -90,7 +90,7 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
                 event = each.value
                 if each is DecisionAction.RESUME:
                     mended.append(True)
-                group.decide(_decision(each, group), lambda entry, new: replace(entry, message=new["content"]))
+                decide(group, _decision(each, group), lambda entry, new: replace(entry, message=new["content"]))
             else:
                 content, revision, epoch = each
                 entry = TimelineEntry(turn=revision, digest=content.encode().ljust(32), message=content, epoch=epoch)
@@ -120,7 +120,7 @@ def _group() -> tuple[Group, list[bool]]:
         state=lambda: None,
         on_gap=Wait("0 seconds", then="park"),
     )
-    return Group("a", timeline(order), Fold(pipeline, pipeline.state), Journal(), now_us=0), mended
+    return Group("a", order.timeline(), Fold(pipeline, pipeline.state), Journal(), now_us=0), mended
 
 
 def _decision(action: DecisionAction, group: Group) -> Decision:

@@ -13,7 +13,7 @@ from reference import BAD, Message, arrive, check_books, cut, pipeline, revision
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp, Wait
 from inturn.core.errors import GapError, InputError
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.decision import Decision, DecisionAction, decide
 from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.grades import GaplessTimeline
 from inturn.core.pipeline.order import Order
@@ -291,7 +291,7 @@ def test_nothing_but_the_content_is_taken_from_what_was_made_again(order: Order)
     def remake(entry: TimelineEntry, new: Message) -> TimelineEntry:
         return TimelineEntry(turn=99, digest=b"", message=new, epoch=9, id="other", since_us=1, ref="there")
 
-    assert group.decide(given, remake) is None
+    assert decide(group, given, remake) is None
     assert held.head() == dataclasses.replace(head, message=given.new, ref="there")
 
 

@@ -7,7 +7,6 @@ from reference import BAD, Message, arrive, cut, pipeline, steps
 
 from inturn import Gapless, Monotone, Wait
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.timeline import Position, Status
 from inturn.core.values.instant import instant_us
@@ -111,7 +110,7 @@ def test_a_failed_group_tells_the_same_number_in_two_epochs_apart() -> None:
 @both
 def test_what_a_failed_group_holds_of_the_next_epoch_comes_when_that_begins(order: Order) -> None:
     """A decision lets the group go on; the failed message and what is behind it are of an epoch that is over then."""
-    line = timeline(order, epoch=1)
+    line = order.timeline(epoch=1)
     for message in history((1, 1), (1, 2), (2, 1), (2, 3), (3, 1)):
         each = TimelineEntry(message["r"], bytes(32), message["v"], epoch=message["e"])
         if line.parked:
@@ -135,7 +134,7 @@ def test_what_a_failed_group_holds_of_the_next_epoch_comes_when_that_begins(orde
     ids=["gapless", "monotone"],
 )
 def test_what_is_still_held_when_its_epoch_begins_is_known(order: Order) -> None:
-    line = timeline(order, epoch=1, parked=Status.FAILED)
+    line = order.timeline(epoch=1, parked=Status.FAILED)
     line.hold(TimelineEntry(3, bytes(32), "2/3", epoch=2), now_us=0)
     line.parked = None
     line.renew(2)

@@ -27,7 +27,6 @@ from reference import (
 from inturn import Gapless
 from inturn.core.identity import TimelineEntry, digest
 from inturn.core.pipeline.fold import Fold, Group, Journal
-from inturn.core.pipeline.grades import timeline
 
 ORDER = Gapless("r")
 
@@ -83,7 +82,7 @@ def test_every_history_of_six_in_every_order() -> None:
         for message in revisions(*range(1, 7))
     }
     for numbers in small_histories(6):
-        group = Group("a", timeline(ORDER), Fold(line, list), Journal(), 0)
+        group = Group("a", ORDER.timeline(), Fold(line, list), Journal(), 0)
         for number in numbers:
             group.offer(replace(entries[number]))
         group.journal.counts.received = len(numbers)

@@ -12,7 +12,7 @@ from inturn import Gapless, Monotone, Retry, Retryable, Timestamp
 from inturn.core import limits
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.fold import Fold
-from inturn.core.pipeline.grades import GaplessTimeline, MonotoneTimeline, TimestampTimeline, timeline
+from inturn.core.pipeline.grades import GaplessTimeline, MonotoneTimeline, TimestampTimeline
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.timeline import Status
 
@@ -54,7 +54,7 @@ def entry(turn: int, epoch: int = 0) -> TimelineEntry:
 
 
 def test_a_gapless_group_remembers_in_place() -> None:
-    line = timeline(Gapless("r"), epoch=0)
+    line = Gapless("r").timeline(epoch=0)
     assert isinstance(line, GaplessTimeline)
     line.applied(entry(1))
     buffer = line.memory
@@ -69,7 +69,7 @@ def test_a_gapless_group_remembers_in_place() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20), st.integers(-2, 200))
 def test_a_skipped_revision_is_found_as_by_looking_at_all_gaps(steps: list[tuple[int, int]], asked: int) -> None:
-    line = timeline(Gapless("r", start=0), epoch=0)
+    line = Gapless("r", start=0).timeline(epoch=0)
     assert isinstance(line, GaplessTimeline)
     for applied, missing in steps:
         for _ in range(applied):
@@ -81,7 +81,7 @@ def test_a_skipped_revision_is_found_as_by_looking_at_all_gaps(steps: list[tuple
 
 @pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=str)
 def test_a_failed_group_goes_through_many_epochs_without_looking_through_all_it_holds(order: Order) -> None:
-    line = timeline(order, epoch=0)
+    line = order.timeline(epoch=0)
     line.held = held = Counted()
     line.parked = Status.FAILED
     for epoch in range(1, MANY):
@@ -101,7 +101,7 @@ def test_a_failed_group_goes_through_many_epochs_without_looking_through_all_it_
 def test_a_new_epoch_takes_out_what_the_older_ones_held(
     places: list[tuple[int, int]], grade: type[Gapless] | type[Monotone]
 ) -> None:
-    line = timeline(grade("r", epoch="e"), epoch=0, parked=Status.FAILED)
+    line = grade("r", epoch="e").timeline(epoch=0, parked=Status.FAILED)
     for epoch, turn in dict.fromkeys(places):
         line.hold(entry(turn, epoch), 0)
     lost = line.renew(3)
@@ -113,7 +113,7 @@ def test_a_new_epoch_takes_out_what_the_older_ones_held(
 
 def test_times_all_alike_are_forgotten_one_by_one_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REMEMBERED_IDS", 3)
-    line = timeline(Timestamp("t"))
+    line = Timestamp("t").timeline()
     assert isinstance(line, TimestampTimeline)
     for number in range(10):
         each = TimelineEntry(0, bytes(32), None, id=str(number))

@@ -9,7 +9,6 @@ from reference import pipeline
 
 from inturn import Arrival, Gapless, Monotone, Timestamp
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.timeline import TABLE, Position, Status, Timeline, TimelineVerdict
 
@@ -79,7 +78,7 @@ def test_a_grade_of_order_knows_these_places_and_no_others(order: Order) -> None
 
 def _applied(order: Order, turns: tuple[int, ...]) -> Timeline:
     """A timeline that has taken these, as a group would offer them."""
-    line = timeline(order)
+    line = order.timeline()
     line.epoch = 0
     for turn in turns:
         each = entry(turn)

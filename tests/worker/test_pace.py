@@ -11,7 +11,7 @@ from shop import Shop, ledger, row
 
 from inturn.core import limits
 from inturn.worker.group_task import GroupRunner
-from inturn.worker.pace import Pace, receives
+from inturn.worker.thread_pool import Pace, receives
 from inturn.worker.unit_of_work import UnitOfWork
 
 CONCURRENCY = st.integers(1, 64)

@@ -12,6 +12,7 @@ from shop import Gate, Row, Shop, expected, ledger, post, row
 
 import inturn
 from inturn import Retry, Retryable
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.worker import Worker
 
 PROGRAM = Path(__file__).parent / "programs" / "until_stopped.py"
@@ -66,6 +67,30 @@ def test_a_stop_does_not_wait_longer_than_its_grace(shop: Shop) -> None:
         gate.wait_until(lambda: bool(gate.begun))
     assert shop.queue.depth()[:2] == (1, 1), "it comes again when the lease is over"
     gate.let("go")
+
+
+def test_a_stop_does_not_wait_for_decisions_that_no_turn_has_begun(shop: Shop) -> None:
+    gate = Gate()
+
+    def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        gate("go")
+        return post(state, message)
+
+    line = ledger(handler=wait)
+    shop.send([row(1)])
+    with Worker(line, shop.queue, concurrency=1, grace_s=20) as worker:
+        gate.wait_until(lambda: bool(gate.begun))
+        name = shop.decide(Decision(id="1", action=DecisionAction.RESUME, group="b", by="ann", at_us=1))
+        while not worker._pool.backlog:
+            time.sleep(0.001)
+        worker.stop_soon()
+        while not worker._pool._stopping.is_set():
+            time.sleep(0.001)
+        time.sleep(0.05)
+        began = time.monotonic()
+        gate.let("go")
+    assert time.monotonic() - began < 5
+    assert shop.ask(lambda kept, number: kept.verdict(number, name)) is None, "a later worker takes it"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

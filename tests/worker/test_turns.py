@@ -154,8 +154,9 @@ def test_what_waits_behind_a_parked_group_is_not_read_again_with_every_message(
     shop.work(line)
     read: list[int] = []
     worker = Worker(line, shop.queue)
-    held = worker._desk.held
-    monkeypatch.setattr(worker._desk, "held", lambda *a: read.append(len(found := held(*a))) or found)
+    kept = shop.store.pipelines
+    held = kept.held
+    monkeypatch.setattr(kept, "held", lambda *a: read.append(len(found := held(*a))) or found)
     shop.send([row(200), row(7), row(8, 5), row(201)])
     with worker:
         worker.drain(10)

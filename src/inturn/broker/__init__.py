@@ -1,7 +1,6 @@
 """An in-process broker for asyncio tasks: grouped, bounded and in order; see docs/broker.md."""
 
 from inturn.broker.broker import QueueBroker
-from inturn.broker.slot import Turn
-from inturn.broker.task import Task
+from inturn.broker.task import Task, Turn
 
 __all__ = ["QueueBroker", "Task", "Turn"]

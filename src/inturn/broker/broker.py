@@ -11,14 +11,10 @@ from collections.abc import Awaitable, Callable, Hashable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
-from inturn.broker.arguments import checked_bound, seconds_to_wait
-from inturn.broker.deadlines import Deadlines
-from inturn.broker.slot import Turn
-from inturn.broker.stuck import StuckCheck
-from inturn.broker.task import HeldTask, Place, Posted, SlotWaiter, Task
-from inturn.broker.worker import BrokerWorker
+from inturn.broker.deadlines import Deadlines, StuckCheck, seconds_to_wait
+from inturn.broker.task import BrokerWorker, HeldTask, Place, Posted, SlotWaiter, Task, Turn
 from inturn.core import limits
-from inturn.core.errors import BrokerStopped, TurnTimeout
+from inturn.core.errors import BrokerStopped, InputError, TurnTimeout
 from inturn.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -48,12 +44,13 @@ class QueueBroker:
     """
 
     def __init__(self, *, max_active: int = limits.BROKER_ACTIVE, max_queued: int = limits.BROKER_QUEUED) -> None:
-        checked_bound("max_active", max_active)
-        checked_bound("max_queued", max_queued)
+        for name, bound in (("max_active", max_active), ("max_queued", max_queued)):
+            if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+                raise InputError(f"{name} is {bound!r}; it is a whole number and must be at least 1")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self._turns: Scheduler[Place | Posted] = Scheduler(max_active, max_queued)
-        self._deadlines: Deadlines[SlotWaiter[Any]] = Deadlines(self._refuse)
+        self._deadlines = Deadlines(self._refuse)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
         self._latest: asyncio.Task[None] | None = None  # the worker that ran last
         self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # who entered each turn, by its id

@@ -1,28 +1,38 @@
-"""Deadlines of waiters in one heap, with one event loop timer for the first.
+"""The timers of a broker: deadlines of those who wait, and a check for a broker that waits for itself.
 
-A timer for each would cost more than the turn itself, which nearly always comes in time.
+All deadlines are in one heap, with one event loop timer for the first. A timer for each would cost more than the turn
+itself, which nearly always comes in time.
 """
 
 import asyncio
 import heapq
+import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from math import isnan
+from typing import Any
+
+from inturn.broker.task import SlotWaiter
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.scheduler import Scheduler
 
 
-class Deadline(Protocol):
-    """Something that waits for a slot as long as it has a place."""
+def seconds_to_wait(timeout_s: float | None) -> float | None:
+    """Return how long to wait in seconds; None, for ever, also if it is longer than an event loop's timer allows.
 
-    @property
-    def place(self) -> object:
-        """Its place in the queue; None once it waits no more."""
+    Raises:
+        InputError: if it is not a number of seconds.
+    """
+    if timeout_s is None:
+        return None
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or isnan(timeout_s):
+        raise InputError(f"timeout_s is {timeout_s!r}; it is a number of seconds, an int or a float, or None for ever")
+    return None if timeout_s > limits.BROKER_WAIT_S else timeout_s
 
 
-W = TypeVar("W", bound=Deadline)
-
-
-class Deadlines(Generic[W]):
+class Deadlines:
     """A heap of deadlines that refuses waiters in time.
 
     A waiter that got its turn stays in the heap until it comes to the front, or until half of the heap has finished
@@ -35,15 +45,15 @@ class Deadlines(Generic[W]):
 
     __slots__ = ("_gone", "_heap", "_numbers", "_refuse", "_timer", "_timer_at")
 
-    def __init__(self, refuse: Callable[[W], object]) -> None:
+    def __init__(self, refuse: Callable[[SlotWaiter[Any]], object]) -> None:
         self._refuse = refuse
-        self._heap: list[tuple[float, int, weakref.ref[W]]] = []
+        self._heap: list[tuple[float, int, weakref.ref[SlotWaiter[Any]]]] = []
         self._numbers = count()  # of equal deadlines the older comes first
         self._gone = 0  # how many in the heap have finished waiting
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
-    def add(self, loop: asyncio.AbstractEventLoop, waiter: W, deadline: float) -> None:
+    def add(self, loop: asyncio.AbstractEventLoop, waiter: SlotWaiter[Any], deadline: float) -> None:
         """Refuse a waiter at this time of the loop, in seconds, if it still waits then."""
         heapq.heappush(self._heap, (deadline, next(self._numbers), weakref.ref(waiter)))
         if self._timer is None or deadline < self._timer_at:
@@ -53,7 +63,7 @@ class Deadlines(Generic[W]):
         """Count one added waiter as waiting no more."""
         self._gone += 1
         if self._gone > 32 + len(self._heap) // 2:
-            self._heap = [each for each in self._heap if _waits(each[2]())]
+            self._heap = [each for each in self._heap if (waiter := each[2]()) is not None and waiter.place]
             heapq.heapify(self._heap)
             self._gone = 0
 
@@ -86,5 +96,68 @@ class Deadlines(Generic[W]):
                 self._refuse(waiter)
 
 
-def _waits(waiter: Deadline | None) -> bool:
-    return waiter is not None and waiter.place is not None
+_log = logging.getLogger("inturn.broker")
+
+
+class StuckCheck:
+    """A check, some time after a task was queued, that logs a warning if all slots wait for queued tasks.
+
+    A check costs a walk through the active tasks, and there is at most one every ``limits.BROKER_STUCK_S`` seconds. It
+    recognises ``await task``, ``asyncio.gather`` and turns; it ignores other ways of waiting.
+
+    Args:
+        workers: the asyncio tasks that run the broker's tasks.
+        turn_tasks: the asyncio tasks that have entered turns.
+        slots: the broker's slots.
+    """
+
+    __slots__ = ("_slots", "_timer", "_turn_tasks", "_workers")
+
+    def __init__(
+        self,
+        workers: Collection[asyncio.Task[None]],
+        turn_tasks: Mapping[int, weakref.ref[asyncio.Task[Any]]],
+        slots: Scheduler[Any],
+    ) -> None:
+        self._workers = workers
+        self._turn_tasks = turn_tasks
+        self._slots = slots
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Schedule a check, after something was queued without a deadline."""
+        if self._timer is None:
+            self._timer = loop.call_later(limits.BROKER_STUCK_S, self._look)
+
+    def close(self) -> None:
+        """Cancel the scheduled check."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        holders = [*self._workers, *(task() for task in self._turn_tasks.values())]
+        if len(holders) == self._slots.active > 0 and all(map(self._awaits_queued, holders)):
+            _log.warning(
+                "a broker is stuck: all %d slots are held by tasks that wait for another slot of the same broker; "
+                "give what they wait for a timeout_s or another broker, or wait for it outside of the slot",
+                len(holders),
+            )
+
+    def _awaits_queued(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return whether a task awaits a queued one that has no deadline."""
+        return task is not None and any(
+            isinstance(each, SlotWaiter)
+            and each.place is not None
+            and each.deadline is None
+            and each._broker._turns is self._slots
+            for each in _awaited(task)
+        )
+
+
+def _awaited(task: asyncio.Task[Any]) -> Iterator[Any]:
+    """Yield what a task awaits: one future, or those of a ``gather``. asyncio has no public way before 3.14."""
+    future = getattr(task, "_fut_waiter", None)
+    yield future
+    yield from getattr(future, "_children", ())

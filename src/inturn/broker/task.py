@@ -1,14 +1,21 @@
-"""Tasks, from submission to result; one worker runs many.
+"""Tasks, from submission to result, and turns, which are slots for the caller's own code.
 
-An asyncio task for each would cost more than all the rest of a broker. Its duties are done here: each task has its own
-context, errors and cancellation.
+One worker runs many tasks. An asyncio task for each would cost more than all the rest of a broker. Its duties are done
+here: each task has its own context, errors and cancellation.
 """
 
 import asyncio
+import weakref
+from collections.abc import Generator, Hashable
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from inturn.broker.broker import QueueBroker
+
 import contextvars
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -17,19 +24,6 @@ Posted: TypeAlias = tuple[Hashable, Any, tuple[Any, ...]]
 
 Place: TypeAlias = list[Any]
 """The place of a :class:`SlotWaiter` in the queue, in the same form: its group, the waiter, None."""
-
-
-class Slots(Protocol):
-    """The part of a broker that tasks and turns use."""
-
-    @property
-    def _turns(self) -> object: ...
-
-    def _withdraw(self, waiter: "SlotWaiter[Any]") -> None: ...
-
-    def _release(self, group: Hashable) -> None: ...
-
-    def _release_later(self, group: Hashable) -> None: ...
 
 
 class SlotWaiter(asyncio.Future[T]):
@@ -44,7 +38,7 @@ class SlotWaiter(asyncio.Future[T]):
     """
 
     __slots__ = ("_broker", "deadline", "group", "place")
-    _broker: Slots
+    _broker: "QueueBroker"
     group: Hashable
     place: Place | None
     deadline: float | None
@@ -163,3 +157,84 @@ class HeldTask(Task[T]):
 async def _coroutine(function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
     """Wrap any awaitable in a coroutine, including the call and its errors."""
     return await function(*args)
+
+
+class BrokerWorker(asyncio.Task[None]):
+    """An asyncio task that knows whether it was ever cancelled.
+
+    ``cancelling()`` does not tell: after ``task.cancel(); task.uncancel()`` it is 0, yet Python 3.11 and 3.12 raise the
+    cancellation at the next ``await``, which may be another task's. So a worker that was ever cancelled runs no further
+    task.
+
+    Attributes:
+        was_cancelled: whether ``cancel`` was called.
+    """
+
+    was_cancelled = False
+
+    def cancel(self, msg: object = None) -> bool:
+        """Cancel the task that it runs."""
+        self.was_cancelled = True
+        return super().cancel(msg)
+
+
+class Turn:
+    """A slot, held from when it is entered or awaited until it is left, acknowledged or garbage; used once.
+
+    ```
+    async with broker.turn("acct-1"):          # until the end of the block
+        …
+    turn = await broker.turn("acct-1")         # until turn.ack()
+    ```
+    """
+
+    __slots__ = ("_broker", "_group", "_holds", "_timeout_s", "_used")
+
+    def __init__(self, broker: "QueueBroker", group: Hashable, timeout_s: float | None) -> None:
+        self._broker = broker
+        self._group = group
+        self._timeout_s = timeout_s
+        self._used = self._holds = False
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        if self._used:
+            raise RuntimeError("a turn is used once: ask the broker for another")
+        self._used = True
+        broker = self._broker
+        loop = broker._open()
+        if not broker._turns.take(self._group):
+            waiter: SlotWaiter[None] = SlotWaiter(loop=loop)
+            waiter._broker, waiter.group, waiter.place, waiter.deadline = broker, self._group, None, None
+            broker._wait(waiter, self._timeout_s)
+            try:
+                await waiter
+            except BaseException:
+                if not waiter.cancel() and not waiter.cancelled() and waiter.exception() is None:
+                    broker._release(self._group)  # the slot was granted just as the caller was cancelled
+                raise
+        self._holds = True
+        task = asyncio.current_task()
+        if task is not None:
+            broker._turn_tasks[id(self)] = weakref.ref(task)  # weak: the task may be what keeps this turn alive
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is GeneratorExit:  # the block is being collected, at any moment in any thread
+            self.__del__()
+        self.ack()
+
+    def ack(self) -> None:
+        """Free the slot; a second call does nothing."""
+        self._free(self._broker._release)
+
+    def __del__(self) -> None:
+        self._free(self._broker._release_later)
+
+    def _free(self, release: Callable[[Hashable], None]) -> None:
+        if self._holds:
+            self._holds = False
+            self._broker._turn_tasks.pop(id(self), None)
+            release(self._group)

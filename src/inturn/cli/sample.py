@@ -11,7 +11,7 @@ import msgspec
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts, put, value_at
-from inturn.worker.decoding import MessageDecoder, Misfit
+from inturn.worker.codec import MessageDecoder, Misfit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -115,7 +115,7 @@ class DemoResult:
 
     @property
     def good(self) -> bool:
-        """Whether every sum and every answer of inturn is right, each landing has an output, and both engines agree."""
+        """True if every sum and every answer of inturn is right, each landing has an output, and both engines agree."""
         return (
             all(counts.balanced for counts in (*self.steps, self.process))
             and self.spark.received == self.process.received == self.messages

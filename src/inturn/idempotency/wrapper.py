@@ -96,34 +96,26 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
     Raises:
         InputError: if the handler is a generator, which has no result.
     """
-    if handler is None:
-        return functools.partial(
-            idempotent,
-            key=key,
-            store=store,
-            default_result=default_result,
-            result_type=result_type,
-            payload=payload,
-            timeout_s=timeout_s,
-            keep_s=keep_s,
-            hold_on=hold_on,
-        )
-    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise InputError(f"{handler!r} is a generator: it has no result that could be kept")
-    once = _Once(handler, key, store, default_result, result_type, payload, timeout_s, keep_s, hold_on)
-    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+
+    def wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise InputError(f"{handler!r} is a generator: it has no result that could be kept")
+        once = _Once(handler, key, store, default_result, result_type, payload, timeout_s, keep_s, hold_on)
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+
+            @functools.wraps(handler)
+            async def run_async(*args: Any, **kwargs: Any) -> Any:
+                return await once.arun(args, kwargs)
+
+            return run_async
 
         @functools.wraps(handler)
-        async def run_async(*args: Any, **kwargs: Any) -> Any:
-            return await once.arun(args, kwargs)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return once.run(args, kwargs)
 
-        return run_async
+        return run
 
-    @functools.wraps(handler)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return once.run(args, kwargs)
-
-    return run
+    return wrap if handler is None else wrap(handler)
 
 
 @dataclass

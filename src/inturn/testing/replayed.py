@@ -15,7 +15,6 @@ from inturn.core.errors import HandlerError, InputError, InturnError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.handler import wrong_result
-from inturn.core.pipeline.order import Gapless
 from inturn.core.pipeline.replay import Replay
 from inturn.testing.history import PASSES, History, group_of, value_of
 from inturn.testing.outcome import EngineResult, NotDeterministic, kind_of_error, plain, plain_output, skipped_ranges
@@ -67,8 +66,8 @@ def _story(history: History, result: Replay, total: Counts) -> EngineResult:
         story.outputs.setdefault(output.group, {})[output.effect_id] = plain_output(output.output)
     for rejected in result.rejected:
         story.reject(rejected.group, rejected.reason)
-    if isinstance(history.pipeline.order, Gapless):
-        _note_forgotten(history, history.pipeline.order.column, result, story)
+    if history.pipeline.order.has_gaps and history.pipeline.turn is not None:
+        _note_forgotten(history, history.pipeline.turn, result, story)
     return story
 
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from inturn.core.errors import InputError
 from inturn.core.identity import field_names
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Gapless, Monotone
 from inturn.core.values.path import parts
 from inturn.spark.columns.codec import record_fields
 from inturn.testing.history import value_of, values_of
@@ -57,7 +56,7 @@ def table(pipeline: Pipeline, messages: Sequence[Any]) -> pa.Table:
     Raises:
         InputError: if the values of a field have no common type.
     """
-    numbers = pipeline.key_fields[1:] if isinstance(pipeline.order, Gapless | Monotone) else ()
+    numbers = pipeline.key_fields[1:] if pipeline.order.has_revisions else ()
     hints: dict[str, Any] = dict.fromkeys((parts(name)[0] for name in numbers if len(parts(name)) == 1), int)
     placing = [parts(name)[0] for name in pipeline.key_fields]
     if pipeline.message is None:

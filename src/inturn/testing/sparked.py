@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Gapless
 from inturn.core.values import path
 from inturn.spark.driver.step import batch, settle
 from inturn.spark.driver.stream import stream
@@ -81,7 +80,7 @@ class OnSpark:
     def _arrival_decides(self) -> bool:
         pipeline = self.history.pipeline
         conflicts = any("conflict" in each for each in self.oracle.rejected.values())
-        return conflicts or not isinstance(pipeline.order, Gapless) or pipeline.epoch is not None
+        return conflicts or not pipeline.order.has_runs
 
     def notes(self) -> list[str]:
         """Return notes about results that would differ in a batch of the user's own."""

@@ -1,23 +1,26 @@
 """One turn of one group: its decisions and messages go through the timeline and the handler, outside any transaction.
 
-The result is plain values, which the store keeps all together or not at all.
+Of the group's held messages and memory no more is read than the turn can use. The result is plain values, which the
+store keeps all together or not at all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol, TypeVar
 
 import msgspec
 
+from inturn.core import limits
 from inturn.core.identity import TimelineEntry, effect_id
-from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.decision import Decision, decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group, Journal
-from inturn.core.pipeline.grades import ArrivalTimeline
 from inturn.core.pipeline.replay import place_of
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
 from inturn.core.queue.messages import Delivery
+from inturn.store.protocols import PipelineStore
 from inturn.store.records import (
     AppliedMark,
     Decided,
@@ -29,8 +32,9 @@ from inturn.store.records import (
     Spot,
 )
 from inturn.worker import codec
-from inturn.worker.decoding import MessageDecoder
-from inturn.worker.recall import RecordReader, recall
+from inturn.worker.codec import MessageDecoder
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
@@ -82,20 +86,22 @@ class GroupTask:
         self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
 
 
+class LookUp(Protocol):
+    """Reads what is stored beside a group's record: calls a function with the groups and the pipeline's number."""
+
+    def __call__(self, function: Callable[[PipelineStore, int], T]) -> T:
+        """Return what the function returns."""
+        ...
+
+
 class GroupRunner:
-    """Runs turns of one pipeline, from any number of threads.
+    """Runs turns of one pipeline, from any number of threads; ``sleep`` waits before a handler is retried."""
 
-    Args:
-        pipeline: the pipeline.
-        source: reads what is stored of a group.
-        sleep: waits before a handler is retried.
-    """
-
-    def __init__(self, pipeline: Pipeline, source: RecordReader, sleep: Callable[[float], None]) -> None:
+    def __init__(self, pipeline: Pipeline, look: LookUp, sleep: Callable[[float], None]) -> None:
         self.reader = MessageDecoder(pipeline)
         self._pipeline = pipeline
         self._states = codec.WorkerStateCodec(pipeline)
-        self._source = source
+        self._look = look
         self._sleep = sleep
 
     def run(self, turn: GroupTask) -> GroupResult:
@@ -119,7 +125,7 @@ class GroupRunner:
         group = Group(turn.group, line, self._fold(turn.line), journal, turn.now_us)
         for each in turn.decisions:
             decision = msgspec.json.decode(each.decision, type=Decision)
-            verdicts[each.name] = group.decide(decision, self.reader.remade) or ""
+            verdicts[each.name] = decide(group, decision, self.reader.remade) or ""
         for entry in entries:
             group.offer(entry)
         group.finish()
@@ -128,7 +134,7 @@ class GroupRunner:
         now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
         held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
         gone = [_spot(stored[key][0]) for key in stored.keys() - now.keys()]
-        marks = [AppliedMark._make(each) for each in line.part()] if isinstance(line, ArrivalTimeline) else []
+        marks = [AppliedMark._make(each) for each in line.part()]
         oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
         made = self._outputs(turn.group, journal)
         kept = GroupUpdate(self._line(turn, group, oldest_us), held, gone, made, marks)
@@ -152,11 +158,41 @@ class GroupRunner:
 
     def _restore(self, turn: GroupTask, line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
         """Load held messages and memory as far as this turn can need them; return whether that is all."""
-        if turn.line is None:
+        stored = turn.line
+        if stored is None:
             return True
-        due_us = turn.line.due_us
-        needs_all = bool(turn.decisions) or (due_us is not None and due_us <= turn.now_us)
-        return recall(self._source, self.reader, line, turn.line, entries, needs_all=needs_all)
+        group = stored.group
+        if unknown := line.unknown(entries):
+            line.remind(self._look(lambda kept, number: kept.marks(number, group, unknown)))
+        if not stored.held:
+            return True
+        moves = line.may_release(entries)
+        is_due = stored.due_us is not None and stored.due_us <= turn.now_us
+        is_whole = bool(turn.decisions) or is_due
+        is_whole |= moves and (stored.held <= limits.HELD_AT_ONCE or not line.releases_first(entries))
+        # Of those that stay, only copies of the new messages are looked up.
+        turns = [entry.turn for entry in entries] if line.order.has_revisions and not is_whole else None
+        ids = [entry.id or "" for entry in entries] if turns is None and not is_whole else None
+        found = self._look(lambda kept, number: kept.held(number, group, turns, ids))
+        if moves and not is_whole:
+            known = {each[:3] for each in found}
+            first = partial(self._held_from, group, len(entries))
+            found += [each for each in line.releasable(entries, first) if each[:3] not in known]
+        for each in found:
+            line.restore(self.reader.again(each))
+        return is_whole
+
+    def _held_from(self, group: str, expected: int, spot: Spot) -> Iterator[HeldMessage]:
+        """Yield the held messages from a spot on, read in growing parts; ``expected`` sets the first size."""
+        last, most = None, expected + 1
+        while True:
+            most = min(most, limits.HELD_AT_ONCE)
+            part = self._look(partial(_held_part, group, spot, most))
+            yield from (each for each in part if each[:3] != last)
+            if len(part) < most:
+                return
+            last = spot = part[-1][:3]
+            most *= 4
 
     def _fold(self, line: GroupRecord | None) -> Fold:
         def restore() -> object:
@@ -172,7 +208,8 @@ class GroupRunner:
                 since += [turn.line.oldest_us] if turn.line.oldest_us is not None else []
             else:
                 left = set(gone)
-                longest = self._source.held_longest(turn.line.group, len(left) + 1)
+                name = turn.line.group
+                longest = self._look(lambda kept, number: kept.held_longest(number, name, len(left) + 1))
                 since += [since_us for since_us, spot in longest if spot not in left]
         return min(since, default=None)
 
@@ -182,21 +219,19 @@ class GroupRunner:
         added = len(line.held) - len(group.held_before)
         held = (before.held if before else 0) + added
         wait_us = self._pipeline.gap_timeout_us
-        is_waiting = wait_us is not None and oldest_us is not None and line.parked is None
+        due_us = None if wait_us is None or oldest_us is None or line.parked is not None else oldest_us + wait_us
+        state = group.fold.state
+        version = state.version if isinstance(state, OldState) else self._pipeline.version
         return GroupRecord(
             group.name,
             before.version if before else 0,
             line.parked or (Status.WAITING if held else Status.OPEN),
-            codec.place_of(line, self._version(group.fold.state)),
-            self._states.encode(group.fold.state),
+            codec.place_of(line, version),
+            self._states.encode(state),
             held,
             oldest_us,
-            oldest_us + wait_us if is_waiting and oldest_us is not None and wait_us is not None else None,
+            due_us,
         )
-
-    def _version(self, state: object) -> int:
-        """Return the version of the pipeline that the state belongs to."""
-        return state.version if isinstance(state, OldState) else self._pipeline.version
 
     def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
         """Return the outputs with their effect ids."""
@@ -218,3 +253,7 @@ def _held(reader: MessageDecoder, entry: TimelineEntry) -> HeldMessage:
 
 def _spot(entry: TimelineEntry) -> tuple[int, int, str]:
     return (entry.epoch, entry.turn, entry.id or "")
+
+
+def _held_part(group: str, spot: Spot, most: int, kept: PipelineStore, number: int) -> list[HeldMessage]:
+    return kept.held_from(number, group, spot, most)

@@ -3,17 +3,18 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
+from inturn.core.override import override
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, counted, time_of, when
+from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.database import Database
@@ -21,11 +22,11 @@ from inturn.database import open as open_database
 from inturn.store.commands import Ask
 from inturn.store.protocols import PipelineKeeper, PipelineStore
 from inturn.store.records import Decided, GroupRecord, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
-from inturn.worker.codec import place
-from inturn.worker.decoding import MessageDecoder
+from inturn.worker.codec import MessageDecoder, place
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.unit_of_work import Overtaken, UnitOfWork, WorkRequest, counts_of
 
+K = TypeVar("K", int, str)
 T = TypeVar("T")
 
 
@@ -46,10 +47,7 @@ def look(path: str, name: str) -> "DatabaseInspector":
 class DatabaseInspector(Inspector):
     """Inspection of a pipeline in a database, as of now.
 
-    Args:
-        db: the database.
-        name: the name of the pipeline.
-        owns: whether to close the database with this object.
+    With ``owns`` the database is closed with this object.
 
     Raises:
         StoreError: if there is no such pipeline.
@@ -61,105 +59,93 @@ class DatabaseInspector(Inspector):
     def __init__(self, db: Database, name: str, *, owns: bool = False) -> None:
         self.db, self._name, self._owns = db, name, owns
         about = self._ask(lambda _kept, info: info.about)
-        self.order, self.policy = about["order"], about["policy"]
+        self.order, self.policy = StoredOrder.of(about["order"]), about["policy"]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the database, if it is owned."""
+    @override
+    def __exit__(self, *_: object) -> None:
         if self._owns:
             self.db.close()
 
+    @override
     def counts(self) -> Counts:
-        """Return the pipeline's counts of messages."""
         return self._ask(lambda _kept, info: counts_of(info))
 
+    @override
     def parked(self) -> Iterator[GroupStatus]:
-        """Yield the groups that are parked, given up or waiting."""
-        yield from (each for each in map(_standing, self._nameless()) if each.status != Status.OPEN)
-        after = ""
-        while lines := self._lines(after):
-            yield from map(_standing, lines)
-            after = lines[-1].group
+        yield from (each for each in map(_standing, self.lines(parked=True)) if each.status != Status.OPEN)
 
     def groups(self) -> Iterator[GroupStatus]:
         """Yield all groups."""
         yield from map(_standing, self.lines())
 
-    def lines(self) -> Iterator[GroupRecord]:
-        """Yield the stored records of all groups."""
-        yield from self._nameless()
-        after = ""
-        while lines := self._lines(after, parked=False):
-            yield from lines
-            after = lines[-1].group
+    def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
+        """Yield the stored records of all groups, or, besides the nameless one, of those that are not open."""
+        # Older versions accepted the empty name, which no page of names includes.
+        yield from self._ask(lambda kept, info: kept.lines(info.number, [""]))
+        yield from self._pages(
+            lambda kept, number, after: kept.listed(number, after, limits.READ_MESSAGES, parked=parked),
+            lambda line: line.group,
+            "",
+        )
 
     def outputs(self) -> Iterator[MadeOutput]:
         """Yield undelivered outputs, in the order in which they were made."""
-        after = 0
-        while found := self._outputs(after):
-            yield from found
-            after = found[-1].number
+        return self._pages(
+            lambda kept, number, after: kept.outputs(number, after, limits.READ_MESSAGES), lambda each: each.number, 0
+        )
 
     def rejected(self) -> Iterator[RejectedMessage]:
         """Yield rejected messages."""
-        after = 0
-        while found := self._rejected(after):
-            yield from (each for _, each in found)
-            after = found[-1][0]
+        pages = self._pages(
+            lambda kept, number, after: kept.rejections(number, after, limits.READ_MESSAGES), lambda each: each[0], 0
+        )
+        return (each for _, each in pages)
 
+    @override
     def refused(self, name: str) -> RejectedStatus | None:
-        """Return the rejected messages of a group."""
         rows = ((each.group, each.reason, each.detail, time_of(each.at_ms * 1000)) for each in self.rejected())
         return RejectedStatus.of(name, rows)
 
-    def _outputs(self, after: int) -> list[MadeOutput]:
-        return self._ask(lambda kept, info: kept.outputs(info.number, after, limits.READ_MESSAGES))
+    def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
+        """Yield what ``read`` returns page by page, each after the key of the last one."""
+        while found := self._ask(lambda kept, info, after=after: read(kept, info.number, after)):  # type: ignore[misc]
+            yield from found
+            after = key(found[-1])
 
-    def _rejected(self, after: int) -> list[tuple[int, RejectedMessage]]:
-        return self._ask(lambda kept, info: kept.rejections(info.number, after, limits.READ_MESSAGES))
-
-    def _lines(self, after: str, *, parked: bool = True) -> list[GroupRecord]:
-        return self._ask(lambda kept, info: kept.listed(info.number, after, limits.READ_MESSAGES, parked=parked))
-
-    def _nameless(self) -> list[GroupRecord]:
-        """Return the group with the empty name, which older versions accepted; no page of names includes it."""
-        return self._ask(lambda kept, info: kept.lines(info.number, [""]))
-
+    @override
     def group(self, name: str) -> GroupStatus:
-        """Return the status of one group."""
         checked_text("group", name)
         lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
         if not lines:
             raise InputError(f"pipeline {self._name!r} has no group {name!r}")
         return _standing(lines[0])
 
+    @override
     def held(self, name: str) -> list[HeldStatus]:
-        """Return the messages that a group holds."""
         return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
 
+    @override
     def undecided(self, name: str) -> list[Decision]:
-        """Return the decisions about a group that are not taken yet."""
         found = self._ask(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
         return [msgspec.json.decode(each.decision, type=Decision) for each in found]
 
+    @override
     def decide(self, decision: Decision) -> str:
-        """Append a decision, and return its name."""
         name = f"{decision.at_us:016d}-{decision.id}"
         decided = Decided(name, decision.group, msgspec.json.encode(decision).decode())
         self._ask(lambda kept, info: kept.decide(info.number, decided))
         return name
 
+    @override
     def verdict(self, name: str) -> str | None:
-        """Return the verdict on a decision."""
         return self._ask(lambda kept, info: kept.verdict(info.number, name))
 
+    @override
     def is_followed(self) -> bool:
-        """Return True: a worker may be running in any process."""
-        return True
+        return True  # a worker may be running in any process
 
+    @override
     def more(self, name: str) -> list[str]:
-        """Return sentences about the group's undelivered outputs."""
         found = self._ask(lambda kept, info: kept.outgoing(info.number, [name], 1))
         if not found:
             return []
@@ -190,7 +176,7 @@ def settle(pipeline: Pipeline, at: Inspector) -> None:
     """
     assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
     desk = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
-    turner = GroupRunner(pipeline, desk, time.sleep)
+    turner = GroupRunner(pipeline, desk.look, time.sleep)
     while True:
         found = desk.run(WorkRequest())
         turns: dict[str, GroupTask] = {}

@@ -1,9 +1,15 @@
-"""A thread pool of limited concurrency, where a sleeping job gives its place to another."""
+"""The threads of a worker: a pool of limited concurrency, how many messages keep it busy, and how a signal stops it.
 
+A sleeping job gives its place in the pool to another.
+"""
+
+import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from inturn.core import limits
 
@@ -96,3 +102,74 @@ class ThreadPool(Generic[T]):
         while (item := self._items.get()) is not None:
             with self._places:
                 self._run(item)
+
+
+class Pace:
+    """Measurement of a worker's throughput, and so of how many messages to receive ahead.
+
+    Args:
+        clock: returns the time in seconds.
+
+    Attributes:
+        ahead: about as many messages as are done in ``limits.WORKER_AHEAD_S``.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.ahead = 0
+        self._clock = clock
+        self._done = 0
+        self._since = clock()
+
+    def done(self, messages: int) -> None:
+        """Count finished messages and update ``ahead``, which rises at once and falls gradually."""
+        self._done += messages
+        gone_s = self._clock() - self._since
+        if gone_s < limits.WORKER_AHEAD_S / 10:
+            return
+        now = round(self._done / gone_s * limits.WORKER_AHEAD_S)
+        self.ahead = min(now if now > self.ahead else (now + self.ahead) // 2, limits.RECEIVE_MESSAGES)
+        self._done, self._since = 0, self._clock()
+
+
+def receives(ahead: int, concurrency: int, busy: int, free: int) -> list[int]:
+    """Return the maximum number of messages of each receive.
+
+    The messages of one receive may all be of one group. While they are in flight, no more messages of that group can be
+    received. So one receive takes a group's share of the time ahead: the fewer groups, the larger the share. All
+    receives together take no more than is done in twice that time, or one message for each free place.
+
+    Args:
+        ahead: the number of messages that are done in the time ahead.
+        concurrency: the maximum number of groups whose turns run at once.
+        busy: the number of groups whose turns were running.
+        free: the number of free places.
+    """
+    at_work = min(max(busy, 1), concurrency)
+    share = ahead // at_work
+    if share <= 1:
+        return [1] * max(free, 0)
+    rest = ahead // concurrency
+    if rest:  # turns are short: fetch some messages before places are free
+        return [share] * at_work + [rest] * (concurrency - at_work)
+    return [share] * min(at_work, free) + [1] * (free - at_work)
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Stop the worker gracefully on the first SIGTERM or SIGINT; restore the previous handler for a second one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[int, Any] = {}
+
+    def stopped(number: int, _frame: object) -> None:
+        signal.signal(number, before[number])
+        stop()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        before[each] = signal.signal(each, stopped)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

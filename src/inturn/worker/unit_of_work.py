@@ -19,9 +19,9 @@ from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import PipelineKeeper, PipelineStore, Store
-from inturn.store.records import AppliedMark, Claim, Decided, GroupRecord, HeldMessage, PipelineInfo, Spot
+from inturn.store.records import Claim, Decided, GroupRecord, PipelineInfo
 from inturn.store.writer.group_commit import Writer
-from inturn.worker.decoding import MessageDecoder
+from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupTask
 
 T = TypeVar("T")
@@ -151,32 +151,14 @@ class UnitOfWork:
         """
         return self._writer.run(Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, errand)))
 
-    def held(self, group: str, turns: Sequence[int] | None, ids: Sequence[str] | None) -> list[HeldMessage]:
-        """Return messages that a group holds."""
-        return self._look(lambda kept, number: kept.held(number, group, turns, ids))
+    def look(self, function: Callable[[PipelineStore, int], T]) -> T:
+        """Read in a transaction of its own: call a function with the stored groups and the pipeline's number."""
 
-    def held_from(self, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """Return the messages that a group holds from a spot on, in order."""
-        return self._look(lambda kept, number: kept.held_from(number, group, spot, limit))
-
-    def held_longest(self, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Return the messages that a group has held longest: since when, and where they lie."""
-        return self._look(lambda kept, number: kept.held_longest(number, group, limit))
-
-    def marks(self, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
-        """Return the remembered messages of a group that have these marks."""
-        return self._look(lambda kept, number: kept.marks(number, group, marks))
-
-    def _look(self, function: Callable[[PipelineStore, int], T]) -> T:
         def look(store: Store, _now_ms: int) -> T:
             keeper = _keeper(store)
             return function(keeper.pipelines, self._info(keeper).number)
 
         return self._writer.run(Ask("", look))
-
-    def counts(self) -> Counts:
-        """Return the pipeline's counts of messages."""
-        return self._writer.run(Ask("", lambda store, _now_ms: counts_of(self._info(_keeper(store)))))
 
     def _open(self, store: Store, _now_ms: int) -> int:
         lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0

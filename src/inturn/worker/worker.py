@@ -1,18 +1,15 @@
 """The worker: it runs messages of a durable queue through a pipeline, groups side by side, in order within each.
 
-The worker's own thread makes all transactions, one after the other; see desk.py. A pool of threads runs turns, since
-handlers are plain functions that may take long; see turn.py. The two exchange plain values. The result of a turn is
-kept together with the acknowledgement of its messages, or not at all.
+The worker's own thread makes all transactions, one after the other; see unit_of_work.py. A pool of threads runs turns,
+since handlers are plain functions that may take long; see group_task.py. The two exchange plain values. The result of a
+turn is kept together with the acknowledgement of its messages, or not at all.
 """
 
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from inturn.core import limits
 from inturn.core.errors import InputError
@@ -23,11 +20,10 @@ from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.store.commands import Receive
-from inturn.worker.decoding import MessageDecoder
+from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import Deliver, Outbox
-from inturn.worker.pace import Pace, receives
-from inturn.worker.thread_pool import Stopped, ThreadPool
+from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives, stopped_by_signals
 from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
 
 _RETRY = Retry(10, "100 milliseconds")
@@ -74,7 +70,7 @@ def work(
     if until not in ("stopped", "empty"):
         raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
     worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
-    with _stopped_by_signals(worker.stop_soon):
+    with stopped_by_signals(worker.stop_soon):
         worker.run(until_empty=until == "empty")
     return worker.counts
 
@@ -103,7 +99,7 @@ class Worker:
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
         self._desk = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline))
-        self._turner = GroupRunner(pipeline, self._desk, self._pool.sleep)
+        self._turner = GroupRunner(pipeline, self._desk.look, self._pool.sleep)
         self._sender = None if deliver is None else Outbox(deliver, retry, concurrency, self._over)
         self._turns: set[GroupTask] = set()  # turns with leased messages, or in the pool
         self._busy: dict[str, GroupTask] = {}  # groups whose turn is in the pool
@@ -129,9 +125,7 @@ class Worker:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop, and wait for running turns."""
         self.stop_soon()
         if self._thread is not None:
@@ -215,7 +209,7 @@ class Worker:
                 self._drained.clear()
                 found = self._do(is_taking=True)
                 self._take_up(found)
-                if drains and self._is_empty(found):
+                if drains and not (self._turns or self._sendings or found.depth or found.is_unsent):
                     for _ in range(drains):
                         self._drains.popleft().set()
                 else:
@@ -369,9 +363,6 @@ class Worker:
         self._behind[turn.group] = turn
         self._turns.add(turn)
 
-    def _is_empty(self, found: Work) -> bool:
-        return not (self._turns or self._sendings or found.depth or found.is_unsent)
-
     def _rest(self) -> None:
         """Wait until there is something to do."""
         if self._was_full or self._news.is_set():
@@ -382,13 +373,13 @@ class Worker:
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
         want = ReceiveRequest(self._concurrency, self._desk.lease_ms)
-        wait: Receive[list[Delivery]] = Receive(self._queue.name, _as_it_is, want, wait_s=limits.WORKER_IDLE_S)
+        wait = Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=limits.WORKER_IDLE_S)
         self._adopted = self._queue.writer.run(wait)
 
     def _wind_up(self) -> None:
         """Give back what was not begun, and finish running turns."""
         self._stopping.set()
-        left = [turn for turn in self._pool.stop() if turn.deliveries]
+        left = self._pool.stop()
         left += [turn for turn in self._behind.values() if turn not in left]
         self._behind.clear()
         for sending in self._sender.stop() if self._sender else ():
@@ -398,35 +389,11 @@ class Worker:
             adopted.add(delivery)
         self._adopted = []
         until = time.monotonic() + self._grace_s
-        self._do(is_taking=False, back=[*left, adopted])
+        if adopted.deliveries or self._turns or self._sendings:
+            self._do(is_taking=False, back=[*left, adopted])
         while (self._busy or self._turns or self._sendings) and time.monotonic() < until:
             self._news.wait(min(limits.POLL_S, self._desk.lease_ms / 4000))
             self._news.clear()
             self._do(is_taking=False)
         if self._sender:
             self._sender.close()
-
-
-def _as_it_is(deliveries: list[Delivery]) -> list[Delivery]:
-    return deliveries
-
-
-@contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Stop the worker gracefully on the first SIGTERM or SIGINT; restore the previous handler for a second one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before: dict[int, Any] = {}
-
-    def stopped(number: int, _frame: object) -> None:
-        signal.signal(number, before[number])
-        stop()
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        before[each] = signal.signal(each, stopped)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

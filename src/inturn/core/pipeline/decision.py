@@ -8,18 +8,17 @@ never need it.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.grades import GaplessTimeline
+from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.texts import checked_text, note, storable, unholdable
 from inturn.core.values.path import parts, value_at
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.definition import Pipeline
-    from inturn.core.pipeline.fold import Group
 
 Remake: TypeAlias = Callable[[TimelineEntry, dict[str, Any]], TimelineEntry]
 """A function that gives an entry new content (``message`` and ``ref``); raises InputError if the content does not
@@ -84,27 +83,24 @@ class Decision:
             raise InputError(msg)
 
 
-def decide(group: "Group", decision: Decision, remake: Remake) -> str | None:
-    """Apply a decision to a group; see :meth:`inturn.core.pipeline.fold.Group.decide`."""
-    void = _decided(group, decision, remake)
-    return None if void is None else storable(void)  # may quote an error of the message type
+def decide(group: Group, decision: Decision, remake: Remake) -> str | None:
+    """Apply a decision about a group, and the messages that it releases; call it before the step's messages.
 
+    Args:
+        group: the group.
+        decision: decision of a person.
+        remake: returns a held message with new content; only the ``message`` and ``ref`` of its result count. Turn, id
+            and digest stay, so that a copy of the old content is a duplicate and no conflict.
 
-def _decided(group: "Group", decision: Decision, remake: Remake) -> str | None:
+    Returns:
+        None if the decision was carried out, else the reason why it is void; nothing has changed then. If the head
+            fails again it is parked again, and the decision still counts as carried out.
+    """
     if group.timeline.parked is Status.GIVEN_UP:
         return _overtaken("the group was given up")
-    match decision.action:
-        case DecisionAction.REPLACE:
-            return _replace(group, decision, remake)
-        case DecisionAction.DROP:
-            return _drop(group, decision)
-        case DecisionAction.SKIP:
-            return _skip(group, decision)
-        case DecisionAction.RESUME:
-            return _resume(group, decision)
-        case DecisionAction.GIVE_UP:
-            _give_up(group, decision)
-            return None
+    if decision.action is DecisionAction.REPLACE:
+        return _replace(group, decision, remake)
+    return _RULES[decision.action](group, decision)
 
 
 def placing(pipeline: "Pipeline") -> tuple[str, ...]:
@@ -116,7 +112,7 @@ def _overtaken(by: str) -> str:
     return f"events have overtaken it: {by}"
 
 
-def _resume(group: "Group", decision: Decision) -> str | None:
+def _resume(group: Group, decision: Decision) -> str | None:
     line = group.timeline
     if line.parked is None:
         return _overtaken("the group is not parked")
@@ -129,7 +125,7 @@ def _resume(group: "Group", decision: Decision) -> str | None:
     return None
 
 
-def _replace(group: "Group", decision: Decision, remake: Remake) -> str | None:
+def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
     line, old, new = group.timeline, decision.old or {}, decision.new
     entry = _named(line, decision)
     if isinstance(entry, str):
@@ -140,11 +136,11 @@ def _replace(group: "Group", decision: Decision, remake: Remake) -> str | None:
         was, would_be = value_at(old, name), value_at(new, name)
         if parts(name)[0] in new and would_be != was:
             changed = f"{name} was {was!r} and would be {would_be!r}"
-            return f"{changed}: what places a message cannot be replaced"
+            return storable(f"{changed}: what places a message cannot be replaced")
     try:
         made = remake(entry, new)
     except InputError as error:
-        return str(error)
+        return storable(str(error))  # an error of the message type
     resumes = _fails(line, entry)
     line.take(entry)
     # Place, identity and digest stay: a copy of the old content is still a duplicate of this message.
@@ -154,30 +150,26 @@ def _replace(group: "Group", decision: Decision, remake: Remake) -> str | None:
     return None
 
 
-def _drop(group: "Group", decision: Decision) -> str | None:
+def _drop(group: Group, decision: Decision) -> str | None:
     line = group.timeline
     entry = _named(line, decision)
     if isinstance(entry, str):
         return entry
     resumes = _fails(line, entry)
-    if isinstance(line, GaplessTimeline) and not resumes:
+    if line.order.has_gaps and not resumes:
         return "where revisions have no holes, only the message at which a failed group stands can be dropped"
     if entry.epoch != (line.epoch or 0):
         return f"the message is of epoch {entry.epoch}, which has not begun"
-    line.take(entry)
-    if isinstance(line, GaplessTimeline):
-        line.skip(entry.turn, entry.turn)
-    else:
-        line.applied(entry)  # remembered as applied, so that a copy stays a duplicate
+    line.drop(entry)
     group.journal.reject(group.name, entry, "dropped", _words("dropped", decision))
     if resumes:
         group.go_on()
     return None
 
 
-def _skip(group: "Group", decision: Decision) -> str | None:
+def _skip(group: Group, decision: Decision) -> str | None:
     line = group.timeline
-    if not isinstance(line, GaplessTimeline):
+    if not line.order.has_gaps:
         return f"{type(line.order).__name__} cannot tell a gap, so there is none to skip"
     if line.parked is Status.FAILED:
         return "the group does not wait for a missing revision: its handler raised"
@@ -192,10 +184,18 @@ def _skip(group: "Group", decision: Decision) -> str | None:
     return None
 
 
-def _give_up(group: "Group", decision: Decision) -> None:
+def _give_up(group: Group, decision: Decision) -> None:
     why = _words("given up", decision)
     for entry in group.timeline.give_up(why):
         group.journal.reject(group.name, entry, "given up", why)
+
+
+_RULES: Final[dict[DecisionAction, Callable[[Group, Decision], str | None]]] = {
+    DecisionAction.DROP: _drop,
+    DecisionAction.SKIP: _skip,
+    DecisionAction.RESUME: _resume,
+    DecisionAction.GIVE_UP: _give_up,
+}
 
 
 def _named(line: Timeline, decision: Decision) -> TimelineEntry | str:

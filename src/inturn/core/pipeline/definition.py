@@ -11,7 +11,7 @@ from inturn.core import limits
 from inturn.core.errors import PipelineError, StateError, ValueRefused
 from inturn.core.identity import field_names
 from inturn.core.pipeline.handler import check_handler, check_state, check_upgrade
-from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Order, Retry, Timestamp, Wait
+from inturn.core.pipeline.order import Order, Retry, Wait
 from inturn.core.texts import name_fault, storable
 from inturn.core.values import path
 from inturn.core.values.construct import error_text
@@ -164,17 +164,27 @@ class Pipeline:
     @cached_property
     def epoch(self) -> str | None:
         """The field with the epoch, if the order has one."""
-        return self.order.epoch if isinstance(self.order, Gapless | Monotone) else None
+        return self.order.epoch
 
     @cached_property
     def turn(self) -> str | None:
         """The field with a message's place in its group's order; None for ``Arrival``."""
-        return None if isinstance(self.order, Arrival) else self.order.column
+        return self.order.column
+
+    @cached_property
+    def revision(self) -> str | None:
+        """The field with the revision, if the order has one."""
+        return self.turn if self.order.has_revisions else None
+
+    @cached_property
+    def time(self) -> str | None:
+        """The field with the time, if the order goes by it."""
+        return self.turn if self.order.has_times else None
 
     @cached_property
     def key_fields(self) -> tuple[str, ...]:
         """The fields without which a message cannot be placed: group, epoch, place and id, where they apply."""
-        ids = self.id if isinstance(self.order, Timestamp | Arrival) else None
+        ids = None if self.order.has_revisions else self.id
         return tuple(name for name in (self.group, self.epoch, self.turn, ids) if name is not None)
 
     @cached_property
@@ -206,7 +216,7 @@ class Pipeline:
         return value
 
     def _check_kinds(self) -> None:
-        if not isinstance(self.order, Gapless | Monotone | Timestamp | Arrival):
+        if not isinstance(self.order, Order):
             raise PipelineError(f"Pipeline(order={self.order!r}); expected Gapless, Monotone, Timestamp or Arrival")
         if not isinstance(self.on_gap, Wait | None):
             msg = f"Pipeline(on_gap={self.on_gap!r}); expected Wait(…), such as Wait('10 minutes', then='park')"
@@ -230,26 +240,18 @@ class Pipeline:
         check_upgrade(self.version, self.upgrade)
         if self.on_invalid not in ("reject", "fail"):
             raise PipelineError(f"Pipeline(on_invalid={self.on_invalid!r}); expected 'reject' or 'fail'")
-        for what in ("group", "id", "arrival", "epoch", "turn"):
+        for what in ("group", "id", "arrival", "epoch"):
             value = getattr(self, what)
-            optional = what != "group" and (what != "turn" or isinstance(self.order, Arrival))
-            if not (isinstance(value, str) and value) and not (optional and value is None):
+            if not (isinstance(value, str) and value) and not (what != "group" and value is None):
                 raise PipelineError(f"Pipeline: the {what} field is {value!r}; expected the name of a field")
 
     def _check_order(self) -> None:
-        order = self.order
-        if isinstance(order, Gapless) and (type(order.start) is not int or not _fits(order.start)):
-            raise PipelineError(
-                f"Gapless(start={order.start!r}); expected a whole number from {limits.START} to {limits.REVISION - 1}"
-            )
-        if isinstance(order, Timestamp):
-            order.lateness_us  # noqa: B018 - read for its check
-        if self.on_gap is not None and not isinstance(order, Gapless):
-            kind = type(order).__name__
+        self.order.check()
+        kind = type(self.order).__name__
+        if self.on_gap is not None and not self.order.has_gaps:
             msg = f"on_gap={self.on_gap} needs an order in which gaps can be seen; {kind} cannot tell a gap: "
             raise PipelineError(msg + "leave on_gap out, or use Gapless if revisions have no holes")
-        if self.id is None and isinstance(order, Timestamp | Arrival):
-            kind = type(order).__name__
+        if self.id is None and not self.order.has_revisions:
             msg = f"{kind} has no identity of its own: name the field that tells duplicates, Pipeline(id=…)"
             raise PipelineError(msg)
         outside = [path.parts(name) for name in (*([self.arrival] if self.arrival else []), *self.ignore)]
@@ -267,8 +269,3 @@ class Pipeline:
         named = [*self.key_fields, *([self.id] if self.id else [])]
         for name in named:
             path.check(self.message, name)
-
-
-def _fits(start: int) -> bool:
-    """Return whether the revisions before and after a start also fit into 64 bits."""
-    return limits.START <= start < limits.REVISION

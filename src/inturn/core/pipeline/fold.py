@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from inturn.core import limits
 from inturn.core.errors import GapError, HandlerError, Retryable
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.decision import Decision, Remake, decide
-from inturn.core.pipeline.grades import GaplessTimeline, TimestampTimeline
 from inturn.core.pipeline.handler import described, wrong_result
 from inturn.core.pipeline.timeline import Status, Timeline, TimelineVerdict
 from inturn.core.pipeline.versions import OldState
@@ -59,7 +57,7 @@ class Counts:
 
     @property
     def balanced(self) -> bool:
-        """Whether every message is counted exactly once."""
+        """True if every message is counted exactly once."""
         went = self.applied + self.duplicate + self.stale + self.held + sum(self.rejected.values())
         return self.received + self.released == went
 
@@ -69,12 +67,8 @@ class Counts:
 
     def add(self, other: "Counts") -> None:
         """Add another's counts to these."""
-        self.received += other.received
-        self.released += other.released
-        self.applied += other.applied
-        self.duplicate += other.duplicate
-        self.stale += other.stale
-        self.held += other.held
+        for name in ("received", "released", "applied", "duplicate", "stale", "held"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, count in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + count
 
@@ -331,20 +325,6 @@ class Group:
                 self.journal.turn_away(self.name, entry, verdict)
         return verdict
 
-    def decide(self, decision: Decision, remake: Remake) -> str | None:
-        """Apply a decision about this group, and the messages that it releases; call it before the step's messages.
-
-        Args:
-            decision: decision of a person.
-            remake: returns a held message with new content; only the ``message`` and ``ref`` of its result count. Turn,
-                id and digest stay, so that a copy of the old content is a duplicate and no conflict.
-
-        Returns:
-            None if the decision was carried out, else the reason why it is void; nothing has changed then. If the head
-                fails again it is parked again, and the decision still counts as carried out.
-        """
-        return decide(self, decision, remake)
-
     def go_on(self) -> None:
         """Un-park the group and apply all messages that are ready, through the epochs that it held back."""
         self.timeline.parked = self.timeline.error = None
@@ -362,10 +342,10 @@ class Group:
             GapError: if a gap outlived its wait under ``then="fail"``.
         """
         timeline = self.timeline
-        if final and isinstance(timeline, TimestampTimeline):
+        if final:
             timeline.close()
             self._drain()
-        if self.pipeline.gap_timeout_us is not None and isinstance(timeline, GaplessTimeline) and timeline.held:
+        if self.pipeline.gap_timeout_us is not None and timeline.held:
             self._expire(timeline, self.pipeline.gap_timeout_us)
         if timeline.held or self.held_before:
             still = self.held_before & timeline.held.keys()
@@ -373,16 +353,12 @@ class Group:
             self.journal.counts.held += len(timeline.held) - len(still)
         timeline.settle()
 
-    def applied(self, entries: Sequence[TimelineEntry], emitted: Sequence[Emitted], count: int) -> None:
-        """Record that the first ``count`` of ``entries`` were applied, with their outputs."""
-        self.journal.counts.applied += count
-        self.journal.outputs.extend((self.name, entries[index], outputs) for index, outputs in emitted)
-
     def _apply(self, entry: TimelineEntry) -> None:
         emitted, count = self.fold.run([entry.message])
         if count:
             self.timeline.applied(entry)
-            self.applied([entry], emitted, count)
+            self.journal.counts.applied += 1
+            self.journal.outputs += [(self.name, entry, outputs) for _, outputs in emitted]
         else:
             self.timeline.park(entry, self.fold.error, self.now_us)
 
@@ -392,10 +368,9 @@ class Group:
 
     def _renew(self, epoch: int) -> None:
         for lost in self.timeline.renew(epoch):
-            detail = f"epoch {epoch} began before its turn came"
-            self.journal.reject(self.name, lost, "late", detail)
+            self.journal.reject(self.name, lost, "late", f"epoch {epoch} began before its turn came")
 
-    def _expire(self, timeline: GaplessTimeline, timeout_us: int) -> None:
+    def _expire(self, timeline: Timeline, timeout_us: int) -> None:
         for first, last, since_us in timeline.gaps():
             if timeline.parked or self.now_us - since_us < timeout_us:
                 return

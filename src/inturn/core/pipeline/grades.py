@@ -4,21 +4,32 @@ import hashlib
 import heapq
 import struct
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from inturn.core import limits
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Order, Timestamp
-from inturn.core.pipeline.timeline import MARK_BYTES, STOPPED, Key, Position, Status, Timeline
+from inturn.core.override import override
+from inturn.core.pipeline.timeline import (
+    MARK_BYTES,
+    STOPPED,
+    Held,
+    HeldFrom,
+    Key,
+    Position,
+    Remembered,
+    Status,
+    Timeline,
+)
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.order import Gapless, Timestamp
 
 ID_BYTES = 16
 """Length of a remembered id: the first 16 bytes of its SHA-256."""
 RECORD = struct.Struct(f">{ID_BYTES}s{MARK_BYTES}sq")
 """One remembered message: id or number, digest, turn."""
-Remembered = tuple[bytes, bytes, int]
-"""The same, unpacked."""
 
 
 class GaplessTimeline(Timeline):
@@ -28,7 +39,7 @@ class GaplessTimeline(Timeline):
     """
 
     __slots__ = ()
-    order: Gapless
+    order: "Gapless"
     _BLANK: ClassVar = bytes(MARK_BYTES)
 
     def next(self) -> int:
@@ -80,8 +91,8 @@ class GaplessTimeline(Timeline):
     def settle(self) -> None:
         self.memory = bytes(self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :])
 
+    @override
     def gaps(self) -> list[tuple[int, int, int]]:
-        """Return the gaps before and between held messages: first and last missing revision, start of the wait (µs)."""
         keys = sorted(self.held)
         since = [self.held[key].since_us or 0 for key in keys]
         oldest = list(accumulate(reversed(since), min))[::-1]
@@ -93,8 +104,8 @@ class GaplessTimeline(Timeline):
             missing = turn + 1
         return found
 
+    @override
     def skip(self, first: int, last: int) -> None:
-        """Skip the missing revisions ``first`` to ``last``; if they come after all they are rejected as skipped."""
         self.skipped.append((first, last))
         self.reached = last
         # Beyond the limit the blanks would push out all remembered revisions anyway.
@@ -102,6 +113,32 @@ class GaplessTimeline(Timeline):
         if blanks < last - first + 1:
             self.memory = b""
         self._append(self._BLANK * blanks)
+
+    @override
+    def drop(self, entry: TimelineEntry) -> None:
+        self.take(entry)
+        self.skip(entry.turn, entry.turn)
+
+    @override
+    def may_release(self, entries: Sequence[TimelineEntry]) -> bool:
+        due, epoch = self.next(), self.epoch or 0
+        return super().may_release(entries) and any(each.turn == due or each.epoch != epoch for each in entries)
+
+    @override
+    def releases_first(self, entries: Sequence[TimelineEntry]) -> bool:
+        return all(entry.epoch == (self.epoch or 0) for entry in entries)
+
+    @override
+    def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
+        epoch, due = self.epoch or 0, self.next()
+        coming = {entry.turn for entry in entries}
+        for each in held_from((epoch, due, "")):
+            while due in coming and due < each.turn:
+                due += 1
+            if each.epoch != epoch or each.turn > due:
+                return
+            due = each.turn + 1
+            yield each
 
 
 class KeyedTimeline(Timeline):
@@ -233,10 +270,10 @@ class TimestampTimeline(KeyedTimeline):
     """
 
     __slots__ = ()
-    order: Timestamp
+    order: "Timestamp"
 
+    @override
     def close(self) -> None:
-        """Close the input: raise the watermark to the greatest held time, so that nothing waits any longer."""
         if self.reached is not None and self.held and not self.parked:
             greatest = max(entry.turn for entry in self.held.values())
             self.reached = max(self.reached, min(greatest + self.order.lateness_us, limits.REVISION))
@@ -274,6 +311,19 @@ class TimestampTimeline(KeyedTimeline):
                 break
             self._known.popitem(last=False)
 
+    @override
+    def releases_first(self, entries: Sequence[TimelineEntry]) -> bool:  # noqa: ARG002 - an override
+        return True
+
+    @override
+    def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
+        times = [entry.turn for entry in entries]
+        greatest = max(times if self.reached is None else [self.reached, *times], default=None)
+        for each in held_from((0, limits.FIRST_TURN, "")):
+            if greatest is None or each.turn > greatest - self.order.lateness_us:
+                return
+            yield each
+
 
 class ArrivalTimeline(KeyedTimeline):
     """A timeline of ``Arrival``; ``reached`` counts the arrivals.
@@ -288,18 +338,18 @@ class ArrivalTimeline(KeyedTimeline):
         super().__post_init__()
         self._reminded: set[bytes] = set()
 
+    @override
     def unknown(self, entries: Iterable[TimelineEntry]) -> list[bytes]:
-        """Return the distinct marks of these messages that may be among the ids kept beside the timeline."""
         return list({mark: None for mark in map(self.mark, entries) if mark not in self._known}) if self.beside else []
 
+    @override
     def remind(self, remembered: Iterable[Remembered]) -> None:
-        """Add ids that are kept beside the timeline, until the step ends."""
         for mark, known, turn in remembered:
             self._known[mark] = (known, turn)
             self._reminded.add(mark)
 
+    @override
     def part(self) -> list[Remembered]:
-        """Remove and return the remembered ids if there are many, for the store to keep; call it after the step."""
         if len(self.memory) <= limits.REMEMBERED_TOGETHER * RECORD.size:
             return []
         parted = list(RECORD.iter_unpack(self.memory))
@@ -323,16 +373,3 @@ class ArrivalTimeline(KeyedTimeline):
 
     def ready(self) -> TimelineEntry | None:
         return None if self.parked or self.first() is None else self.pop()
-
-
-_KINDS: dict[type, type[Timeline]] = {
-    Gapless: GaplessTimeline,
-    Monotone: MonotoneTimeline,
-    Timestamp: TimestampTimeline,
-    Arrival: ArrivalTimeline,
-}
-
-
-def timeline(order: Order, **place: Any) -> Timeline:
-    """Return a new timeline for this grade of order; ``place`` holds its stored fields."""
-    return _KINDS[type(order)](order=order, **place)

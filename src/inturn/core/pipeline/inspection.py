@@ -10,13 +10,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from inturn.core.errors import InputError
 from inturn.core.identity import canonical
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import kept_name, shown, visible
 from inturn.core.values.instant import instant_us
@@ -123,13 +123,13 @@ class Inspector(ABC):
     """A view of a pipeline's stored data; a context manager.
 
     Attributes:
-        order: the grade of order and its fields, as text.
+        order: the order of the pipeline.
         policy: policy for a gap that outlives its wait.
         unit: what a group's state is counted by, such as a step.
         takes: when a decision is applied, in words.
     """
 
-    order: str
+    order: StoredOrder
     policy: str
     unit = "step"
     takes = "the next step takes it"
@@ -138,9 +138,7 @@ class Inspector(ABC):
         """Return the view itself; it is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the view."""
 
     @abstractmethod
@@ -227,10 +225,7 @@ class Inspector(ABC):
 
     def place(self, message: HeldStatus) -> str:
         """Return a message's place in words."""
-        epoch = f" of epoch {message.epoch}" if message.epoch else ""
-        if self.order.startswith(("Gapless", "Monotone")):
-            return f"revision {message.turn}{epoch}"
-        return f"id {shown(message.id or '')}"
+        return self.order.grade.words(message.turn, message.id, message.epoch)
 
     def decision(
         self,
@@ -284,7 +279,7 @@ class Inspector(ABC):
 
     def gap(self, group: GroupStatus, held: list[HeldStatus]) -> tuple[int, int] | None:
         """Return the first and the last missing revision before the held messages of a group."""
-        if not self.order.startswith("Gapless"):
+        if not self.order.grade.has_gaps:
             return None
         mine = [each.turn for each in held if each.epoch == (group.epoch or 0)]
         due = self.due(group)
@@ -292,8 +287,7 @@ class Inspector(ABC):
 
     def due(self, group: GroupStatus) -> int:
         """Return the next revision to apply."""
-        start = int(self.order.partition("start=")[2].rstrip(")").partition(",")[0] or 1)
-        return start if group.reached is None else group.reached + 1
+        return self.order.start if group.reached is None else group.reached + 1
 
 
 def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: dt.datetime) -> str:
@@ -307,7 +301,7 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
     missing = f"revision{'s' if gap and gap[0] != gap[1] else ''} {_range(*gap)}" if gap else "its predecessor"
     match group.status:
         case Status.OPEN:
-            return f"{name} is open: nothing is held{reached if store.order.startswith('Gapless') else ''}."
+            return f"{name} is open: nothing is held{reached if store.order.grade.has_gaps else ''}."
         case Status.WAITING if gap:
             then = _THEN.get(store.policy, "")
             ends = "for ever, or until it is skipped"

@@ -1,14 +1,22 @@
-"""The four grades of order, and the policies for gaps and failures: plain values for the definition of a pipeline."""
+"""The grades of order, and the policies for gaps and failures: plain values for the definition of a pipeline.
+
+A grade is one class here, with its traits and its timeline. No other code asks which grade an order is.
+"""
 
 import datetime as dt
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from inturn.core import limits
-from inturn.core.errors import PipelineError
-from inturn.core.values.instant import MICROSECONDS, Unit
+from inturn.core.errors import InputError, PipelineError
+from inturn.core.identity import TimelineEntry
+from inturn.core.override import override
+from inturn.core.pipeline.grades import ArrivalTimeline, GaplessTimeline, MonotoneTimeline, TimestampTimeline
+from inturn.core.pipeline.timeline import Timeline
+from inturn.core.texts import shown
+from inturn.core.values.instant import MICROSECONDS, Unit, is_date, read_us
 
 _UNITS = {
     "microsecond": 1,
@@ -47,8 +55,132 @@ def duration_us(value: Duration, *, what: str) -> int:
     return number
 
 
+class Order:
+    """A grade of order: how the place of a message is read, what it proves, and the timeline that applies it.
+
+    A grade is a frozen dataclass; stores remember it by its ``repr``, which therefore never changes.
+
+    Attributes:
+        column: field with a message's place in its group; None if there is none.
+        epoch: field with the epoch; None if there is none.
+        unit: unit of a number that is a time, where the places are times.
+        timeline_type: class of a group's timeline.
+        has_revisions: a place is a whole number that names one message of its group; otherwise a message needs an id.
+        has_gaps: every revision exists, so that a missing one is seen, waited for and skipped.
+        has_times: a place is a time, and a message waits until later ones have come.
+        only_rises: any place above the greatest one is next; the timeline is a ``MonotoneTimeline``.
+        grades: all grades, by the name of the class.
+    """
+
+    column: str | None
+    epoch: str | None = None
+    unit: Unit
+    timeline_type: ClassVar[type[Timeline]]
+    has_revisions: ClassVar[bool] = False
+    has_gaps: ClassVar[bool] = False
+    has_times: ClassVar[bool] = False
+    only_rises: ClassVar[bool] = False
+    grades: ClassVar[dict[str, type["Order"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.grades[cls.__name__] = cls
+
+    @property
+    def has_runs(self) -> bool:
+        """True if revisions count from ``start`` in one epoch; the timeline is a ``GaplessTimeline``.
+
+        Arrival then decides only which of two contents of a revision comes first, and a run is applied at once.
+        """
+        return False
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The least and the greatest place that a message may have; None if all of 64 bits will do."""
+        return None
+
+    def check(self) -> None:
+        """Check the values of the fields.
+
+        Raises:
+            PipelineError: if one of them is not valid.
+        """
+        if not (isinstance(self.column, str) and self.column):
+            raise PipelineError(f"Pipeline: the turn field is {self.column!r}; expected the name of a field")
+
+    def timeline(self, **stored: Any) -> Timeline:
+        """Return the timeline of a group: a new one, or one with its stored fields."""
+        return self.timeline_type(order=self, **stored)
+
+    def fault(self, value: Any) -> str | None:  # noqa: ARG002 - a hook
+        """Return why a message with this value of its ``column`` cannot be placed; None if it can.
+
+        Raises:
+            InputError: if the value has a wrong type.
+        """
+        return None
+
+    def turn(self, value: Any) -> int:
+        """Return the place that the value of a message's ``column`` means.
+
+        Raises:
+            InputError: if the value has a wrong type.
+        """
+        return integer(value, self.column)
+
+    def identity(self, entry: TimelineEntry) -> int | str:
+        """Return the name of a message within its group: the revision, or the id where the order has none."""
+        return entry.turn if self.has_revisions else entry.id or ""
+
+    @classmethod
+    def words(cls, turn: int, ident: str | None, epoch: int) -> str:
+        """Return the place of a message in words."""
+        if cls.has_revisions:
+            return f"revision {turn}" + (f" of epoch {epoch}" if epoch else "")
+        return f"id {shown(ident or '')}"
+
+
+def integer(value: Any, name: str | None) -> int:
+    """Return the value of a field that places messages, which must be an integer.
+
+    Raises:
+        InputError: if it is none.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        msg = f"{name} is {value!r} of type {type(value).__name__}; expected an integer of 64 bits: convert it first"
+        raise InputError(msg)
+    return value
+
+
+def no_time(column: str | None, value: Any) -> str:
+    """Return the fault of a field whose value is no time."""
+    return f"{column} is {value!r:.100}, which is no time"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOrder:
+    """An order as a store remembers it, read without the code of the pipeline.
+
+    Attributes:
+        grade: class of the order; :class:`Order` if this version does not know it.
+        has_epoch: whether it names an epoch.
+        start: first revision of a group.
+    """
+
+    grade: type[Order]
+    has_epoch: bool
+    start: int
+
+    @classmethod
+    def of(cls, text: str) -> "StoredOrder":
+        """Read the ``repr`` of an order."""
+        name = text.partition("(")[0].rpartition(".")[2]
+        starts = re.findall(r", start=(-?\d+)", text)
+        has_epoch = "epoch='" in text or 'epoch="' in text
+        return cls(Order.grades.get(name, Order), has_epoch, int(starts[-1]) if starts else 1)
+
+
 @dataclass(frozen=True)
-class Gapless:
+class Gapless(Order):
     """An order in which every revision exists, one after the other: gaps are seen and completeness is proved.
 
     Attributes:
@@ -60,10 +192,39 @@ class Gapless:
     column: str
     start: int = 1
     epoch: str | None = None
+    timeline_type = GaplessTimeline
+    has_revisions = has_gaps = True
+
+    @property
+    @override
+    def has_runs(self) -> bool:
+        return self.epoch is None
+
+    @property
+    @override
+    def bounds(self) -> tuple[int, int]:
+        return self.start, limits.REVISION - 1
+
+    @override
+    def check(self) -> None:
+        super().check()
+        # The revisions before and after a start must fit into 64 bits too.
+        if type(self.start) is not int or not limits.START <= self.start < limits.REVISION:
+            raise PipelineError(
+                f"Gapless(start={self.start!r}); expected a whole number from {limits.START} to {limits.REVISION - 1}"
+            )
+
+    @override
+    def fault(self, value: Any) -> str | None:
+        if (turn := integer(value, self.column)) < self.start:
+            return f"{self.column} {turn} is below start {self.start}"
+        if turn == limits.REVISION:
+            return f"{self.column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
+        return None
 
 
 @dataclass(frozen=True)
-class Monotone:
+class Monotone(Order):
     """An order in which a later message has a higher number: stale messages are recognised, gaps are not.
 
     Attributes:
@@ -73,10 +234,12 @@ class Monotone:
 
     column: str
     epoch: str | None = None
+    timeline_type = MonotoneTimeline
+    has_revisions = only_rises = True
 
 
 @dataclass(frozen=True)
-class Timestamp:
+class Timestamp(Order):
     """An order by time, within a lateness; messages that come later than that are rejected and counted.
 
     A group's watermark is its own greatest time less the lateness. A message is applied once the watermark has reached
@@ -92,6 +255,8 @@ class Timestamp:
     column: str
     lateness: Duration = "0 seconds"
     unit: Unit = "us"
+    timeline_type = TimestampTimeline
+    has_times = True
 
     def __post_init__(self) -> None:
         if self.unit not in MICROSECONDS:
@@ -107,13 +272,36 @@ class Timestamp:
         """The lateness in microseconds."""
         return duration_us(self.lateness, what="Timestamp(lateness=…)")
 
+    @override
+    def check(self) -> None:
+        super().check()
+        self.lateness_us  # noqa: B018 - read for its check
+
+    @override
+    def fault(self, value: Any) -> str | None:
+        is_none = isinstance(value, str) and read_us(value, self.unit) is None and not is_date(value)
+        return no_time(self.column, value) if is_none else None
+
+    @override
+    def turn(self, value: Any) -> int:
+        found = read_us(value, self.unit)
+        if found is None:
+            kind = type(value).__name__
+            msg = f"{self.column} is {value!r} of type {kind}; expected a datetime: convert it first"
+            raise InputError(msg + ", or to a number since 1970 (unit=…)")
+        return found
+
 
 @dataclass(frozen=True)
-class Arrival:
+class Arrival(Order):
     """An order by arrival; nothing beyond it is known."""
 
+    column = None
+    timeline_type = ArrivalTimeline
 
-Order: TypeAlias = Gapless | Monotone | Timestamp | Arrival
+    @override
+    def check(self) -> None:
+        """Nothing to check: there are no fields."""
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from inturn.core import limits
 from inturn.core.errors import InputError, InvalidMessage
 from inturn.core.identity import TimelineEntry, digest, group_text
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Arrival, Gapless, Timestamp
+from inturn.core.pipeline.order import integer
 from inturn.core.texts import kept_name, name_fault, storable, unholdable
-from inturn.core.values.absent import filled, is_unfilled, lacking
-from inturn.core.values.construct import Unmade, attempted
-from inturn.core.values.instant import is_date, parsed, read_us
+from inturn.core.values.construct import Unmade, attempted, filled, is_unfilled, lacking
+from inturn.core.values.instant import parsed
 from inturn.core.values.path import joined, parts, put, value_at
 
 _LEAST: Final = -(2**63)
@@ -121,28 +119,13 @@ def _misplaced(pipeline: Pipeline, at: Placed) -> str | None:
     for value in at[1:]:
         if type(value) is int and not _LEAST <= value < _BEYOND and (name := _name_of(pipeline, at, value)):
             return f"{name} is {value}, which does not fit into 64 bits"
-    order = pipeline.order
-    if isinstance(order, Timestamp):
-        given = at.turn
-        if isinstance(given, str) and read_us(given, order.unit) is None and not is_date(given):
-            return f"{order.column} is {given!r:.100}, which is no time"
-    if isinstance(order, Gapless):
-        if (turn := _typed(at.turn, order.column)) < order.start:
-            return f"{order.column} {turn} is below start {order.start}"
-        if turn == limits.REVISION:
-            return no_next(order.column)
-    return None
+    return pipeline.order.fault(at.turn)
 
 
 def _name_of(pipeline: Pipeline, at: Placed, value: int) -> str | None:
     """Return the 64-bit field that has a value; None if it is another field."""
     named = ((pipeline.epoch, at.epoch), (pipeline.turn, at.turn), (pipeline.arrival, at.arrival))
     return next((name for name, own in named if own is value), None)
-
-
-def no_next(column: str) -> str:
-    """Return why ``Gapless`` does not take the greatest revision."""
-    return f"{column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
 
 
 def _text_invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
@@ -159,11 +142,11 @@ def _text_invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) ->
 
 def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
     """Return a plain dict whose time is a datetime if it came as text, as it does from JSON."""
-    if isinstance(pipeline.order, Timestamp):
-        given = value_at(message, pipeline.order.column)
+    if pipeline.time is not None:
+        given = value_at(message, pipeline.time)
         made = parsed(given) if isinstance(given, str) else None
         if made is not None:
-            return put(message, pipeline.order.column, made)  # type: ignore[no-any-return]
+            return put(message, pipeline.time, made)  # type: ignore[no-any-return]
     return message
 
 
@@ -171,16 +154,15 @@ def _offer(
     pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed, number: int
 ) -> tuple[Any, str, TimelineEntry]:
     order, is_identified = pipeline.order, pipeline.id is not None
-    turn = _time(at.turn, order) if isinstance(order, Timestamp) else _typed(at.turn, pipeline.turn)
     entry = TimelineEntry(
-        turn=turn,
+        turn=order.turn(at.turn),
         digest=digest(_own(pipeline, content)),
         message=message,
-        epoch=_typed(at.epoch, pipeline.epoch),
+        epoch=integer(at.epoch, pipeline.epoch),
         id=str(at.id) if is_identified and at.id is not None else None,
     )
     # An id also orders messages, by its own type; a revision needs no id beside it.
-    ident = at.id if is_identified and isinstance(order, Timestamp | Arrival) else ""
+    ident = at.id if is_identified and not order.has_revisions else ""
     key = (entry.epoch, entry.turn, ident, entry.digest)
     group = group_text(at.group)
     if pipeline.arrival is None:
@@ -203,21 +185,3 @@ def _own(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
 def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:
     """Return whether a message has the arrival field; messages without it are taken in the order of the list."""
     return len(parts(name)) > 1 or parts(name)[0] in content
-
-
-def _typed(value: Any, name: str | None) -> Any:
-    """Return the value of a field that places messages, which must be an integer."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        msg = f"{name} is {value!r} of type {type(value).__name__}; expected an integer of 64 bits: convert it first"
-        raise InputError(msg)
-    return value
-
-
-def _time(value: Any, order: Timestamp) -> int:
-    found = read_us(value, order.unit)
-    if found is None:
-        kind = type(value).__name__
-        msg = f"{order.column} is {value!r} of type {kind}; expected a datetime: convert it first"
-        msg += ", or to a number since 1970 (unit=…)"
-        raise InputError(msg)
-    return found

@@ -11,11 +11,9 @@ from typing import Any
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry, effect_id
 from inturn.core.pipeline import versions
-from inturn.core.pipeline.decision import Decision, placing
+from inturn.core.pipeline.decision import Decision, decide, placing
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts, Fold, Group, Journal
-from inturn.core.pipeline.grades import timeline
-from inturn.core.pipeline.order import Arrival, Timestamp
 from inturn.core.pipeline.reading import message_of, read, values_of
 from inturn.core.pipeline.timeline import Timeline
 from inturn.core.values.construct import Unmade
@@ -107,7 +105,7 @@ class Replay:
 
 def place_of(pipeline: Pipeline, entry: TimelineEntry) -> int | str:
     """Return a message's name within its group: the revision, or the id where the order has none."""
-    return (entry.id or "") if isinstance(pipeline.order, Timestamp | Arrival) else entry.turn
+    return pipeline.order.identity(entry)
 
 
 def outputs_of(pipeline: Pipeline, group: str, entry: TimelineEntry, outputs: Iterable[Any]) -> list[Output]:
@@ -121,6 +119,17 @@ def outputs_of(pipeline: Pipeline, group: str, entry: TimelineEntry, outputs: It
     ]
 
 
+def check_final(pipeline: Pipeline, *, final: bool) -> None:
+    """Refuse ``final`` where no message waits for a later time.
+
+    Raises:
+        InputError: if the order has no times.
+    """
+    if final and not pipeline.order.has_times:
+        msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
+        raise InputError(msg)
+
+
 def replay(
     pipeline: Pipeline,
     messages: Iterable[Any],
@@ -131,9 +140,7 @@ def replay(
     decisions: Sequence[Decision] = (),
 ) -> Replay:
     """Apply messages to the pure timeline; see :meth:`inturn.core.pipeline.definition.Pipeline.replay`."""
-    if final and not isinstance(pipeline.order, Timestamp):
-        msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
-        raise InputError(msg)
+    check_final(pipeline, final=final)
     before = after or Replay(version=pipeline.version)
     pipeline.first_state()  # for its checks
     versions.check(pipeline, before.version, before.shape)
@@ -151,7 +158,7 @@ def replay(
     for _, name, entry in sorted(offers, key=itemgetter(0)):
         if name not in groups:
             fold = Fold(pipeline, pipeline.first_state)
-            groups[name] = Group(name, timeline(pipeline.order), fold, journal, now_us)
+            groups[name] = Group(name, pipeline.order.timeline(), fold, journal, now_us)
         groups[name].offer(entry)
     for group in groups.values():
         group.finish(final=final)
@@ -172,7 +179,7 @@ def replay(
 def _decide(group: Group | None, decision: Decision) -> str | None:
     if group is None:
         return f"group {decision.group!r} is not known"
-    return group.decide(decision, partial(remake, group.pipeline))
+    return decide(group, decision, partial(remake, group.pipeline))
 
 
 def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> TimelineEntry:

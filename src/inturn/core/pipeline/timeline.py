@@ -8,18 +8,23 @@ included, against these files. There is no clock and no I/O: a runner supplies t
 import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.order import Order
 from inturn.core.texts import kept_error, storable
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.order import Order
 
 Key = tuple[int | str, ...]
 MARK_BYTES = 8
 """Length of a remembered digest: its first 8 bytes."""
-
+Remembered = tuple[bytes, bytes, int]
+"""One message that a store remembers beside a timeline: id or number, digest, turn."""
 
 _SPARE = 64
 """Number of outdated keys that is never worth a clean-up."""
@@ -85,6 +90,23 @@ STOPPED = (Status.FAILED, Status.GIVEN_UP)
 """The statuses in which no message moves a group."""
 
 
+class HeldPlace(Protocol):
+    """A held message as a store has it."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+
+    @property
+    def turn(self) -> int:
+        """The place in the order."""
+
+
+Held = TypeVar("Held", bound=HeldPlace)
+HeldFrom = Callable[[tuple[int, int, str]], Iterator[Held]]
+"""A function that yields the held messages from (epoch, turn, id) on, in this order."""
+
+
 @dataclass(slots=True)
 class Timeline(ABC):
     """The position of one group in its order: applied, remembered and held messages.
@@ -103,7 +125,7 @@ class Timeline(ABC):
         beside: number of messages that a store remembers beside ``memory``; it puts back those that are asked for.
     """
 
-    order: Order
+    order: "Order"
     epoch: int | None = None
     reached: int | None = None
     memory: bytes | bytearray = b""
@@ -209,6 +231,49 @@ class Timeline(ABC):
         heapq.heappush(self._heap, key)
         if len(self._heap) > 2 * len(self.held) + _SPARE:
             self._heap = sorted(self.held)
+
+    # -- for orders that have gaps, times, or ids without end --------------------------------------------------
+
+    def gaps(self) -> list[tuple[int, int, int]]:
+        """Return the gaps before and between held messages: first and last missing revision, start of the wait (µs)."""
+        return []
+
+    def skip(self, first: int, last: int) -> None:
+        """Skip the missing revisions ``first`` to ``last``; if they come after all they are rejected as skipped."""
+        raise NotImplementedError
+
+    def drop(self, entry: TimelineEntry) -> None:
+        """Remove a held message that is never applied; it is remembered as applied, so that a copy is a duplicate."""
+        self.take(entry)
+        self.applied(entry)
+
+    def close(self) -> None:
+        """Close the input: nothing waits for a later message any longer."""
+
+    def unknown(self, entries: Iterable[TimelineEntry]) -> list[bytes]:  # noqa: ARG002 - a hook
+        """Return the distinct marks of these messages that may be among the ids kept beside the timeline."""
+        return []
+
+    def remind(self, remembered: Iterable[Remembered]) -> None:
+        """Add ids that are kept beside the timeline, until the step ends."""
+
+    def part(self) -> list[Remembered]:
+        """Remove and return the remembered ids if there are many, for the store to keep; call it after the step."""
+        return []
+
+    # -- for a runner that loads only those held messages that new ones may release ----------------------------
+
+    def may_release(self, entries: Sequence[TimelineEntry]) -> bool:  # noqa: ARG002 - a hook
+        """Return whether these messages may release held ones; if not, only their copies matter."""
+        return self.parked not in STOPPED
+
+    def releases_first(self, entries: Sequence[TimelineEntry]) -> bool:  # noqa: ARG002 - a hook
+        """Return whether the messages that these release are the first ones in the order of (epoch, turn, id)."""
+        return False
+
+    def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:  # noqa: ARG002
+        """Yield the held messages that these may release, if those are the first ones."""
+        return iter(())
 
     def is_skipped(self, revision: int) -> bool:
         """Return whether a revision lies in a skipped gap; gaps are skipped in their order."""

@@ -84,12 +84,12 @@ class QueueSettings:
 
     @property
     def delay_ms(self) -> int:
-        """How long a sent message is hidden at first, in milliseconds."""
+        """The time for which a sent message is hidden at first, in milliseconds."""
         return round(self.delay_s * 1000)
 
     @property
     def dedup_window_ms(self) -> int | None:
-        """How long a deduplication id is remembered, in milliseconds; None: for ever."""
+        """The time for which a deduplication id is remembered, in milliseconds; None: for ever."""
         return None if self.dedup_window_s is None else round(self.dedup_window_s * 1000)
 
 

@@ -1,11 +1,158 @@
-"""Construction of messages of a record type, whose own checks may refuse one: the same rule for every engine.
+"""Construction of messages of a record type: the defaults of its fields, and the errors of its own checks.
+
+A null or absent field gets its default, else None if the type allows it, else the message is invalid. A table cannot
+tell an absent field from a null one, but a queue can, so nothing may depend on the difference. The rule holds for the
+fields of a record type and of the records within it. Plain dicts have no types and stay as they are.
 
 An exception from ``__post_init__``, ``__init__`` or a default factory makes that one message ``invalid``. A type that
 cannot be called with its fields at all is a mistake in the program, not in a message.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+import dataclasses
+import enum
+import functools
+import typing
+from collections import abc
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from inturn.core.identity import field_names
+from inturn.core.values.states import hints_of, is_none_allowed, real, required
+
+Fill = Callable[[Any, bool], Any]
+"""A function that fills the records within a value; the second argument says whether it makes records of dicts."""
+
+
+class FieldDefault(NamedTuple):
+    """One field of a record type.
+
+    Attributes:
+        key: name in JSON.
+        type: type, as one word for error texts.
+        takes_none: whether the type allows None.
+        fill: fills the records within a value; None if the type names none.
+        default: default of a dataclass field, which msgspec leaves to the class and so would not write; ``_NONE`` if
+            there is none.
+    """
+
+    name: str
+    key: str
+    type: str
+    has_default: bool
+    takes_none: bool
+    fill: Fill | None
+    default: Any
+
+
+_NONE = object()
+
+
+@functools.cache
+def places(record: type) -> tuple[FieldDefault, ...]:
+    """Return the fields of a record type."""
+    names, owed, hints = field_names(record) or (), required(record), hints_of(record)
+    keys = getattr(record, "__struct_encode_fields__", names)
+    return tuple(
+        FieldDefault(
+            name,
+            key,
+            _word(hints[name]),
+            name not in owed,
+            is_none_allowed(hints[name]),
+            fill_of(hints[name]),
+            _default(record, name),
+        )
+        for name, key in zip(names, keys, strict=True)
+    )
+
+
+def _default(record: type, name: str) -> Any:
+    for each in dataclasses.fields(record) if dataclasses.is_dataclass(record) else ():
+        if each.name == name and each.default is not dataclasses.MISSING:
+            return each.default.value if isinstance(each.default, enum.Enum) else each.default
+    return _NONE
+
+
+def filled(record: type, given: Mapping[str, Any], *, make: bool = False) -> dict[str, Any]:
+    """Return the fields of a record by name, ready for its constructor; the type's defaults fill absent fields.
+
+    Args:
+        record: record type.
+        given: fields by name; some may be null or absent.
+        make: whether to make records of the dicts within; if not, they stay dicts for a decoder to convert.
+    """
+    made = {}
+    for name, _, _, has_default, takes_none, fill, _ in places(record):
+        value = given.get(name)
+        if value is not None:
+            made[name] = value if fill is None else fill(value, make)
+        elif not has_default and takes_none:
+            made[name] = None
+    return made
+
+
+def lacking(record: type, made: Mapping[str, Any]) -> str | None:
+    """Return why a record cannot be made of the fields from :func:`filled`, or None if it can."""
+    for name, _, kind, has_default, *_ in places(record):
+        if not has_default and name not in made:
+            return f"{name} is null, expected {kind}"
+    return None
+
+
+def is_unfilled(message: Any) -> bool:
+    """Return whether a record holds None in place of a default, or a value that may contain other records."""
+    return any(
+        (value is None and has_default) or (value is not None and fill is not None)
+        for name, _, _, has_default, _, fill, _ in places(message.__class__)
+        for value in (getattr(message, name, None),)
+    )
+
+
+def _word(hint: Any) -> str:
+    options = [each for each in typing.get_args(hint) if each is not type(None)]
+    hint = options[0] if len(options) == 1 and typing.get_origin(hint) not in (list, set, tuple, frozenset) else hint
+    return str(getattr(hint, "__name__", hint))
+
+
+def fill_of(hint: Any) -> Fill | None:
+    """Return the function that fills the records within values of a type, or None if the type names none."""
+    hint = real(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, type) and field_names(hint) is not None:
+        return functools.partial(_fill_record, hint)
+    inner = [fill for fill in map(fill_of, arguments) if fill is not None]
+    if len(inner) != 1:  # only a decoder can choose between several record types
+        return None
+    if origin in (dict, abc.Mapping, abc.MutableMapping):
+        return functools.partial(_fill_values, inner[0])
+    if origin in (list, tuple, set, frozenset, abc.Sequence, abc.Collection):
+        return functools.partial(_fill_items, inner[0])
+    return inner[0]
+
+
+def _fill_record(record: type, value: Any, make: bool) -> Any:  # noqa: FBT001 - private
+    if not isinstance(value, Mapping):
+        return value
+    fields = places(record)
+    by_name = {place.name: value[place.key] for place in fields if place.key in value}
+    made = filled(record, by_name, make=make)
+    if make:
+        return record(**made) if lacking(record, made) is None else value
+    for place in fields:
+        if place.name not in made and place.default is not _NONE:
+            made[place.name] = place.default
+    known = {place.key for place in fields}
+    others = {key: each for key, each in value.items() if key not in known}
+    return {**others, **{place.key: made[place.name] for place in fields if place.name in made}}
+
+
+def _fill_items(fill: Fill, value: Any, make: bool) -> Any:  # noqa: FBT001 - private
+    return type(value)(fill(each, make) for each in value) if type(value) in (list, tuple) else value
+
+
+def _fill_values(fill: Fill, value: Any, make: bool) -> Any:  # noqa: FBT001 - private
+    return {key: fill(each, make) for key, each in value.items()} if isinstance(value, dict) else value
+
 
 T = TypeVar("T")
 

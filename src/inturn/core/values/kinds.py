@@ -14,8 +14,7 @@ from typing import Any, Final
 from inturn.core import limits
 from inturn.core.identity import field_names
 from inturn.core.texts import is_text
-from inturn.core.values.plain import TOO_DEEP, inside, refuse
-from inturn.core.values.scalars import LEAST, MOST, NAMES, TESTS, scalar
+from inturn.core.values.plain import LEAST, MOST, NAMES, TESTS, TOO_DEEP, inside, refuse, scalar
 
 Seen = set[int]
 """The ids of containers already met in a state: one that occurs in two places would come back as two."""

@@ -30,7 +30,7 @@ from inturn.core.values.kinds import (
     TupleKind,
     UnionKind,
 )
-from inturn.core.values.scalars import TESTS
+from inturn.core.values.plain import TESTS
 
 _ALIASES: Final[dict[Any, type]] = {
     abc.Sequence: list,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from inturn.core.pipeline.order import Order
 from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns
 from inturn.spark.audit.words import duration, many
 
@@ -54,13 +55,14 @@ class Outcome:
         """
         if self.bad:
             return "invalid"
-        if order in ("Timestamp", "Arrival"):
+        grade = Order.grades[order]
+        if not grade.has_revisions:
             if has_ids and (self.no_id or self.other):
                 return "invalid" if self.no_id else "conflict"
             return "duplicate" if self.again else "applied"
-        if order == "Gapless" and self.below:
+        if grade.has_gaps and self.below:
             return "invalid"
-        if order == "Monotone" and self.overtaken:
+        if grade.only_rises and self.overtaken:
             return "duplicate"
         return "applied" if self.first else "duplicate" if self.same else "conflict"
 
@@ -112,6 +114,11 @@ class GradeChoice:
     needs: list[str]
     on_gap: str | None = None
 
+    @property
+    def needs_id(self) -> bool:
+        """Return whether only an id tells its duplicates."""
+        return not Order.grades[self.name].has_revisions
+
 
 def decide(seen: Evidence) -> GradeChoice:
     """Return the strongest grade that the data support."""
@@ -142,7 +149,7 @@ def gives(seen: Evidence, choice: GradeChoice) -> dict[str, int]:
 
     Messages held because of a missing predecessor count as applied, stale ones as duplicates.
     """
-    no_ids = choice.name in ("Timestamp", "Arrival") and seen.keys.id is None and seen.unique is None
+    no_ids = choice.needs_id and seen.keys.id is None and seen.unique is None
     if no_ids or FaultKind.RESET in seen.found or not seen.outcomes:
         return {}
     counts = dict.fromkeys(("applied", "duplicate", "conflict", "invalid"), 0)
@@ -156,10 +163,10 @@ def line(seen: Evidence, choice: GradeChoice, name: str) -> str:
     """Return the pipeline as a line of Python."""
     keys = seen.keys
     parts = [f"name={_text(name)}", f"group={_text(keys.group)}", f"order={choice.order}"]
-    own_id = keys.id or (seen.unique if choice.name in ("Timestamp", "Arrival") else None)
+    own_id = keys.id or (seen.unique if choice.needs_id else None)
     if own_id is not None:
         parts.append(f"id={_text(own_id)}")
-    elif choice.name in ("Timestamp", "Arrival"):
+    elif choice.needs_id:
         parts.append('id="…"')
     if keys.arrival is not None:
         parts.append(f"arrival={_text(keys.arrival)}")

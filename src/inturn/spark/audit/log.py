@@ -102,7 +102,7 @@ class AuditLog:
 
     @property
     def counts(self) -> bool:
-        """Whether the order counts, so that gaps are visible."""
+        """True if the order counts, so that gaps are visible."""
         return self.keys.order is not None
 
     @property
@@ -112,7 +112,7 @@ class AuditLog:
 
     @property
     def hides_restarts(self) -> bool:
-        """Whether numbers may start again without a column that shows it."""
+        """True if numbers may start again without a column that shows it."""
         return self.counts and self.keys.epoch is None
 
     @property

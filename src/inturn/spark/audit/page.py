@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import SetupError
+from inturn.core.pipeline.order import Order
 from inturn.spark.audit import pictures
 from inturn.spark.audit.report import MEANING, AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
 from inturn.spark.audit.words import duration, many
@@ -113,7 +114,7 @@ def _is_time(report: AuditReport) -> bool:
     if report.keys.order_by is None:
         return False
     own = [column.kind for column in report.columns if column.name == report.keys.order_by]
-    named = report.grade is not None and report.grade.name == "Timestamp"
+    named = report.grade is not None and Order.grades[report.grade.name].has_times
     return named or "time" in own or any(point.place > _A_TIME for line in report.worst for point in line.points)
 
 

@@ -7,6 +7,7 @@ often by one, how far it falls back, and how many of the values between its leas
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from inturn.core.pipeline.order import Order
 from inturn.spark.audit.log import GOOD, AuditLog
 from inturn.spark.audit.passes import before, timelines
 from inturn.spark.audit.report import Column
@@ -174,6 +175,6 @@ def _useless(column: Column, seen: _Seen) -> str | None:
 
 def _rank(column: Column) -> tuple[Any, ...]:
     """Return a sort key: the strongest grade first; within it, the column that is nearest to it."""
-    if column.grade == "Gapless":
+    if column.grade is not None and Order.grades[column.grade].has_gaps:
         return (0, abs(1 - column.cover), -column.by_one, column.name)
     return (1 if column.grade else 2, -column.in_order, column.repeated, column.name)

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from inturn.core.pipeline.order import Duration, duration_us
+from inturn.core.pipeline.order import Duration, Order, duration_us
 from inturn.spark.audit import grade, ids, rating, restarts, rivals, totals, worst
 from inturn.spark.audit.casts import casts
 from inturn.spark.audit.folder import Folder
@@ -85,9 +85,9 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
         df = _named_once(df)
         log = AuditLog.of(df, keys, files)
         columns = [] if keys.place else rating.rated(log)
-        if columns and columns[0].grade is not None:
-            best = columns[0]
-            counts = best.grade == "Gapless"
+        best = columns[0] if columns else None
+        if best is not None and best.grade is not None:
+            counts = Order.grades[best.grade].has_gaps
             keys = replace(keys, order=best.name) if counts else replace(keys, order_by=best.name)
             log = AuditLog.of(df, keys, files)
         report = _audited(log, source, patience_us, columns, folder)

@@ -22,11 +22,9 @@ import pyarrow.compute as pc
 from inturn.core.errors import InputError, PipelineError, StateError
 from inturn.core.identity import digests, field_names
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Timestamp
 from inturn.core.pipeline.reading import with_time
 from inturn.core.pipeline.versions import OldState, upgraded
-from inturn.core.values.absent import fill_of
-from inturn.core.values.construct import Unmade, attempted, error_text
+from inturn.core.values.construct import Unmade, attempted, error_text, fill_of
 from inturn.core.values.path import parts
 from inturn.spark.columns import contents
 from inturn.spark.columns.names import OLD, check_names
@@ -146,7 +144,7 @@ class MessageCodec:
 
     def __init__(self, pipeline: Pipeline, columns: Sequence[str]) -> None:
         self._record, self._pipeline = pipeline.message, pipeline
-        self._time = parts(pipeline.order.column)[0] if isinstance(pipeline.order, Timestamp) else None
+        self._time = None if pipeline.time is None else parts(pipeline.time)[0]
         self._partly = [each for each in pipeline.left_out if pipeline.in_content(each)]
         self._converted: set[str] = set()
         if pipeline.message is None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Timestamp
 from inturn.core.values.path import joined, parts
 from inturn.spark.columns.codec import record_fields
 from inturn.spark.columns.dataframe import INTEGERS, check_columns, is_hashable, quoted, sql_of, type_at
@@ -89,7 +88,7 @@ def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
         (pipeline.group, "group", _GROUPS),
         (pipeline.epoch, "revision", INTEGERS),
         (pipeline.turn, "time", (*_TIMES, *_SINCE_1970))
-        if isinstance(pipeline.order, Timestamp)
+        if pipeline.order.has_times
         else (pipeline.turn, "revision", INTEGERS),
         (pipeline.arrival, "revision", (*INTEGERS, *_TIMES)),
         (pipeline.id, "group", _GROUPS),

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, time_of
+from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.spark.columns.names import OLD
@@ -44,7 +45,7 @@ class SparkInspector(Inspector):
         if last is None:
             raise StoreError(f"{self.store.location} has no step yet")
         self.last: Manifest = last
-        self.order, self.policy = self.about.order, last.policy
+        self.order, self.policy = StoredOrder.of(self.about.order), last.policy
 
     def parked(self) -> Iterator[GroupStatus]:
         """Yield the groups that are parked, given up or waiting."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from inturn.core.errors import InputError, StoreError
+from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.names import column_of_field
 from inturn.spark.tables.manifest import File, Manifest, SparkStore, StoreIdentity
@@ -185,7 +186,7 @@ def _parked(spark: "SparkSession", source: SparkStore, about: StoreIdentity, las
         F.when(parked, F.lit("parked")).otherwise(F.lit("waiting")).alias("status"),
         F.when(parked, F.col("g.status")).alias("reason"),
         F.col("g.error").alias("error"),
-        (F.col("h.epoch") if _has_epoch(about) else F.lit(None).cast("bigint")).alias("epoch"),
+        (F.col("h.epoch") if StoredOrder.of(about.order).has_epoch else F.lit(None).cast("bigint")).alias("epoch"),
         _revision(about, "h.turn").alias("revision"),
         F.col("h.id").alias("id"),
         F.timestamp_micros(F.col("h.since_us")).alias("since"),
@@ -194,18 +195,13 @@ def _parked(spark: "SparkSession", source: SparkStore, about: StoreIdentity, las
     )
 
 
-def _has_epoch(about: StoreIdentity) -> bool:
-    return "epoch='" in about.order or 'epoch="' in about.order
-
-
 def _epoch(about: StoreIdentity) -> Any:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    return F.col("epoch") if _has_epoch(about) else F.lit(None).cast("bigint")
+    return F.col("epoch") if StoredOrder.of(about.order).has_epoch else F.lit(None).cast("bigint")
 
 
 def _revision(about: StoreIdentity, column: str) -> Any:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    numbered = about.order.startswith(("Gapless", "Monotone"))
-    return F.col(column) if numbered else F.lit(None).cast("bigint")
+    return F.col(column) if StoredOrder.of(about.order).grade.has_revisions else F.lit(None).cast("bigint")

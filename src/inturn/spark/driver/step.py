@@ -21,7 +21,7 @@ from inturn.core.errors import InputError, InturnError, SetupError
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
-from inturn.core.pipeline.order import Timestamp
+from inturn.core.pipeline.replay import check_final
 from inturn.core.values.instant import instant_us
 from inturn.faults import reach
 from inturn.spark import pickling
@@ -124,9 +124,7 @@ def batch(
         SetupError: if the workers lack a package or run another Python version, or the pipeline cannot be sent.
         After any of these, nothing of the step is kept.
     """
-    if final and not isinstance(pipeline.order, Timestamp):
-        msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
-        raise InputError(msg)
+    check_final(pipeline, final=final)
     intake = StepInput.of(pipeline, df)
     stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
     return stepper.step(intake.numbered(df), intake, now=now, final=final)

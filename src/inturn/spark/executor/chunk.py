@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Arrival, Gapless, Timestamp
 from inturn.spark.columns.codec import MessageCodec, values
 from inturn.spark.columns.names import OWN
 from inturn.spark.executor.placed import column_of, turn_of
@@ -23,21 +22,12 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-def by_revision(pipeline: Pipeline) -> bool:
-    """Return whether rows may be sorted by revision before arrival.
-
-    Under ``Gapless`` without epochs, arrival decides only which of two contents of a revision comes first. All other
-    results are the same in any order.
-    """
-    return isinstance(pipeline.order, Gapless) and pipeline.epoch is None
-
-
 def sort_keys(pipeline: Pipeline) -> list[str]:
     """Return the columns that sort a group's rows into the order in which the timeline receives them."""
-    ident = pipeline.id if isinstance(pipeline.order, Timestamp | Arrival) else None
+    ident = None if pipeline.order.has_revisions else pipeline.id
     epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
     own = [epoch, turn_of(pipeline), ident]
-    keys = [*own, arrival] if by_revision(pipeline) else [arrival, *own]
+    keys = [*own, arrival] if pipeline.order.has_runs else [arrival, *own]
     return [key for key in keys if key is not None]
 
 

@@ -18,7 +18,6 @@ from inturn.core import limits
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Journal
-from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.timeline import MARK_BYTES, Status, TimelineVerdict
 from inturn.core.values.plain import check_outputs
 from inturn.spark.executor.chunk import Chunk, Flags, Ints
@@ -166,7 +165,7 @@ class VectorizedGroups:
         )
         for row, at, packed, ranges in zip(old.tolist(), groups.tolist(), memory, skipped, strict=True):
             reached, entry = self._due.item(at) - 1, self._chunk.entry(row)
-            line = timeline(pipeline.order, epoch=0, reached=reached, memory=packed, skipped=ranges_of(ranges))
+            line = pipeline.order.timeline(epoch=0, reached=reached, memory=packed, skipped=ranges_of(ranges))
             journal.turn_away(self._chunk.names[at], entry, line.judge(entry))
 
     def _keep(self, groups: Ints, new: Ints, states: Sequence[Any], pipeline: Pipeline, writer: StepWriter) -> None:

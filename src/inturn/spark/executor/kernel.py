@@ -8,7 +8,7 @@ the replay uses too. So the rules are written once, and the common case is fast.
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,21 +16,24 @@ import pyarrow as pa
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
 from inturn.core.identity import TimelineEntry
+from inturn.core.pipeline.decision import decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group, Journal
-from inturn.core.pipeline.grades import MonotoneTimeline, timeline
-from inturn.core.pipeline.order import Gapless, Monotone
 from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, TimelineVerdict
 from inturn.spark.columns.codec import MessageCodec
 from inturn.spark.columns.names import CORRUPT, OWN
 from inturn.spark.columns.readable import as_texts, unreadable, without
-from inturn.spark.executor.chunk import GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
+from inturn.spark.executor.chunk import GROUP, HASH, Chunk, Flags, last_run, sort_keys
 from inturn.spark.executor.consecutive import ConsecutiveRuns
 from inturn.spark.executor.decisions import Decisions, remade
 from inturn.spark.executor.fast_path import VectorizedGroups
 from inturn.spark.executor.unplaced import unplaced, unread_lines
 from inturn.spark.tables.levels import ALL_US, EarlierGroup, EarlierGroups, Levels
 from inturn.spark.tables.writer import StepWriter
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.grades import MonotoneTimeline
+    from inturn.core.pipeline.order import Gapless
 
 _PARKED = (Status.GAP, Status.FAILED)
 _CHANGES = (TimelineVerdict.APPLY, TimelineVerdict.EARLY, TimelineVerdict.BEHIND)
@@ -123,7 +126,7 @@ class Kernel:
         firsts = chunk.hashes[chunk.starts[:-1]]
         hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
         found = self._levels.find(hashes, int(hashes[-1]))
-        if by_revision(self._pipeline):
+        if self._pipeline.order.has_runs:
             records = self._forward(chunk, found)
         else:
             records = self._levels.take(found)
@@ -189,13 +192,13 @@ class Kernel:
         return self._reopen(name, hash_, records.pop(name, None))
 
     def _reopen(self, name: str, hash_: int, record: EarlierGroup | None) -> OpenGroup:
-        line = timeline(self._pipeline.order) if record is None else record.line
+        line = self._pipeline.order.timeline() if record is None else record.line
         restore = self._pipeline.first_state if record is None else record.restore
         fold = Fold(self._pipeline, restore, time.sleep, self._writer.encode)
         opened = OpenGroup(hash_, record, name, line, fold, self)
         for named, decision in self._decisions.about(name) if record is not None else ():
             opened.decided = opened.changed = True
-            self._decisions.verdicts[named] = opened.decide(decision, partial(remade, self._pipeline))
+            self._decisions.verdicts[named] = decide(opened, decision, partial(remade, self._pipeline))
         return opened
 
     def _visit(self, records: dict[str, EarlierGroup], below: int | None) -> None:
@@ -233,7 +236,7 @@ class Kernel:
     # -- row by row ------------------------------------------------------------------------------------------
 
     def _row_by_row(self, chunk: Chunk, opened: list[OpenGroup]) -> None:
-        rising = self._rising(chunk) if isinstance(self._pipeline.order, Monotone) else None
+        rising = self._rising(chunk) if self._pipeline.order.only_rises else None
         if rising is None:
             chunk.need(range(len(chunk.messages)))
         for at, each in enumerate(opened):
@@ -243,12 +246,11 @@ class Kernel:
             if (
                 rising is not None
                 and rising[at]
-                and isinstance(line, MonotoneTimeline)
                 and not line.held
                 and line.parked is None
                 and (line.reached is None or chunk.turns[first] > line.reached)
             ):
-                self._run_rising(chunk, each, line, first, end)
+                self._run_rising(chunk, each, cast("MonotoneTimeline", line), first, end)
                 continue
             if rising is not None:
                 chunk.need(range(first, end))
@@ -263,7 +265,7 @@ class Kernel:
         falls[chunk.starts[:-1]] = False
         return cast("Flags", np.add.reduceat(falls, chunk.starts[:-1]) == 0)
 
-    def _run_rising(self, chunk: Chunk, each: OpenGroup, line: MonotoneTimeline, first: int, end: int) -> None:
+    def _run_rising(self, chunk: Chunk, each: OpenGroup, line: "MonotoneTimeline", first: int, end: int) -> None:
         emitted, count = each.fold.run(chunk.messages[first:end])
         for index, outputs in emitted:
             self.journal.outputs.append((each.name, chunk.applied(first + index), outputs))

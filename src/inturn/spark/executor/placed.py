@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Timestamp
-from inturn.core.values.instant import MICROSECONDS, read_us
+from inturn.core.values.instant import MICROSECONDS, Unit, read_us
 from inturn.core.values.path import parts
 from inturn.spark.columns.names import OWN
 
@@ -29,19 +28,18 @@ def column_of(path: str) -> str:
 
 def turn_of(pipeline: Pipeline) -> str | None:
     """Return the name of the task's column with a message's place in its group; None under ``Arrival``."""
-    if isinstance(pipeline.order, Timestamp):
+    if pipeline.order.has_times:
         return TURN
     return None if pipeline.turn is None else column_of(pipeline.turn)
 
 
 def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with added columns for struct fields and times that place them."""
-    order = pipeline.order
     for path in dict.fromkeys((*pipeline.key_fields[1:], pipeline.id, pipeline.arrival)):
         if path is not None and len(parts(path)) > 1:
             batch = batch.append_column(column_of(path), within(batch, path))
-    if isinstance(order, Timestamp):
-        batch = batch.append_column(TURN, _times(batch.column(column_of(order.column)), order))
+    if pipeline.time is not None:
+        batch = batch.append_column(TURN, _times(batch.column(column_of(pipeline.time)), pipeline.order.unit))
     return batch
 
 
@@ -52,11 +50,11 @@ def within(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.Chunked
     return pc.struct_field(column, rest) if rest else column
 
 
-def _times(column: pa.Array, order: Timestamp) -> pa.Array:
+def _times(column: pa.Array, unit: Unit) -> pa.Array:
     kind = column.type
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
-    times, over = MICROSECONDS[order.unit]
+    times, over = MICROSECONDS[unit]
     if pa.types.is_integer(kind):
         numbers = cast("Any", column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
         if not len(numbers) or max(-int(numbers.min()), int(numbers.max())) < 2**63 // times:
@@ -65,5 +63,5 @@ def _times(column: pa.Array, order: Timestamp) -> pa.Array:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         column = column.cast(pa.large_binary())  # Spark does not ensure that its strings are UTF-8
         texts = (None if value is None else value.decode(errors="replace") for value in column.to_pylist())
-        return pa.array([read_us(text, order.unit) for text in texts], pa.int64())
-    return pa.array([read_us(value, order.unit) for value in column.to_pylist()], pa.int64())
+        return pa.array([read_us(text, unit) for text in texts], pa.int64())
+    return pa.array([read_us(value, unit) for value in column.to_pylist()], pa.int64())

@@ -1,13 +1,13 @@
 """The invalid rows of a table, with reasons: the timeline's rules for single messages, over columns."""
 
+from typing import cast
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core import limits
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Gapless, Timestamp
-from inturn.core.pipeline.reading import no_next
+from inturn.core.pipeline.order import no_time
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.columns.texts import name_faults
 from inturn.spark.executor.placed import TURN, column_of, within
@@ -25,14 +25,11 @@ def unplaced(pipeline: Pipeline, table: pa.Table, group: str, misfits: dict[int,
     bad = dict(misfits)
     _note_absent(pipeline, table, group, bad)
     bad.update(unread_lines(table))
-    if isinstance(pipeline.order, Gapless):
-        turn, start = within(table, pipeline.order.column), pipeline.order.start
-        below = pc.fill_null(pc.less(turn, start), False).to_numpy()  # noqa: FBT003
-        for row in np.flatnonzero(below).tolist():
-            bad.setdefault(row, f"{pipeline.order.column} {turn[row]} is below start {start}")
-        last = pc.fill_null(pc.equal(turn, limits.REVISION), False).to_numpy()  # noqa: FBT003
-        for row in np.flatnonzero(last).tolist():
-            bad.setdefault(row, no_next(pipeline.order.column))
+    if pipeline.order.bounds is not None and pipeline.turn is not None:
+        turn, (least, greatest) = within(table, pipeline.turn), pipeline.order.bounds
+        outside = pc.or_(pc.less(turn, least), pc.greater(turn, greatest))
+        for row in np.flatnonzero(pc.fill_null(outside, False).to_numpy()).tolist():  # noqa: FBT003
+            bad.setdefault(row, cast("str", pipeline.order.fault(turn[row].as_py())))
     bad = name_faults(pipeline.group, table[group]) | bad
     return bad if pipeline.id is None else name_faults(pipeline.id, table[column_of(pipeline.id)]) | bad
 
@@ -47,10 +44,10 @@ def unread_lines(table: pa.Table) -> dict[int, str]:
 
 def _note_absent(pipeline: Pipeline, table: pa.Table, group: str, bad: dict[int, str]) -> None:
     """Note rows in which the time is null or not a time, or another field that places them is null."""
-    if isinstance(pipeline.order, Timestamp):
-        given, nulls = within(table, pipeline.order.column), np.flatnonzero(table[TURN].is_null().to_numpy())
+    if pipeline.time is not None:
+        given, nulls = within(table, pipeline.time), np.flatnonzero(table[TURN].is_null().to_numpy())
         for row in nulls.tolist():
-            bad[row] = f"{pipeline.order.column} is {given[row].as_py()!r:.100}, which is no time"
+            bad[row] = no_time(pipeline.time, given[row].as_py())
     for path in reversed([n for n in (pipeline.group, *pipeline.key_fields[1:], pipeline.arrival) if n]):
         column = table[group] if path == pipeline.group else within(table, path)
         if column.null_count:

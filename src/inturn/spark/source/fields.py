@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Timestamp
 from inturn.core.values.path import parts
 from inturn.spark.columns.dataframe import INTEGERS, own_name, quoted, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT, is_own
@@ -113,8 +112,8 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, s
 def _envelope(pipeline: Pipeline, kinds: dict[str, str]) -> dict[str, str]:
     """Return the columns that the envelope can fill, and the envelope's field for each."""
     sources = {pipeline.group: "group"}
-    if pipeline.turn is not None and not isinstance(pipeline.order, Timestamp):
-        sources.setdefault(pipeline.turn, "revision")
+    if pipeline.revision is not None:
+        sources.setdefault(pipeline.revision, "revision")
     if pipeline.id is not None:
         sources.setdefault(pipeline.id, "dedup_id")
     if pipeline.arrival is not None:

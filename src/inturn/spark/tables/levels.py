@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.spark.columns.codec import MessageCodec, StateCodec, values
 from inturn.spark.tables.index import Index
@@ -59,8 +58,7 @@ class _Rows:
     def line(self, at: int) -> Timeline:
         columns = self.columns
         status = columns["status"][at]
-        return timeline(
-            self._order,
+        return self._order.timeline(
             epoch=columns["epoch"][at],
             reached=columns["reached"][at],
             memory=columns["memory"][at],

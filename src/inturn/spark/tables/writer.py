@@ -11,7 +11,6 @@ from inturn.core.errors import HandlerError
 from inturn.core.identity import TimelineEntry, canonical, effect_id
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Group
-from inturn.core.pipeline.order import Gapless, Timestamp
 from inturn.core.pipeline.replay import place_of
 from inturn.core.pipeline.timeline import Key
 from inturn.spark.columns.codec import StateCodec
@@ -94,7 +93,6 @@ class StepWriter:
         self._new_states: list[Any] = []
         self._held: dict[int, tuple[pa.Table, list[tuple[int, str, TimelineEntry]], list[int]]] = {}
         self._held_tables: list[pa.Table] = []
-        self._releases = isinstance(pipeline.order, Timestamp)
 
     def group(self, hash_: int, group: Group, held_step: int | None) -> None:
         """Keep a group as it is now.
@@ -171,12 +169,11 @@ class StepWriter:
         if not rejected:
             return
         contents = _contents([entry.ref for _, entry, _, _ in rejected])
-        numbered = not self._releases and (isinstance(self._pipeline.order, Gapless) or self._pipeline.turn is not None)
         rows = [
             (
                 group,
                 entry.epoch if self._pipeline.epoch else None,
-                entry.turn if numbered else None,
+                entry.turn if self._pipeline.order.has_revisions else None,
                 entry.id,
                 reason,
                 detail,

@@ -1,0 +1,180 @@
+"""A grade of order is one class with its timeline: one that is added here runs in every engine as it is."""
+
+import ast
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import inturn
+from inturn import Pipeline
+from inturn.core.errors import PipelineError
+from inturn.core.identity import TimelineEntry
+from inturn.core.pipeline.grades import KeyedTimeline
+from inturn.core.pipeline.order import Order, StoredOrder
+from inturn.core.pipeline.replay import Replay
+from inturn.core.pipeline.timeline import Key, Position
+from inturn.queue import QueueSettings
+from inturn.worker.inspection import DatabaseInspector
+from kernel_harness import Bench, expected
+
+SOURCES = Path(inturn.__file__).parent
+GRADES = {"Gapless", "Monotone", "Timestamp", "Arrival"}
+SCHEMA = pa.schema([("g", pa.string()), ("r", pa.int64()), ("v", pa.int64()), ("seq", pa.int64())])
+
+
+class SteppedTimeline(KeyedTimeline):
+    """Each revision is some steps after the one before it; one between two steps is of no order at all: too late."""
+
+    __slots__ = ()
+    order: "Stepped"
+
+    def next(self) -> int:
+        return self.order.step + (self.reached or 0)
+
+    def mark(self, entry: TimelineEntry) -> bytes:
+        return struct.pack(">qq", 0, entry.turn)
+
+    def key(self, entry: TimelineEntry) -> Key:
+        return (entry.turn,)
+
+    def place(self, entry: TimelineEntry) -> Position:
+        if (known := self.recall(entry)) is not None:
+            return known
+        if entry.turn % self.order.step:
+            return Position.LATE
+        distance = entry.turn - self.next()
+        return Position.NEXT if distance == 0 else Position.AHEAD if distance > 0 else Position.FORGOTTEN
+
+    def ready(self) -> TimelineEntry | None:
+        return None if self.parked or self.first() != (self.next(),) else self.pop()
+
+    def applied(self, entry: TimelineEntry) -> None:
+        super().applied(entry)
+        self.reached = entry.turn
+
+
+@dataclass(frozen=True)
+class Stepped(Order):
+    """An order in which revisions rise by steps of one size."""
+
+    column: str
+    step: int = 10
+    timeline_type = SteppedTimeline
+    has_revisions = True
+
+    def check(self) -> None:
+        super().check()
+        if self.step < 1:
+            msg = f"Stepped(step={self.step})"
+            raise PipelineError(msg)
+
+
+def note(state: list[int], message: dict[str, Any]) -> tuple[list[int], list[Any]]:
+    """Apply a message; a negative value fails and parks the group."""
+    if message["v"] < 0:
+        raise ValueError(message["v"])
+    return [*state, message["v"]], [{"r": message["r"], "v": message["v"]}]
+
+
+def pipeline() -> Pipeline:
+    return Pipeline(name="stepped", group="g", order=Stepped("r"), handler=note, state=list, arrival="seq")
+
+
+def by_worker(folder: Path, line: Pipeline, history: list[dict[str, Any]]) -> dict[str, Any]:
+    """Work a history off in SQLite, in two runs, and return each group's state and place."""
+    with inturn.open(str(folder / "shop.db"), durable=False) as db:
+        queue = db.queue("q", QueueSettings())
+        for part in (history[: len(history) // 2], history[len(history) // 2 :]):
+            for each in part:
+                queue.send(each, group=each["g"])
+            inturn.work(line, queue, until="empty")
+        at = DatabaseInspector(db, line.name)
+        assert at.order == StoredOrder(Stepped, has_epoch=False, start=1)
+        found = {each.group: (each.status, each.reached, each.held, each.state) for each in at.groups()}
+        outputs = sorted(each.effect_id for each in at.outputs())
+        rejected = sorted((str(each.group), each.reason) for each in at.rejected())
+    return {"groups": found, "outputs": outputs, "rejected": rejected}
+
+
+def by_replay(result: Replay) -> dict[str, Any]:
+    lines = result.timelines.items()
+    return {
+        "groups": {
+            name: (line.status.value, line.reached, len(line.held), result.states[name]) for name, line in lines
+        },
+        "outputs": sorted(each.effect_id for each in result.outputs),
+        "rejected": sorted((str(each.group), each.reason) for each in result.rejected),
+    }
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
+    one = st.fixed_dictionaries(
+        {"g": st.sampled_from("ab"), "r": st.sampled_from([10, 20, 30, 40, 25]), "v": st.sampled_from([1, 2, 2, -1])}
+    )
+    return [{**each, "seq": at} for at, each in enumerate(draw(st.lists(one, min_size=1, max_size=12)))]
+
+
+@given(histories())
+@settings(max_examples=15)
+def test_an_added_grade_has_one_answer_in_every_engine(
+    tmp_path_factory: pytest.TempPathFactory, history: list[dict[str, Any]]
+) -> None:
+    line = pipeline()
+    oracle = line.replay(history)
+    assert oracle.counts.balanced
+    assert by_worker(tmp_path_factory.mktemp("worker"), line, history) == by_replay(oracle)
+    with Bench(line, SCHEMA) as bench:
+        bench.step(history)
+        assert bench.seen() == expected(oracle, SCHEMA.names)
+
+
+def test_an_added_grade_is_applied_by_its_own_rule() -> None:
+    messages = [{"g": "a", "r": r, "v": r, "seq": at} for at, r in enumerate([20, 25, 10, 40, 10])]
+    result = pipeline().replay(messages)
+    assert result.states == {"a": [10, 20]}
+    assert [each.message["r"] for each in result.held] == [40]
+    assert [(each.reason, each.message["r"]) for each in result.rejected] == [("late", 25)]
+    assert result.counts.duplicate == 1
+
+
+def test_an_added_grade_checks_its_own_fields() -> None:
+    with pytest.raises(PipelineError, match=r"Stepped\(step=0\)"):
+        Pipeline(name="p", group="g", order=Stepped("r", 0), handler=note)
+
+
+def named(node: ast.AST) -> set[str]:  # noqa: PLR0911 - one case a form of question
+    """The names and texts that are compared: those of a node, of a tuple, of a union."""
+    match node:
+        case ast.Name(id=name) | ast.Constant(value=str(name)) | ast.Attribute(attr=name):
+            return {name.removesuffix("Timeline")}
+        case ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.List(elts=parts):
+            return set().union(*map(named, parts))
+        case ast.BinOp(left=left, right=right):
+            return named(left) | named(right)
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+            return named(kinds)
+        case ast.Call(func=ast.Attribute(attr="startswith"), args=[texts]):
+            return named(texts)
+        case ast.MatchClass(cls=kind):
+            return named(kind)
+        case ast.Compare():
+            return set().union(*map(named, [node.left, *node.comparators]))
+    return set()
+
+
+def test_no_code_asks_which_grade_an_order_is() -> None:
+    kinds = (ast.Call, ast.MatchClass, ast.Compare)
+    asked = [
+        f"{path.relative_to(SOURCES)}:{node.lineno}"
+        for path in SOURCES.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, kinds) and named(node) & GRADES
+    ]
+    assert not asked, "an order says of itself what its traits are; see Order"
