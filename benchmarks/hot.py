@@ -90,7 +90,7 @@ def kernel(grade: str, size: int, folder: Path) -> float:
 
     from inturn.spark.executor.chunk import GROUP, HASH, sort_keys
     from inturn.spark.executor.decisions import group_hash
-    from inturn.spark.executor.placed import placed
+    from inturn.spark.executor.placement import placed
     from inturn.spark.executor.task import Plan, run
 
     line, table = pipeline(grade), pa.Table.from_pylist(messages(grade, size))

@@ -28,12 +28,12 @@ from inturn.core import limits
 from inturn.core.identity import canonical, field_names, group_text
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.replay import Replay
-from inturn.spark.columns.codec import StateCodec
-from inturn.spark.columns.sort import sorted_chunks
+from inturn.spark.columns.message_codec import StateCodec
 from inturn.spark.driver import step as spark_step
 from inturn.spark.driver.step import Stepper
 from inturn.spark.executor import decisions, task
 from inturn.spark.executor.chunk import GROUP, HASH
+from inturn.spark.executor.sort import sorted_chunks
 from inturn.spark.executor.task import Plan, SliceResult
 from inturn.spark.tables.manifest import File, Manifest, SparkStore
 from inturn.spark.tables.merge import levels_to_merge

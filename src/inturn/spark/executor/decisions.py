@@ -13,7 +13,7 @@ from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
-from inturn.spark.columns.codec import MessageCodec
+from inturn.spark.columns.message_codec import MessageCodec
 
 _SEED = 42
 """The seed of Spark's ``xxhash64``."""

@@ -21,14 +21,14 @@ from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.grades import MonotoneTimeline, timeline
 from inturn.core.pipeline.order import Gapless, Monotone
 from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, TimelineVerdict
-from inturn.spark.columns.codec import MessageCodec
+from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import CORRUPT, OWN
 from inturn.spark.columns.readable import as_texts, unreadable, without
 from inturn.spark.executor.chunk import GROUP, HASH, Chunk, Flags, by_revision, last_run, sort_keys
 from inturn.spark.executor.consecutive import ConsecutiveRuns
 from inturn.spark.executor.decisions import Decisions, remade
 from inturn.spark.executor.fast_path import VectorizedGroups
-from inturn.spark.executor.unplaced import unplaced, unread_lines
+from inturn.spark.executor.invalid import unplaced, unread_lines
 from inturn.spark.tables.levels import ALL_US, EarlierGroup, EarlierGroups, Levels
 from inturn.spark.tables.writer import StepWriter
 

@@ -14,14 +14,14 @@ from inturn.core.pipeline.fold import Counts
 from inturn.core.texts import storable
 from inturn.faults import reach
 from inturn.spark import pickling
-from inturn.spark.columns.codec import MessageCodec, StateCodec
-from inturn.spark.columns.shape import Older
-from inturn.spark.columns.sort import assert_sorted, sorted_chunks
+from inturn.spark.columns.message_codec import MessageCodec, StateCodec
+from inturn.spark.columns.state_codec import Older
 from inturn.spark.columns.zones import in_utc
 from inturn.spark.executor.chunk import GROUP, HASH, sort_keys
 from inturn.spark.executor.decisions import Decisions, group_hash
 from inturn.spark.executor.kernel import Kernel
-from inturn.spark.executor.placed import placed
+from inturn.spark.executor.placement import placed
+from inturn.spark.executor.sort import assert_sorted, sorted_chunks
 from inturn.spark.tables.levels import ALL_US, NONE_US, Levels, waits
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.merge import merge

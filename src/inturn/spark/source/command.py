@@ -8,7 +8,7 @@ from inturn.core import errors
 from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.spark.source.fields import messages
+from inturn.spark.source.messages import messages
 from inturn.spark.source.registration import register
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.timeline import Status, Timeline
-from inturn.spark.columns.codec import MessageCodec, StateCodec, values
-from inturn.spark.tables.index import Index
+from inturn.spark.columns.message_codec import MessageCodec, StateCodec, values
+from inturn.spark.tables.earlier import Index
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among
 from inturn.spark.tables.storage import Storage

@@ -10,7 +10,7 @@ from inturn.core.pipeline.order import Gapless, Timestamp
 from inturn.core.pipeline.reading import no_next
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.columns.texts import name_faults
-from inturn.spark.executor.placed import TURN, column_of, within
+from inturn.spark.executor.placement import TURN, column_of, within
 
 
 def unplaced(pipeline: Pipeline, table: pa.Table, group: str, misfits: dict[int, str]) -> dict[int, str]:

@@ -30,7 +30,7 @@ from inturn.core.values.construct import Unmade, attempted, error_text
 from inturn.core.values.path import parts
 from inturn.spark.columns import contents
 from inturn.spark.columns.names import OLD, check_names
-from inturn.spark.columns.shape import Older, shape, still_loads
+from inturn.spark.columns.state_codec import Older, shape, still_loads
 
 _COLUMNS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),

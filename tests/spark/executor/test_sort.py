@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inturn.core.errors import InturnError, SetupError
-from inturn.spark.columns import sort
-from inturn.spark.columns.sort import RowKey, assert_sorted, sorted_chunks
+from inturn.spark.executor import sort
+from inturn.spark.executor.sort import RowKey, assert_sorted, sorted_chunks
 
 Row = tuple[Any, ...]
 
@@ -249,7 +249,7 @@ import resource, sys
 from pathlib import Path
 import pyarrow as pa
 from inturn.core.errors import SetupError
-from inturn.spark.columns.sort import sorted_chunks
+from inturn.spark.executor.sort import sorted_chunks
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # a write beyond that fails as on a full disk
 batches = (pa.record_batch({"h": range(9_000), "g": map(str, range(9_000))}) for _ in range(9))
@@ -272,7 +272,7 @@ MEMORY = """
 import sys
 import numpy as np
 import pyarrow as pa
-from inturn.spark.columns.sort import sorted_chunks
+from inturn.spark.executor.sort import sorted_chunks
 
 SORT_BYTES = 8_000_000
 NAMES = pa.array([f"group-{number}" for number in range(5_000)])
