@@ -28,7 +28,7 @@ from inturn.core import limits
 from inturn.core.identity import canonical, field_names, group_text
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.replay import Replay
-from inturn.spark.columns.message_codec import StateCodec
+from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.driver import step as spark_step
 from inturn.spark.driver.step import Stepper
 from inturn.spark.executor import decisions, task

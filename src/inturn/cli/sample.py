@@ -107,9 +107,10 @@ def from_spark(
         InputError: if nothing is there, or it does not fit the pipeline.
     """
     from inturn.spark.columns.dataframe import quoted
-    from inturn.spark.columns.message_codec import MessageCodec, values
+    from inturn.spark.columns.message_codec import MessageCodec
     from inturn.spark.columns.names import CORRUPT
     from inturn.spark.columns.readable import unreadable, without
+    from inturn.spark.columns.records import values
     from inturn.spark.driver.input import columns_of
     from inturn.spark.executor.placement import within
     from inturn.spark.local.files import read_messages

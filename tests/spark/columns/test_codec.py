@@ -22,7 +22,8 @@ from inturn import Gapless, Pipeline
 from inturn.core.errors import PipelineError, StateError
 from inturn.core.identity import canonical, digest, digests
 from inturn.spark.columns import contents
-from inturn.spark.columns.message_codec import MessageCodec, StateCodec
+from inturn.spark.columns.message_codec import MessageCodec
+from inturn.spark.columns.state_codec import StateCodec
 
 
 class Colour(enum.Enum):

@@ -10,8 +10,8 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Timestamp
 from inturn.core.values.path import joined, parts
 from inturn.spark.columns.dataframe import INTEGERS, check_columns, is_hashable, quoted, sql_of, type_at
-from inturn.spark.columns.message_codec import record_fields
 from inturn.spark.columns.names import CORRUPT
+from inturn.spark.columns.records import record_fields
 from inturn.spark.columns.spark_types import check_carried, check_described
 from inturn.spark.executor.chunk import GROUP, HASH
 

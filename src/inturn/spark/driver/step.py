@@ -25,8 +25,7 @@ from inturn.core.pipeline.order import Timestamp
 from inturn.core.values.instant import instant_us
 from inturn.faults import reach
 from inturn.spark import pickling
-from inturn.spark.columns.message_codec import StateCodec
-from inturn.spark.columns.state_codec import Older
+from inturn.spark.columns.state_codec import Older, StateCodec
 from inturn.spark.driver.input import StepInput
 from inturn.spark.executor.chunk import GROUP
 from inturn.spark.executor.task import RESULT, Plan, SliceResult, SliceTask, run

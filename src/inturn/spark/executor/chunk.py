@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Arrival, Gapless, Timestamp
-from inturn.spark.columns.message_codec import MessageCodec, values
+from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import OWN
+from inturn.spark.columns.records import values
 from inturn.spark.executor.placement import column_of, turn_of
 
 HASH = f"{OWN}hash"

@@ -14,8 +14,8 @@ from inturn.core.pipeline.fold import Counts
 from inturn.core.texts import storable
 from inturn.faults import reach
 from inturn.spark import pickling
-from inturn.spark.columns.message_codec import MessageCodec, StateCodec
-from inturn.spark.columns.state_codec import Older
+from inturn.spark.columns.message_codec import MessageCodec
+from inturn.spark.columns.state_codec import Older, StateCodec
 from inturn.spark.columns.zones import in_utc
 from inturn.spark.executor.chunk import GROUP, HASH, sort_keys
 from inturn.spark.executor.decisions import Decisions, group_hash

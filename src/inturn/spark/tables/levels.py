@@ -20,7 +20,9 @@ from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.grades import timeline
 from inturn.core.pipeline.timeline import Status, Timeline
-from inturn.spark.columns.message_codec import MessageCodec, StateCodec, values
+from inturn.spark.columns.message_codec import MessageCodec
+from inturn.spark.columns.records import values
+from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.earlier import Index
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among

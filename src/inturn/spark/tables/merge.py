@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core import limits
-from inturn.spark.columns.message_codec import StateCodec
+from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.out import ArrowOut, alike, by_hash
 from inturn.spark.tables.sorted import PAST, Batches

@@ -14,7 +14,7 @@ from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.order import Gapless, Timestamp
 from inturn.core.pipeline.replay import place_of
 from inturn.core.pipeline.timeline import Key
-from inturn.spark.columns.message_codec import StateCodec
+from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash
 from inturn.spark.tables.storage import Storage
