@@ -79,3 +79,8 @@ def values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     if "map<" in str(column.type):
         return typing.cast("list[Any]", column.to_pylist(maps_as_pydicts="strict"))
     return typing.cast("list[Any]", column.to_pylist())
+
+
+def rows_of(columns: dict[str, list[Any]], rows: Sequence[int]) -> dict[str, list[Any]]:
+    """Return some rows of columns of Python values."""
+    return {name: [column[row] for row in rows] for name, column in columns.items()}

@@ -10,10 +10,10 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Timestamp
 from inturn.core.values.path import joined, parts
 from inturn.spark.columns.dataframe import INTEGERS, check_columns, is_hashable, quoted, sql_of, type_at
-from inturn.spark.columns.names import CORRUPT
+from inturn.spark.columns.hashing import bucket_sql
+from inturn.spark.columns.names import CORRUPT, GROUP, HASH
 from inturn.spark.columns.records import record_fields
 from inturn.spark.columns.spark_types import check_carried, check_described
-from inturn.spark.executor.chunk import GROUP, HASH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -155,8 +155,7 @@ class StepInput:
         """Partition the rows by bucket; the buckets are equal parts of the hash's range."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-        high = f"(shiftright(c{len(self.read) - 1}, 32) + {1 << 31}L)"
-        bucket = f"CAST(shiftright({high} * {buckets}, 32) AS int)"
+        bucket = bucket_sql(f"c{len(self.read) - 1}", buckets)
         if hasattr(numbered, "repartitionById"):  # from Spark 4.1 on
             return numbered.repartitionById(buckets, F.expr(bucket))
         keys = ", ".join(map(str, map(key_of_partition, range(buckets))))

@@ -25,10 +25,11 @@ from inturn.core.pipeline.order import Timestamp
 from inturn.core.values.instant import instant_us
 from inturn.faults import reach
 from inturn.spark import pickling
+from inturn.spark.columns.names import GROUP
 from inturn.spark.columns.state_codec import Older, StateCodec
 from inturn.spark.driver.input import StepInput
-from inturn.spark.executor.chunk import GROUP
-from inturn.spark.executor.task import RESULT, Plan, SliceResult, SliceTask, run
+from inturn.spark.executor.plan import Plan, SliceResult
+from inturn.spark.executor.task import RESULT, SliceTask, run
 from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken, about
 from inturn.spark.tables.merge import levels_to_merge
 

@@ -11,40 +11,14 @@ import pyarrow.compute as pc
 
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Arrival, Gapless, Timestamp
+from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
-from inturn.spark.columns.names import OWN
-from inturn.spark.columns.records import values
-from inturn.spark.executor.placement import column_of, turn_of
-
-HASH = f"{OWN}hash"
-GROUP = f"{OWN}group"
+from inturn.spark.columns.names import HASH, OWN
+from inturn.spark.columns.records import rows_of, values
+from inturn.spark.executor.placement import column_of, sort_keys, turn_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-def by_revision(pipeline: Pipeline) -> bool:
-    """Return whether rows may be sorted by revision before arrival.
-
-    Under ``Gapless`` without epochs, arrival decides only which of two contents of a revision comes first. All other
-    results are the same in any order.
-    """
-    return isinstance(pipeline.order, Gapless) and pipeline.epoch is None
-
-
-def sort_keys(pipeline: Pipeline) -> list[str]:
-    """Return the columns that sort a group's rows into the order in which the timeline receives them."""
-    ident = pipeline.id if isinstance(pipeline.order, Timestamp | Arrival) else None
-    epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
-    own = [epoch, turn_of(pipeline), ident]
-    keys = [*own, arrival] if by_revision(pipeline) else [arrival, *own]
-    return [key for key in keys if key is not None]
-
-
-def message_columns(table: pa.Table) -> pa.Table:
-    """Return a table without the columns that inturn added."""
-    return table.drop_columns([name for name in table.column_names if name.startswith(OWN)])
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
@@ -100,7 +74,7 @@ class Chunk:
         order = _settle_ties(pipeline, codec, table, columns, group)
         if order is not None:
             table = table.take(pa.array(order)).combine_chunks()
-            columns = {name: [column[row] for row in order] for name, column in columns.items()}
+            columns = rows_of(columns, order)
             messages = [messages[row] for row in order]
         hashes = table[HASH].to_numpy()
         groups = table[group].combine_chunks()
@@ -110,7 +84,7 @@ class Chunk:
         return cls(
             pipeline=pipeline,
             codec=codec,
-            content=message_columns(table),
+            content=table.drop_columns([name for name in table.column_names if name.startswith(OWN)]),
             columns=columns,
             messages=messages,
             hashes=hashes,
@@ -126,17 +100,19 @@ class Chunk:
     def need(self, rows: Sequence[int]) -> None:
         """Compute the digests of these rows in one call."""
         if len(rows) * 2 > len(self.digest):
-            self.digest = list(self._digests(range(len(self.digest))))
+            self.digest = list(self.codec.digests(self.content, self.columns, range(len(self.digest))))
             return
         wanted = sorted({row for row in rows if self.digest[row] is None})
-        for row, each in zip(wanted, self._digests(wanted) if wanted else [], strict=True):
+        for row, each in zip(
+            wanted, self.codec.digests(self.content, self.columns, wanted) if wanted else [], strict=True
+        ):
             self.digest[row] = each
 
     def digest_of(self, row: int) -> bytes:
         """Return the digest of one row."""
         known = self.digest[row]
         if known is None:
-            known = self.digest[row] = self._digests([row])[0]
+            known = self.digest[row] = self.codec.digests(self.content, self.columns, [row])[0]
         return known
 
     def entry(self, row: int) -> TimelineEntry:
@@ -144,6 +120,11 @@ class Chunk:
         entry = self.applied(row)
         entry.digest = self.digest_of(row)
         return entry
+
+    def repeated(self, row: int, digest: bytes) -> tuple[TimelineEntry, TimelineVerdict]:
+        """Return a row, and the verdict on it, whose place a message with this digest has already."""
+        entry = self.entry(row)
+        return entry, TimelineVerdict.DUPLICATE if entry.digest == digest else TimelineVerdict.CONFLICT
 
     def applied(self, row: int) -> TimelineEntry:
         """Return an applied row as the entry that names its outputs; without the digest, which is costly and unused."""
@@ -155,9 +136,6 @@ class Chunk:
             id=None if self.ids is None else self.ids[row],
             ref=(self.content, row),
         )
-
-    def _digests(self, rows: Sequence[int]) -> list[bytes]:
-        return self.codec.digests(self.content, self.columns, rows)
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.spark.executor.decisions import group_hash
+from inturn.spark.columns.hashing import group_hash
 from inturn.spark.source.arrow import arrow
 from inturn.spark.source.log import ServerLog, SourceLog, open_log
 from inturn.spark.source.options import Division, QueueLocation
