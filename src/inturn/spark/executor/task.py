@@ -21,7 +21,8 @@ from inturn.spark.executor.decisions import Decisions
 from inturn.spark.executor.kernel import Kernel
 from inturn.spark.executor.placement import in_utc, placed, sort_keys
 from inturn.spark.executor.plan import Plan, SliceResult
-from inturn.spark.executor.sort import assert_sorted, sorted_chunks
+from inturn.spark.executor.sort import sorted_chunks
+from inturn.spark.executor.sort_key import assert_sorted
 from inturn.spark.tables.levels import ALL_US, NONE_US, Levels, waits
 from inturn.spark.tables.merge import merge
 from inturn.spark.tables.storage import storage
