@@ -20,7 +20,7 @@ from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.columns.names import OLD
-from inturn.spark.tables.levels import ranges_of
+from inturn.spark.tables.earlier import ranges_of
 from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes
 

@@ -30,6 +30,7 @@ from inturn.spark.columns.state_codec import Older, StateCodec
 from inturn.spark.driver.input import StepInput
 from inturn.spark.executor.plan import Plan, SliceResult
 from inturn.spark.executor.task import RESULT, SliceTask, run
+from inturn.spark.tables.delta import publish_steps
 from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken, about
 from inturn.spark.tables.merge import levels_to_merge
 
@@ -205,9 +206,7 @@ class Stepper:
     def _publish(self) -> None:
         """Publish committed steps to the Delta table; the next step publishes those that a crash left out."""
         if self._delta:
-            from inturn.spark.tables.delta import publish
-
-            publish(self.store, self.pipeline.name)
+            publish_steps(self.store, self.pipeline.name)
 
     def step(
         self,

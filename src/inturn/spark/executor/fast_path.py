@@ -24,7 +24,7 @@ from inturn.core.values.plain import check_outputs
 from inturn.spark.executor.chunk import Chunk, Flags, Ints
 from inturn.spark.executor.consecutive import ConsecutiveRuns
 from inturn.spark.executor.plan import Plan
-from inturn.spark.tables.levels import EarlierGroups, ranges_of
+from inturn.spark.tables.earlier import EarlierGroups, ranges_of
 from inturn.spark.tables.writer import StepWriter
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from inturn.spark.executor.fast_path import VectorizedGroups
 from inturn.spark.executor.invalid import ValidRows
 from inturn.spark.executor.placement import by_revision, sort_keys
 from inturn.spark.executor.plan import Plan
-from inturn.spark.tables.levels import ALL_US, EarlierGroup, EarlierGroups, Levels
+from inturn.spark.tables.earlier import EarlierGroup, EarlierGroups
+from inturn.spark.tables.levels import ALL_US, Levels
 from inturn.spark.tables.writer import StepWriter
 
 _PARKED = (Status.GAP, Status.FAILED)

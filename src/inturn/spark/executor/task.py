@@ -102,7 +102,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
         merged = merge(files, plan.levels[-plan.merge :], low, high, states, name)
         written |= dict(zip(("merged_groups", "merged_held"), merged, strict=True))
     waiting = waits(files, plan.levels, low, high, writer.touched, written["groups"])
-    return SliceResult(kernel.counts, written, decisions.verdicts, kernel.parked, waiting.oldest_us, waiting.waiting_us)
+    return SliceResult(kernel.counts, written, decisions.verdicts, kernel.parked, *waiting)
 
 
 def _check_slice(chunk: pa.Table, low: int, high: int) -> None:

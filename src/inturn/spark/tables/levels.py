@@ -5,175 +5,27 @@ state. A task walks all levels side by side and takes the rows of the groups it 
 the groups that the step touches.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.grades import timeline
-from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.records import values
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.tables.earlier import Index
+from inturn.spark.tables.earlier import EarlierGroup, EarlierGroups
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among
 from inturn.spark.tables.storage import Storage
-from inturn.spark.tables.writer import GROUPS
 
 _NONE: Hashes = np.empty(0, np.int64)
 ALL_US = 2**62
 """A time bound that makes every waiting group due."""
 NONE_US = -(2**62)
 """A time bound that makes no group due."""
-_GOING = (Status.OPEN, Status.WAITING)
-
-
-def ranges_of(stored: str | None) -> list[tuple[int, int]]:
-    """Return the skipped ranges of revisions from their stored form."""
-    return [(first, last) for first, last in json.loads(stored)] if stored else []
-
-
-class _Rows:
-    """Rows of groups, decoded lazily: most rows are used only in part."""
-
-    def __init__(self, rows: pa.RecordBatch, pipeline: Pipeline, codec: StateCodec) -> None:
-        self._array, self._codec, self._order = rows.column("state"), codec, pipeline.order
-        self._states: list[Any] = codec.unpack(self._array)
-        self.columns = {name: values(rows.column(name)) for name in rows.schema.names if name != "state"}
-        self._taken = bytearray(len(rows))
-
-    def state(self, at: int) -> Any:
-        """Return a fresh state of a row at each call: a handler may have changed the one it was given."""
-        if self._taken[at]:
-            return self._codec.unpack(self._array.slice(at, 1))[0]
-        self._taken[at] = 1
-        return self._states[at]
-
-    def line(self, at: int) -> Timeline:
-        columns = self.columns
-        status = columns["status"][at]
-        return timeline(
-            self._order,
-            epoch=columns["epoch"][at],
-            reached=columns["reached"][at],
-            memory=columns["memory"][at],
-            skipped=ranges_of(columns["skipped"][at]),
-            parked=None if status in _GOING else Status(status),
-            error=columns["error"][at],
-        )
-
-
-class EarlierGroup:
-    """One group as an earlier step left it.
-
-    Attributes:
-        hash: hash of the group's text form.
-        group: the text form.
-        held_step: first step whose held messages of this group are still held; None if it holds none.
-    """
-
-    __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step")
-
-    def __init__(self, rows: _Rows, at: int) -> None:
-        columns = rows.columns
-        self._rows, self._at = rows, at
-        self._line: Timeline | None = None
-        self.hash: int = columns["hash"][at]
-        self.group: str = columns["group"][at]
-        self.held_step: int | None = columns["held_step"][at] if columns["held"][at] else None
-
-    @property
-    def line(self) -> Timeline:
-        """The group's timeline, with the messages it holds put back."""
-        if self._line is None:
-            self._line = self._rows.line(self._at)
-        return self._line
-
-    def restore(self) -> Any:
-        """Return a fresh copy of the group's state."""
-        return self._rows.state(self._at)
-
-
-class EarlierGroups:
-    """Groups as earlier steps left them, in columns: one row per group.
-
-    Args:
-        pipeline: the pipeline of the groups.
-        states: codec that reads the states.
-        wanted: hashes to look for, sorted and unique.
-        bound: greatest hash that was looked at.
-
-    Attributes:
-        places: for groups that keep holding messages: the location of the digest of a held message, by group and
-            revision. Only those that were asked for.
-    """
-
-    def __init__(self, pipeline: Pipeline, states: StateCodec, wanted: Hashes, bound: int) -> None:
-        self.bound = bound
-        self.places: dict[tuple[str, int], tuple[pa.Array, int]] = {}
-        self._pipeline, self._states = pipeline, states
-        self._parts: list[pa.RecordBatch] = []
-        self._index = Index(wanted)
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def add(self, batch: pa.RecordBatch, hit: Hashes) -> None:
-        """Add these rows of a batch, except groups that are known: rows are added newest first."""
-        hashes = batch.column("hash").to_numpy()[hit]
-        new = self._index.add(hashes, batch.column("group").take(pa.array(hit)))
-        if len(new):
-            self._parts.append(batch.take(pa.array(hit[new])))
-
-    def rows_of(self, hashes: Hashes, names: pa.Array) -> Hashes:
-        """Return the row of each of these groups; -1 if it is absent."""
-        return self._index.rows_of(hashes, names)
-
-    def status(self, status: Status) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows whose group has this status."""
-        flags = [pc.equal(part.column("status"), status).to_numpy(zero_copy_only=False) for part in self._parts]
-        return np.concatenate([np.empty(0, np.bool_), *flags])
-
-    def column(self, name: str, rows: Hashes | None = None) -> pa.Array:
-        """Return a column of these rows, or of all; null for the row -1."""
-        empty = pa.array([], GROUPS[name])
-        whole = pa.concat_arrays([empty, *(part.column(name) for part in self._parts)])
-        return whole if rows is None else whole.take(pa.array(rows, mask=rows < 0))
-
-    def numbers(self, name: str, rows: Hashes | None, absent: int) -> Hashes:
-        """Return a column of integers of these rows, or of all; ``absent`` for null and the row -1."""
-        return np.asarray(pc.fill_null(self.column(name, rows), absent).to_numpy())
-
-    def memory(self, rows: Hashes) -> pa.Array:
-        """Return the packed memory of these rows' timelines; empty bytes for the row -1."""
-        return pc.fill_null(self.column("memory", rows), b"")
-
-    def states(self, rows: Hashes) -> list[Any]:
-        """Return the states of these rows; the first state for the row -1."""
-        known = [state for part in self._parts for state in self._states.unpack(part.column("state"))]
-        make = self._pipeline.make_first
-        return [known[row] if row >= 0 else make() for row in rows.tolist()]
-
-    def records(self, rows: Hashes) -> list["EarlierGroup"]:
-        """Return a record for each of these rows, which are sorted."""
-        found = []
-        begin = 0
-        for part in self._parts:
-            first, last = np.searchsorted(rows, (begin, begin + len(part)))
-            if last > first:
-                taken = _Rows(part.take(pa.array(rows[first:last] - begin)), self._pipeline, self._states)
-                found += [EarlierGroup(taken, at) for at in range(last - first)]
-            begin += len(part)
-        return found
 
 
 class _Due(Batches):
@@ -316,23 +168,12 @@ class Levels:
             records[at].line.restore(TimelineEntry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
 
 
-@dataclass(frozen=True)
-class Waits:
-    """The longest waits in a slice after a step.
-
-    Attributes:
-        oldest_us: time at which the longest-waiting message began to wait; None if none waits.
-        waiting_us: the same for groups that are not parked.
-    """
-
-    oldest_us: int | None
-    waiting_us: int | None
-
-
 def waits(
     store: Storage, levels: Sequence[Level], low: int, high: int, touched: Sequence[int], ours: Sequence[File]
-) -> Waits:
-    """Return the longest waits in a slice after a step; look only at groups that hold messages.
+) -> tuple[int | None, int | None]:
+    """Return since when messages wait longest in a slice after a step, with and without parked groups; None if none.
+
+    Only groups that hold messages are looked at.
 
     Args:
         store: the store's files.
@@ -361,7 +202,7 @@ def waits(
         if alive:
             oldest = min(oldest, int(_since(alive, "oldest_us").min()))
             waiting = min(waiting, int(_since(alive, "waiting_us").min()))
-    return Waits(oldest if oldest < ALL_US else None, waiting if waiting < ALL_US else None)
+    return oldest if oldest < ALL_US else None, waiting if waiting < ALL_US else None
 
 
 def _before(since_us: int | None, other_us: int) -> bool:

@@ -8,11 +8,11 @@ import msgspec
 import pyarrow as pa
 
 from inturn.core.errors import HandlerError
-from inturn.core.identity import TimelineEntry, canonical, effect_id
+from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.order import Gapless, Timestamp
-from inturn.core.pipeline.replay import place_of
+from inturn.core.pipeline.replay import outputs_of
 from inturn.core.pipeline.timeline import Key
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File
@@ -69,14 +69,7 @@ _JSON = msgspec.json.Encoder(order="deterministic")  # an unstable order of sets
 
 
 class StepWriter:
-    """A writer that turns a task's decisions into rows, and the rows into files.
-
-    Args:
-        files: the store's files.
-        name: name of this attempt's files.
-        step: step number.
-        pipeline: the definition.
-        states: codec that stores the states.
+    """A writer that turns a task's decisions into rows, and the rows into files with the name of this attempt.
 
     Attributes:
         touched: hashes of the groups that were kept, in the order of the calls.
@@ -107,11 +100,8 @@ class StepWriter:
         line = group.timeline
         self.touched.append(hash_)
         held = len(line.held)
-        skipped = oldest = None
-        if held:
-            oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None)
-        if line.skipped:
-            skipped = json.dumps(line.skipped)
+        oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None) if held else None
+        skipped = json.dumps(line.skipped) if line.skipped else None
         row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
         self._groups.append((*row, skipped, held, held_step if held else None, line.since_us(), oldest, self._step))
         self._new_states.append(group.fold.state)
@@ -154,15 +144,11 @@ class StepWriter:
 
     def outputs(self, emitted: Sequence[tuple[str, TimelineEntry, Sequence[Any]]]) -> None:
         """Write outputs, encoded by :meth:`encode`, with their effect ids."""
-        name, step = self._pipeline.name, self._step
-        rows = []
-        for group, entry, outputs in emitted:
-            epoch = entry.epoch if self._pipeline.epoch else None
-            place = place_of(self._pipeline, entry)
-            revision = place if isinstance(place, int) else None
-            for index, (kind, text) in enumerate(outputs):
-                effect = effect_id(name, group, epoch, place, index)
-                rows.append((group, epoch, revision, entry.id, index, effect, kind, text, step))
+        rows = [
+            (each.group, each.epoch, each.revision, each.id, each.index, each.effect_id, *each.output, self._step)
+            for group, entry, outputs in emitted
+            for each in outputs_of(self._pipeline, group, entry, outputs)
+        ]
         if rows:
             self._out["outputs"].write(_table(OUTPUTS, rows))
 
