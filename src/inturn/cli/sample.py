@@ -114,7 +114,7 @@ def from_spark(
     from inturn.spark.driver.input import columns_of
     from inturn.spark.executor.placement import within
     from inturn.spark.local.files import read_messages
-    from inturn.spark.source.command import names_queue, queue_messages
+    from inturn.spark.source.messages import names_queue, queue_messages
 
     is_queue = names_queue(source)
     if is_queue:

@@ -25,8 +25,7 @@ from inturn.spark.driver.read import read
 from inturn.spark.driver.step import Report, batch, settle
 from inturn.spark.driver.stream import stream
 from inturn.spark.local.java import ensure_java
-from inturn.spark.source.messages import messages
-from inturn.spark.source.registration import register
+from inturn.spark.source.messages import messages, register
 from inturn.spark.tables.delta import publish
 from inturn.spark.tables.vacuum import sweep, vacuum
 
