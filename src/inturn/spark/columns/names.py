@@ -1,6 +1,6 @@
 """Column names: the reserved ones, and those of a state's fields in a table."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from inturn.core.errors import StateError
@@ -25,11 +25,11 @@ def is_own(name: str) -> bool:
     return name.lower().startswith(OWN)
 
 
-def twins(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return two names that are equal if case is ignored; None if there are none."""
+def twins(names: Iterable[str], fold: Callable[[str], str] = str.lower) -> tuple[str, str] | None:
+    """Return two names that are equal, by default if case is ignored; None if there are none."""
     seen: dict[str, str] = {}
     for name in names:
-        key = name.lower()
+        key = fold(name)
         if key in seen:
             return seen[key], name
         seen[key] = name

@@ -9,9 +9,9 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Timestamp
 from inturn.core.values.path import joined, parts
-from inturn.spark.columns.dataframe import INTEGERS, check_columns, is_hashable, quoted, sql_of, type_at
+from inturn.spark.columns.dataframe import INTEGERS, check_own_names, is_case_sensitive, quoted, sql_of, type_at
 from inturn.spark.columns.hashing import bucket_sql
-from inturn.spark.columns.names import CORRUPT, GROUP, HASH
+from inturn.spark.columns.names import CORRUPT, GROUP, HASH, twins
 from inturn.spark.columns.records import record_fields
 from inturn.spark.columns.spark_types import check_carried, check_described
 
@@ -49,7 +49,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
         )
     check_described(df)
-    check_columns(df)
+    _check_names(df)
     names = [name for name in df.columns if name != CORRUPT]
     needed = [*pipeline.key_fields, *(name for name in (pipeline.id, pipeline.arrival) if name)]
     places = {name: _kind_at(pipeline, df, name) for name in needed}
@@ -70,6 +70,21 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
     wanted += [name for name in [arrival] if name and name not in wanted]
     check_carried(wanted, df.schema)
     return wanted
+
+
+def _check_names(df: "DataFrame") -> None:
+    """Check that a DataFrame's column names are unique and not reserved.
+
+    Raises:
+        InputError: if they are not.
+    """
+    check_own_names(df)
+    found = twins(df.columns, fold=str if is_case_sensitive(df.sparkSession) else str.lower)
+    if found is not None:
+        same = found[0] == found[1]
+        what = f"more than one column {found[0]!r}" if same else f"the columns {found[0]!r} and {found[1]!r}"
+        why = "" if same else ", which differ only in case"
+        raise InputError(f"the input has {what}{why}; rename or drop one of them")
 
 
 def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
@@ -137,7 +152,9 @@ class StepInput:
         first, *rest = parts(pipeline.group)
         is_text = not rest and df.schema[first].dataType.simpleString() == "string"
         group = quoted(first) if is_text else f"CAST({sql_of(pipeline.group)} AS string)"
-        others = [quoted(name) for name in columns if name != first and is_hashable(df, name)]
+        # Spark cannot hash a column that contains a map, which has no order.
+        hashable = [name for name in columns if "map<" not in df.schema[name].dataType.simpleString()]
+        others = [quoted(name) for name in hashable if name != first]
         alone = f"xxhash64({', '.join(others)})" if others else "0L"
         read = {name: quoted(name) for name in columns}
         if CORRUPT in df.columns:

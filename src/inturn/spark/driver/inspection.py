@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inturn.core.errors import InputError, StoreError
+from inturn.core.override import override
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, time_of
 from inturn.core.pipeline.timeline import Status
@@ -46,8 +47,8 @@ class SparkInspector(Inspector):
         self.last: Manifest = last
         self.order, self.policy = self.about.order, last.policy
 
+    @override
     def parked(self) -> Iterator[GroupStatus]:
-        """Yield the groups that are parked, given up or waiting."""
         for number, level in reversed(list(enumerate(self.last.levels))):
             for batch in Batches(self.store.files, level.groups, *_ALL).upto(_ALL[1]):
                 standing = batch.column("status").to_numpy(zero_copy_only=False) != Status.OPEN
@@ -66,20 +67,16 @@ class SparkInspector(Inspector):
                 names -= set(part.column("group").to_pylist())
         return names
 
+    @override
     def group(self, name: str) -> GroupStatus:
-        """Return the status of one group.
-
-        Raises:
-            InputError: if the store has no such group.
-        """
         checked_text("group", name)
         row = self._row(name)
         if row is None:
             raise InputError(f"{self.store.location} has no group {name!r}")
         return _standing(row, self.last.wait_us)
 
+    @override
     def held(self, name: str) -> list[HeldStatus]:
-        """Return the held messages of a group, in the order in which they would be applied."""
         row = self._row(name)
         if row is None or not row["held"]:
             return []
@@ -101,8 +98,8 @@ class SparkInspector(Inspector):
         ]
         return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
 
+    @override
     def refused(self, name: str) -> RejectedStatus | None:
-        """Return a summary of a group's rejected messages in all steps; None if there are none."""
         return RejectedStatus.of(name, self._rejected())
 
     def _rejected(self) -> Iterator[tuple[str | None, str, str, dt.datetime]]:
@@ -122,33 +119,29 @@ class SparkInspector(Inspector):
                         return dict(row)
         return None
 
+    @override
     def undecided(self, name: str) -> list[Decision]:
-        """Return the decisions about a group that no step has taken yet."""
         return [each for each in self.store.undecided(self.last).values() if each.group == name]
 
+    @override
     def decide(self, decision: Decision) -> str:
-        """Append a decision and return its name."""
         return self.store.decisions.append(decision)
 
+    @override
     def strays(self) -> list[tuple[str, str]]:
-        """Return the files among the decisions that are not decisions, with the reasons."""
         return [(each.path, each.why) for each in self.store.decisions.strays()]
 
+    @override
     def move_strays(self) -> list[tuple[str, str]]:
-        """Move these files to ``decisions/aside`` and return them."""
         return [(each.path, each.why) for each in self.store.decisions.move_strays()]
 
+    @override
     def verdict(self, name: str) -> str | None:
-        """Return the result of a decision that a later step than this view's took.
-
-        Returns:
-            None if no step has taken it yet; empty if it was carried out, else why it is void.
-        """
         taken = (each for manifest in self.store.after(self.last.step) for each in manifest.decisions)
         return next((each.void or "" for each in taken if each.name == name), None)
 
+    @override
     def is_followed(self) -> bool:
-        """Return whether a stream has written to the store."""
         return bool(self.last.batches)
 
 

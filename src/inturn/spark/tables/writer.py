@@ -34,7 +34,7 @@ GROUPS = {
     "oldest_us": pa.int64(),
     "step": pa.int64(),
 }
-_HELD = {
+HELD = {
     "hash": pa.int64(),
     "group": pa.string(),
     "epoch": pa.int64(),
@@ -123,7 +123,7 @@ class StepWriter:
     def hold_rows(self, columns: Mapping[str, pa.Array], content: pa.Table) -> None:
         """Keep messages that have to wait, given as columns; absent columns are null."""
         messages = content.combine_chunks().to_struct_array()
-        self._held_tables.append(_filled(_HELD, columns, self._step).append_column("message", messages))
+        self._held_tables.append(_filled(HELD, columns, self._step).append_column("message", messages))
 
     def flush(self) -> None:
         """Write the kept groups and held messages, sorted by hash."""
@@ -137,7 +137,7 @@ class StepWriter:
         for content, taken, rows in self._held.values():
             place = [(hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in taken]
             messages = content.take(pa.array(rows)).combine_chunks().to_struct_array()
-            waiting.append(_table(_HELD, place).append_column("message", messages))
+            waiting.append(_table(HELD, place).append_column("message", messages))
         self._held = {}
         for table in alike(waiting):
             self._out["held"].write(by_hash(table))
