@@ -42,11 +42,7 @@ def own_name(found: str) -> InputError:
 
 
 def check_own_names(df: "DataFrame") -> None:
-    """Check that no column has a reserved name, except the string column of unreadable lines.
-
-    Raises:
-        InputError: if a column has a reserved name.
-    """
+    """Check that no column has a reserved name, except the string column of unreadable lines; else raise InputError."""
     for field in df.schema.fields:
         if is_own(field.name) and (field.name != CORRUPT or field.dataType.simpleString() != "string"):
             error = own_name(f"the input has a column {field.name!r}")

@@ -39,12 +39,7 @@ _ARROW_KINDS: dict[Any, Callable[[pa.DataType], bool]] = {
 
 
 class MessageCodec:
-    """A builder of a pipeline's messages from Arrow columns.
-
-    Args:
-        pipeline: the definition.
-        columns: the names of the input columns.
-    """
+    """A builder of a pipeline's messages from Arrow columns of these names."""
 
     def __init__(self, pipeline: Pipeline, columns: Sequence[str]) -> None:
         self._record, self._pipeline = pipeline.message, pipeline
@@ -96,6 +91,11 @@ class MessageCodec:
         except Exception:  # noqa: BLE001 - the type's own checks may raise anything: then each row for itself
             made = [_attempted(record, row) for row in rows]
             return made, {row: each.why for row, each in enumerate(made) if isinstance(each, Unmade)}
+
+    def built(self, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
+        """Return the messages of a table, and the rows that do not fit, with the reasons."""
+        columns, bad = self.read(table)
+        return ([], bad) if bad else self.build(columns)
 
     def digests(self, table: pa.Table, columns: dict[str, list[Any]], rows: Sequence[int]) -> list[bytes]:
         """Return the digests of some rows of a table; ``columns`` are the table's columns as Python values."""

@@ -37,11 +37,7 @@ def twins(names: Iterable[str], fold: Callable[[str], str] = str.lower) -> tuple
 
 
 def check_names(fields: Iterable[str]) -> None:
-    """Check that the fields of a state can be the columns of a table.
-
-    Raises:
-        StateError: if a name is reserved, or two differ only in case.
-    """
+    """Check that the fields of a state can be the columns of a table; a StateError names one that cannot."""
     names = list(fields)
     own = next((name for name in names if is_own(name)), None)
     if own is not None:

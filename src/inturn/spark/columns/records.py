@@ -19,9 +19,7 @@ class RecordField(NamedTuple):
     """A field of a record type.
 
     Attributes:
-        name: the field's name.
         type: the field's type without ``| None``.
-        optional: whether None is allowed.
         default: a function that returns the default value; None if the field has no default.
     """
 

@@ -43,11 +43,9 @@ _SAID = ("title", "description", "default", "examples")
 
 
 class Older(NamedTuple):
-    """The form of states that an older version of a pipeline stored.
+    """The form of states that an older version of a pipeline stored: each field, and how it is stored.
 
     Attributes:
-        version: the older version.
-        signature: each field and how it is stored.
         is_record: whether the state type has fields; else the only stored field is the state itself.
     """
 
@@ -57,11 +55,7 @@ class Older(NamedTuple):
 
 
 class StateCodec:
-    """A codec between the states of a pipeline and a struct column.
-
-    Args:
-        pipeline: the definition.
-        older: the form of the states that are read, if an older version stored them.
+    """A codec between the states of a pipeline, or of an older version of it, and a struct column.
 
     Raises:
         StateError: if the state type has no fields, a field that ``__init__`` does not take, a reserved field name, or
@@ -112,11 +106,7 @@ class StateCodec:
                 raise StateError(f"{msg}; give it one")
 
     def pack(self, states: Sequence[Any]) -> pa.StructArray:
-        """Return the states as one struct column.
-
-        Raises:
-            StateError: if a state would not come back unchanged.
-        """
+        """Return the states as one struct column; a StateError says which would not come back unchanged."""
         if any(isinstance(state, OldState) for state in states):
             return self._pack_with_old(states)
         if self.record is None:

@@ -1,1 +1,1 @@
-"""What runs on the driver: steps, streams, inspection of a store."""
+"""The code that runs on the driver: steps, streams, inspection of a store."""

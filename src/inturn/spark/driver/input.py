@@ -73,11 +73,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
 
 
 def _check_names(df: "DataFrame") -> None:
-    """Check that a DataFrame's column names are unique and not reserved.
-
-    Raises:
-        InputError: if they are not.
-    """
+    """Check that a DataFrame's column names are unique and not reserved; else raise InputError."""
     check_own_names(df)
     found = twins(df.columns, fold=str if is_case_sensitive(df.sparkSession) else str.lower)
     if found is not None:
@@ -140,13 +136,10 @@ class StepInput:
 
     @classmethod
     def of(cls, pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> "StepInput":
-        """Check a DataFrame against a pipeline.
+        """Check a DataFrame against a pipeline as :func:`columns_of` does, and map its rows.
 
         The hash is Spark's ``xxhash64`` of the group's text. Rows without a group are spread by their other columns,
         since they need not be in one task.
-
-        Raises:
-            InputError: see :func:`columns_of`.
         """
         columns = columns_of(pipeline, df, streaming=streaming)
         first, *rest = parts(pipeline.group)

@@ -29,14 +29,7 @@ _ALL = (-(2**63), 2**63 - 1)
 
 
 class SparkInspector(Inspector):
-    """A view of a store as its last step left it.
-
-    Args:
-        store: the store's location.
-
-    Raises:
-        StoreError: if there is no store, or it has no step yet.
-    """
+    """A view of a store as its last step left it; a StoreError says if there is none."""
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.store = SparkStore(store)

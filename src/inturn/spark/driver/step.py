@@ -37,13 +37,7 @@ log = logging.getLogger("inturn")
 
 
 class MicroBatch(NamedTuple):
-    """A micro-batch of a stream.
-
-    Attributes:
-        run: the stream's id.
-        number: the micro-batch's number in Spark.
-        plan: the digest of the checkpoint's plan for it; empty if unknown.
-    """
+    """A micro-batch: the stream's id, the number in Spark, and the digest of the checkpoint's plan, if known."""
 
     run: str
     number: int

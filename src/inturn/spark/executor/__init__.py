@@ -1,1 +1,1 @@
-"""What runs on an executor: the task of one slice of the groups."""
+"""The code that runs on the executors: the task of one slice of the groups."""

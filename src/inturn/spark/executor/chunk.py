@@ -30,19 +30,16 @@ def numbers(column: pa.ChunkedArray) -> Ints:
 
 @dataclass
 class Chunk:
-    """Sorted rows with the columns that the kernel needs.
+    """Sorted rows, all valid, with the columns that the kernel needs.
 
     Attributes:
-        content: the rows, all valid, without the columns that inturn added.
-        columns: the rows as Python values, by field.
-        messages: one per row, as the handler receives it.
+        content: the rows without the columns that inturn added.
+        columns: the same as Python values, by field.
         hashes: the hash of each row's group.
-        groups: the groups in the order of their rows.
-        names: ``groups`` as Python strings.
+        groups: the groups in the order of their rows; ``names`` are the same as Python strings.
         starts: the first row of each group, then the number of rows.
         turns: each row's place in its group's order; 0 under ``Arrival``.
-        epochs: each row's epoch; None if the pipeline has no epoch column.
-        ids: each row's id; None if the pipeline has no id column.
+        epochs: each row's epoch; None if the pipeline has no epoch column; ``ids`` alike.
         digest: each row's digest; None until it is computed.
     """
 

@@ -64,11 +64,9 @@ def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) ->
         table = row.combine_chunks()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"the content does not fit the message's columns: {error}") from error
-    codec = MessageCodec(pipeline, schema.names)
-    columns, bad = codec.read(table)
-    messages, refused = ([], {}) if bad else codec.build(columns)
-    if bad or refused:
-        raise InputError((bad or refused)[0])
+    messages, bad = MessageCodec(pipeline, schema.names).built(table)
+    if bad:
+        raise InputError(bad[0])
     return TimelineEntry(entry.turn, entry.digest, messages[0], entry.epoch, entry.id, entry.since_us, (table, 0))
 
 

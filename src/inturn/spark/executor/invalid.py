@@ -22,14 +22,7 @@ from inturn.spark.executor.placement import TURN, column_of, within
 
 
 class ValidRows:
-    """The valid rows of tables; the journal gets the others, with the reasons.
-
-    Args:
-        pipeline: the definition.
-        codec: the builder of the messages.
-        journal: the journal of the task.
-        group: the column with the group's text.
-    """
+    """The valid rows of tables; the journal gets the others, with the reasons."""
 
     def __init__(self, pipeline: Pipeline, codec: MessageCodec, journal: Journal, group: str) -> None:
         self._pipeline, self._codec, self._journal, self._group = pipeline, codec, journal, group
@@ -80,14 +73,7 @@ def _content(table: pa.Table) -> pa.Table:
 
 
 def unplaced(pipeline: Pipeline, table: pa.Table, group: str, misfits: dict[int, str]) -> dict[int, str]:
-    """Return the invalid rows, each with the reason.
-
-    Args:
-        pipeline: the definition.
-        table: the rows, with only values that Python can hold.
-        group: the column with the group's text.
-        misfits: the rows that do not fit the message type, with the reasons.
-    """
+    """Return the invalid rows of a table, each with the reason; given are those that do not fit the message type."""
     bad = misfits | _unordered(pipeline, table)
     for path in reversed([n for n in (pipeline.group, *pipeline.key_fields[1:], pipeline.arrival) if n]):
         column = table[group] if path == pipeline.group else within(table, path)

@@ -251,11 +251,7 @@ class Kernel:
         return applied
 
     def _forward(self, chunk: Chunk, found: EarlierGroups) -> dict[str, EarlierGroup]:
-        """Process a chunk under ``Gapless`` without epochs: numpy finds each group's run of consecutive revisions.
-
-        Returns:
-            The stored groups that have no row in the chunk.
-        """
+        """Process a chunk under ``Gapless`` without epochs, and return the stored groups that have no row in it."""
         before = cast("Gapless", self._pipeline.order).start - 1
         hashes = chunk.hashes[chunk.starts[:-1]]
         rows = found.rows_of(hashes, chunk.groups)

@@ -13,14 +13,10 @@ class Plan(msgspec.Struct, frozen=True):
     """The plan of a step for its tasks; it fixes time and names, so that a second attempt decides the same.
 
     Attributes:
-        location: the store's location.
-        step: the step's number.
         now_us: the time of the step, in microseconds since 1970.
         final: whether to release messages that wait only for a later time.
         buckets: the number of slices of the hash space.
         attempt: the id of this attempt at the step, a part of its file names.
-        columns: the message's columns.
-        levels: the levels that earlier steps left.
         merge: how many of the newest levels to merge into one.
         decisions: the decisions about groups, by name.
         group: the column with the group's text.
@@ -45,7 +41,6 @@ class SliceResult(msgspec.Struct):
     """The result of one task.
 
     Attributes:
-        counts: the number of messages by outcome.
         files: the files written, by table; ``merged_groups`` and ``merged_held`` replace the levels that were merged.
         verdicts: for each decision about its groups, why it is void; None if it was carried out.
         parked: the change in the number of parked groups.

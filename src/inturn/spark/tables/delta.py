@@ -143,8 +143,7 @@ def _table(location: str) -> "DeltaTable":
 def _check_history(table: "DeltaTable", store: SparkStore, done: int) -> None:
     """Check that the step published last is the one in the store.
 
-    Raises:
-        StoreMismatch: if it differs: the store was restored from an older copy and has advanced since.
+    If not, the store was restored from an older copy and has advanced since.
     """
     if not done:
         return
@@ -210,11 +209,7 @@ def _add(store: SparkStore, file: File, step: int, committed_ms: int) -> "AddAct
 
 @contextlib.contextmanager
 def _told(location: str, store: SparkStore) -> Iterator[None]:
-    """Turn a failure of deltalake into a :class:`StoreError` that names the table and the remedy.
-
-    Raises:
-        StoreError: in place of the error that deltalake raised.
-    """
+    """Turn a failure of deltalake into a :class:`StoreError` that names the table and the remedy."""
     from deltalake.exceptions import DeltaError
 
     try:

@@ -27,8 +27,7 @@ def ranges_of(stored: str | None) -> list[tuple[int, int]]:
 class Index:
     """Row numbers of groups, by hash, and by name where several groups share a hash; in the order of their addition.
 
-    Args:
-        wanted: all possible hashes, sorted and unique.
+    All possible hashes are given, sorted and unique.
     """
 
     def __init__(self, wanted: Hashes) -> None:

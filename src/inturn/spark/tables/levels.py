@@ -39,17 +39,12 @@ class _Due(Batches):
 
 
 class Levels:
-    """The groups and held messages of one slice of the hash space, as the previous step left them.
+    """The groups and held messages of the slice of hashes from ``low`` to ``high``, as the previous step left them.
 
     Args:
-        store: the store's files.
         levels: levels, oldest first.
-        low: smallest hash of the slice.
-        high: greatest hash of the slice.
         since_us: groups that have waited since this time or longer are due: found without a new message.
         also: sorted hashes of groups that are wanted without a new message.
-        pipeline: the pipeline of the groups.
-        states: codec that reads the states.
     """
 
     def __init__(
@@ -78,9 +73,7 @@ class Levels:
     def find(self, hashes: Hashes, upto: int | None = None) -> EarlierGroups:
         """Return the groups with one of ``hashes`` (sorted, unique) or due, from the end of the last call to ``upto``.
 
-        Args:
-            hashes: hashes of the wanted groups.
-            upto: greatest hash to look at; None for the end of the slice.
+        Without ``upto`` this is the end of the slice.
         """
         bound = self._high if upto is None else upto
         due = [found for cursor in self._due for found in cursor.hashes(bound, self.since_us)]
@@ -156,11 +149,8 @@ class Levels:
     def _restore(self, batch: pa.RecordBatch, records: Sequence[EarlierGroup]) -> None:
         table = pa.Table.from_batches([batch])
         content = pa.Table.from_struct_array(table["message"])
-        codec = MessageCodec(self._pipeline, content.column_names)
-        columns, bad = codec.read(content)
-        messages, refused = ([], {}) if bad else codec.build(columns)
-        if bad or refused:
-            row, why = next(iter((bad or refused).items()))
+        messages, bad = MessageCodec(self._pipeline, content.column_names).built(content)
+        for row, why in bad.items():
             msg = f"a held message of group {table['group'][row]} does not fit the message type any more: {why}"
             raise InputError(msg)
         rows = zip(*(values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us")), strict=True)
@@ -173,15 +163,8 @@ def waits(
 ) -> tuple[int | None, int | None]:
     """Return since when messages wait longest in a slice after a step, with and without parked groups; None if none.
 
-    Only groups that hold messages are looked at.
-
-    Args:
-        store: the store's files.
-        levels: levels before the step, oldest first.
-        low: smallest hash of the slice.
-        high: greatest hash of the slice.
-        touched: hashes of the groups that the step wrote.
-        ours: files that the step wrote these groups to.
+    Only groups that hold messages are looked at. ``touched`` are the hashes of the groups that the step wrote to
+    ``ours``, and ``levels`` those before it, oldest first.
     """
     mine = np.sort(np.array(touched, dtype=np.int64))
     oldest = min((file.oldest_us for file in ours if file.oldest_us is not None), default=ALL_US)

@@ -33,15 +33,9 @@ def levels_to_merge(levels: Sequence[Level]) -> int:
 def merge(
     store: Storage, levels: Sequence[Level], low: int, high: int, states: StateCodec, name: str
 ) -> tuple[list[File], list[File]]:
-    """Merge one slice of some levels into new files of groups and of held messages.
+    """Merge one slice of adjacent levels, oldest first, into new files of groups and of held messages.
 
-    Args:
-        store: the store's files.
-        levels: adjacent levels up to the newest, oldest first.
-        low: smallest hash of the slice.
-        high: greatest hash of the slice.
-        states: codec that writes states in their current form; some may have been stored before a field existed.
-        name: name of the new files.
+    States are written in their current form; some may have been stored before a field existed.
     """
     groups, held = ArrowOut(store, f"data/groups/{name}-merged"), ArrowOut(store, f"data/held/{name}-merged")
     walks = [_Walk(store, level.groups, low, high) for level in levels]

@@ -27,11 +27,7 @@ _BY_NAME = {str(kind): kind for kind in _SPARK}
 
 
 def batches_of(location: str, paths: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of some of a store's Arrow files.
-
-    Raises:
-        StoreError: if a file cannot be read.
-    """
+    """Yield the record batches of some of a store's Arrow files; a StoreError names one that cannot be read."""
     files = storage(location)
     for path in paths:
         with files.told("read", path):
@@ -56,7 +52,6 @@ class GroupRows:
     """A ``mapInArrow`` function from paths to rows of groups, with one column for each field of the state.
 
     Attributes:
-        location: location of the store.
         fields: fields of the state and their storage types; a row that was written before a field existed has null
             in it.
     """

@@ -19,14 +19,7 @@ PAST = 2**63
 
 
 class Batches:
-    """The record batches of sorted files in one slice of the hash space, in order.
-
-    Args:
-        store: the store's files.
-        files: files that are each sorted by hash and do not overlap.
-        low: smallest hash of the slice.
-        high: greatest hash of the slice.
-    """
+    """The record batches with hashes from ``low`` to ``high`` of sorted files that do not overlap, in order."""
 
     def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
         self._store = store
@@ -56,11 +49,7 @@ class Batches:
         return file.firsts[number + 1] if number + 1 < len(file.firsts) else file.high
 
     def read(self) -> pa.RecordBatch:
-        """Return the current batch.
-
-        Raises:
-            StoreError: if it cannot be read.
-        """
+        """Return the current batch; a StoreError says why it cannot be read."""
         if self._batch is None:
             file, number = self._places[self._at]
             with self._store.told("read", file.path):

@@ -64,12 +64,7 @@ class Storage(ABC):
 
     @abstractmethod
     def _create(self, name: str, data: bytes) -> None:
-        """Try to write a small file whole, only if it does not exist.
-
-        Raises:
-            StoreConflict: if one exists.
-            StoreError: if no answer confirms that it was written.
-        """
+        """Try to write a small file whole; raise StoreConflict if it exists, StoreError if no answer confirms it."""
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -108,11 +103,7 @@ class Storage(ABC):
 
     @contextlib.contextmanager
     def told(self, what: str, name: str) -> Iterator[None]:
-        """Turn a failure into a :class:`StoreError` that names the operation and the file.
-
-        Raises:
-            StoreError: in place of the error that the filesystem raised.
-        """
+        """Turn a failure into a :class:`StoreError` that names the operation and the file."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:

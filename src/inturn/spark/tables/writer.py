@@ -90,13 +90,7 @@ class StepWriter:
         self._releases = isinstance(pipeline.order, Timestamp)
 
     def group(self, hash_: int, group: Group, held_step: int | None) -> None:
-        """Keep a group as it is now.
-
-        Args:
-            hash_: hash of the group's text form.
-            group: the group.
-            held_step: first step whose held messages of this group are still held.
-        """
+        """Keep a group as it is now; ``held_step`` is the first step whose held messages of it are still held."""
         line = group.timeline
         self.touched.append(hash_)
         held = len(line.held)
