@@ -23,9 +23,7 @@ from inturn.spark.columns.hashing import group_hash
 from inturn.spark.columns.names import OLD
 from inturn.spark.tables.earlier import ranges_of
 from inturn.spark.tables.manifest import Manifest, SparkStore
-from inturn.spark.tables.sorted import Batches, Cursor, Hashes
-
-_ALL = (-(2**63), 2**63 - 1)
+from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice
 
 
 class SparkInspector(Inspector):
@@ -33,6 +31,7 @@ class SparkInspector(Inspector):
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.store = SparkStore(store)
+        self._all = StoreSlice(self.store.files)
         self.about = self.store.known()
         last = self.store.latest()
         if last is None:
@@ -43,7 +42,7 @@ class SparkInspector(Inspector):
     @override
     def parked(self) -> Iterator[GroupStatus]:
         for number, level in reversed(list(enumerate(self.last.levels))):
-            for batch in Batches(self.store.files, level.groups, *_ALL).upto(_ALL[1]):
+            for batch in Batches(self._all, level.groups).upto(self._all.high):
                 standing = batch.column("status").to_numpy(zero_copy_only=False) != Status.OPEN
                 rows = batch.filter(pa.array(standing))
                 if len(rows):
@@ -56,7 +55,7 @@ class SparkInspector(Inspector):
         names = set(rows.column("group").to_pylist())
         hashes: Hashes = np.unique(rows.column("hash").to_numpy())
         for newer in self.last.levels[number + 1 :]:
-            for part in Cursor(self.store.files, newer.groups, *_ALL).take(hashes, _ALL[1]):
+            for part in Cursor(self._all, newer.groups).take(hashes, self._all.high):
                 names -= set(part.column("group").to_pylist())
         return names
 
@@ -85,7 +84,7 @@ class SparkInspector(Inspector):
             )
             for level in self.last.levels
             for file in level.held
-            for part in Cursor(self.store.files, [file], *_ALL).take(wanted, _ALL[1])
+            for part in Cursor(self._all, [file]).take(wanted, self._all.high)
             for each in part.to_pylist(maps_as_pydicts="strict")
             if each["group"] == name and each["step"] >= row["held_step"]
         ]
@@ -106,7 +105,7 @@ class SparkInspector(Inspector):
     def _row(self, name: str) -> dict[str, Any] | None:
         wanted = np.array([group_hash(name)], dtype=np.int64)
         for level in reversed(self.last.levels):
-            for part in Cursor(self.store.files, level.groups, *_ALL).take(wanted, _ALL[1]):
+            for part in Cursor(self._all, level.groups).take(wanted, self._all.high):
                 for row in part.to_pylist():
                     if row["group"] == name:
                         return dict(row)

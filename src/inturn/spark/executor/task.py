@@ -25,6 +25,7 @@ from inturn.spark.executor.sort import sorted_chunks
 from inturn.spark.executor.sort_key import assert_sorted
 from inturn.spark.tables.levels import ALL_US, NONE_US, Levels, waits
 from inturn.spark.tables.merge import merge
+from inturn.spark.tables.sorted import StoreSlice
 from inturn.spark.tables.storage import storage
 from inturn.spark.tables.writer import StepWriter
 
@@ -78,36 +79,34 @@ def _spare_modules() -> None:
 
 def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> SliceResult:
     """Process the messages of one bucket and write its files."""
-    files = storage(plan.location)
-    low, high = bucket_bounds(bucket, plan.buckets)
+    part = StoreSlice(storage(plan.location), *bucket_bounds(bucket, plan.buckets))
     states = StateCodec(pipeline, plan.older)
     name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
-    writer = StepWriter(files, name, plan.step, pipeline, states)
+    writer = StepWriter(part.store, name, plan.step, pipeline, states)
     wait_us = pipeline.gap_timeout_us
     since_us = ALL_US if plan.final else NONE_US if wait_us is None else plan.now_us - wait_us
-    decisions = Decisions(plan.decisions, low, high)
-    levels = Levels(files, plan.levels, low, high, since_us, decisions.hashes, pipeline, states)
+    decisions = Decisions(plan.decisions, part.low, part.high)
+    levels = Levels(part, plan.levels, since_us, decisions.hashes, pipeline, states)
     kernel = Kernel(pipeline, MessageCodec(pipeline, plan.columns), levels, writer, decisions, plan)
     keys = sort_keys(pipeline)
     last = None
     rows = (placed(pipeline, in_utc(batch)) for batch in batches)
     for chunk in sorted_chunks(rows, hash=HASH, group=plan.group, keys=keys):
         last = assert_sorted(chunk, last, hash=HASH, group=plan.group, keys=keys)
-        _check_slice(chunk, low, high)
+        _check_slice(chunk, part)
         kernel.feed(chunk)
     kernel.finish()
     reach("between files")
     written = writer.close()
     if plan.merge:
-        merged = merge(files, plan.levels[-plan.merge :], low, high, states, name)
+        merged = merge(part, plan.levels[-plan.merge :], states, name)
         written |= dict(zip(("merged_groups", "merged_held"), merged, strict=True))
-    waiting = waits(files, plan.levels, low, high, writer.touched, written["groups"])
+    waiting = waits(part, plan.levels, writer.touched, written["groups"])
     return SliceResult(kernel.counts, written, decisions.verdicts, kernel.parked, *waiting)
 
 
-def _check_slice(chunk: pa.Table, low: int, high: int) -> None:
+def _check_slice(chunk: pa.Table, part: StoreSlice) -> None:
     """Check that Spark sent the rows to the right task: otherwise a group could be in two tasks."""
-    first, last = chunk[HASH][0].as_py(), chunk[HASH][-1].as_py()
-    if first < low or last > high:
+    if chunk[HASH][0].as_py() < part.low or chunk[HASH][-1].as_py() > part.high:
         msg = "rows came to the wrong task; this engine does not keep to repartitionById: use Apache Spark"
         raise errors.InturnError(msg)

@@ -18,8 +18,7 @@ from inturn.spark.columns.records import values
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.earlier import EarlierGroup, EarlierGroups
 from inturn.spark.tables.manifest import File, Level
-from inturn.spark.tables.sorted import Batches, Cursor, Hashes, among
-from inturn.spark.tables.storage import Storage
+from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice, among
 
 _NONE: Hashes = np.empty(0, np.int64)
 ALL_US = 2**62
@@ -39,7 +38,7 @@ class _Due(Batches):
 
 
 class Levels:
-    """The groups and held messages of the slice of hashes from ``low`` to ``high``, as the previous step left them.
+    """The groups and held messages of a slice, as the previous step left them.
 
     Args:
         levels: levels, oldest first.
@@ -49,10 +48,8 @@ class Levels:
 
     def __init__(
         self,
-        store: Storage,
+        part: StoreSlice,
         levels: Sequence[Level],
-        low: int,
-        high: int,
         since_us: int,
         also: Hashes,
         pipeline: Pipeline,
@@ -61,13 +58,13 @@ class Levels:
         def due(files: Sequence[File]) -> list[File]:
             return [file for file in files if file.waiting_us is not None and file.waiting_us <= since_us]
 
-        self._groups = [Cursor(store, level.groups, low, high) for level in levels]
-        self._due = [_Due(store, due(level.groups), low, high) for level in levels]
+        self._groups = [Cursor(part, level.groups) for level in levels]
+        self._due = [_Due(part, due(level.groups)) for level in levels]
         # One cursor per file: files of one step overlap where the columns of the messages changed.
-        self._held = [Cursor(store, [file], low, high) for level in levels for file in level.held]
+        self._held = [Cursor(part, [file]) for level in levels for file in level.held]
         self._also = also
         self._pipeline, self._states, self.since_us = pipeline, states, since_us
-        self._bound, self._high = low - 1, high
+        self._bound, self._high = part.low - 1, part.high
         self._left: dict[str, EarlierGroup] = {}
 
     def find(self, hashes: Hashes, upto: int | None = None) -> EarlierGroups:
@@ -159,7 +156,7 @@ class Levels:
 
 
 def waits(
-    store: Storage, levels: Sequence[Level], low: int, high: int, touched: Sequence[int], ours: Sequence[File]
+    part: StoreSlice, levels: Sequence[Level], touched: Sequence[int], ours: Sequence[File]
 ) -> tuple[int | None, int | None]:
     """Return since when messages wait longest in a slice after a step, with and without parked groups; None if none.
 
@@ -172,15 +169,15 @@ def waits(
     for number, level in enumerate(levels):
         # A group that began to wait later than a known one cannot change the result.
         longer = [file for file in level.groups if _before(file.oldest_us, oldest) or _before(file.waiting_us, waiting)]
-        batches = Batches(store, longer, low, high).upto(high)
-        found = [_waits_longer(batch, low, high, mine, oldest, waiting) for batch in batches]
+        batches = Batches(part, longer).upto(part.high)
+        found = [_waits_longer(batch, part, mine, oldest, waiting) for batch in batches]
         alive = pa.concat_batches(found) if found else None
         for newer in levels[number + 1 :]:  # a newer level overrides this one
             if not alive:
                 break
             hashes = alive.column("hash").to_numpy()
-            parts = Cursor(store, newer.groups, low, high).find(hashes, high)
-            said = [part.column("hash").to_numpy()[hit] for part, hit in parts]
+            over = Cursor(part, newer.groups).find(hashes, part.high)
+            said = [batch.column("hash").to_numpy()[hit] for batch, hit in over]
             alive = alive.filter(pa.array(~among(hashes, np.concatenate([_NONE, *said]))))
         if alive:
             oldest = min(oldest, int(_since(alive, "oldest_us").min()))
@@ -198,11 +195,11 @@ def _since(groups: pa.RecordBatch, column: str) -> Hashes:
 
 
 def _waits_longer(
-    batch: pa.RecordBatch, low: int, high: int, but: Hashes, oldest_us: int, waiting_us: int
+    batch: pa.RecordBatch, part: StoreSlice, but: Hashes, oldest_us: int, waiting_us: int
 ) -> pa.RecordBatch:
     """Return the groups of a slice that began to wait before these times, except those in ``but`` (sorted)."""
     hashes = batch.column("hash").to_numpy()
     longer = (_since(batch, "oldest_us") < oldest_us) | (_since(batch, "waiting_us") < waiting_us)
-    rows = np.flatnonzero(longer & (hashes >= low) & (hashes <= high))
+    rows = np.flatnonzero(longer & (hashes >= part.low) & (hashes <= part.high))
     rows = rows[~among(hashes[rows], but)]
     return batch.select(["hash", "oldest_us", "waiting_us"]).take(pa.array(rows))
