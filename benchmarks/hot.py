@@ -88,10 +88,11 @@ def kernel(grade: str, size: int, folder: Path) -> float:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from inturn.spark.executor.chunk import GROUP, HASH, sort_keys
-    from inturn.spark.executor.decisions import group_hash
-    from inturn.spark.executor.placed import placed
-    from inturn.spark.executor.task import Plan, run
+    from inturn.spark.columns.hashing import group_hash
+    from inturn.spark.columns.names import GROUP, HASH
+    from inturn.spark.executor.placement import placed, sort_keys
+    from inturn.spark.executor.plan import Plan
+    from inturn.spark.executor.task import run
 
     line, table = pipeline(grade), pa.Table.from_pylist(messages(grade, size))
     (folder / "store").mkdir()

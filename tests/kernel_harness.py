@@ -28,13 +28,14 @@ from inturn.core import limits
 from inturn.core.identity import canonical, field_names, group_text
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.replay import Replay
-from inturn.spark.columns.codec import StateCodec
-from inturn.spark.columns.sort import sorted_chunks
+from inturn.spark.columns.hashing import bucket_bounds
+from inturn.spark.columns.names import GROUP, HASH
+from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.driver import step as spark_step
 from inturn.spark.driver.step import Stepper
 from inturn.spark.executor import decisions, task
-from inturn.spark.executor.chunk import GROUP, HASH
-from inturn.spark.executor.task import Plan, SliceResult
+from inturn.spark.executor.plan import Plan, SliceResult
+from inturn.spark.executor.sort import sorted_chunks
 from inturn.spark.tables.manifest import File, Manifest, SparkStore
 from inturn.spark.tables.merge import levels_to_merge
 
@@ -162,14 +163,13 @@ class Bench:
         plan = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)  # as it travels
         rows = table.select([*names, *(name for name in (GROUP, HASH) if name in table.column_names)])
         with self.bounds.applied(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(task, "group_hash", self.hash_of)
             patch.setattr(decisions, "group_hash", self.hash_of)
             results = [self._task(plan, rows, each) for each in range(plan.buckets)]
         counts = spark_step._total(results)
         return stepper._manifest(plan, results, counts, None, 0.0), counts
 
     def _task(self, plan: Plan, table: pa.Table, bucket: int) -> SliceResult:
-        low, high = task.slice_bounds(bucket, plan.buckets)
+        low, high = bucket_bounds(bucket, plan.buckets)
         rows = [at for at, hash_ in enumerate(table[HASH].to_pylist()) if low <= hash_ <= high]
         self._random.shuffle(rows)
         mine = table.take(pa.array(rows, pa.int64())).combine_chunks()

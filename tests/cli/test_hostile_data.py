@@ -25,8 +25,8 @@ from inturn.cli.texts import plain_console, say_json
 from inturn.core.pipeline.fold import Counts
 from inturn.queue import Queue, QueueSettings
 from inturn.spark.audit.report import Consumers, FaultKind, Gap, Gaps, Grade, LogColumns, Sizes
+from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.step import Report
-from inturn.spark.executor.decisions import group_hash
 from kernel_harness import Bench
 
 NAMES = [text for name, text in HOSTILE.items() if name not in NO_NAMES]

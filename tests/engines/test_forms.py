@@ -20,7 +20,7 @@ from inturn import Gapless, Pipeline
 from inturn.core.errors import InputError, StateError, ValueRefused
 from inturn.core.values.states import Normal
 from inturn.queue import draft
-from inturn.spark.columns.codec import StateCodec as Columns
+from inturn.spark.columns.state_codec import StateCodec as Columns
 from inturn.worker.codec import WorkerStateCodec as Packed
 from kernel_harness import Bench
 

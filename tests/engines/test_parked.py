@@ -18,8 +18,8 @@ from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.replay import Replay
 from inturn.spark import settle
+from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.inspection import SparkInspector
-from inturn.spark.executor.decisions import group_hash
 from kernel_harness import DAWN, Bench, Bounds, expected
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import inturn
 from inturn.cli import app
 from inturn.core.errors import InputError
-from inturn.spark.source.command import names_queue
+from inturn.spark.source.messages import names_queue
 from inturn.spark.source.options import place_of
 
 TOLD = "write postgresql://me@db"

@@ -13,7 +13,7 @@ import inturn
 from inturn import Gapless, Pipeline, Timestamp
 from inturn.core.errors import InputError
 from inturn.spark import batch, read
-from inturn.spark.source.fields import messages
+from inturn.spark.source.messages import messages
 from inturn.testing import compare, disorder
 
 ALL = ("replay", "worker", "batch", "stream")

@@ -23,7 +23,8 @@ def on_a_worker(pipeline: Pipeline, code: str) -> None:
         from decimal import Decimal
         import msgspec
         from inturn.spark import ship
-        from inturn.spark.columns.codec import StateCodec, record_fields
+        from inturn.spark.columns.records import record_fields
+        from inturn.spark.columns.state_codec import StateCodec
         sent = sys.stdin.buffer.read()
         pipeline = ship.loads(sent)
         assert not {"programs", "programs.workshop", "workshop", "later"} & sys.modules.keys()

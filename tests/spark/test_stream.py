@@ -460,7 +460,7 @@ def test_the_outputs_are_a_delta_table(spark: SparkSession, source: Source, tmp_
 
 
 def test_the_hash_of_a_group_is_spark_s(spark: SparkSession) -> None:
-    from inturn.spark.executor.decisions import group_hash
+    from inturn.spark.columns.hashing import group_hash
 
     groups = ["", "a", "acct-1", "é" * 40, "\U0001f600", "x" * 1000]
     rows = (

@@ -151,7 +151,7 @@ def run(
         from inturn.spark.local.files import read_messages
         from inturn.spark.local.progress import watching
         from inturn.spark.local.session import session
-        from inturn.spark.source.command import names_queue, queue_messages
+        from inturn.spark.source.messages import names_queue, queue_messages
 
         if as_stream and (now or final):
             msg = "--now and --final belong to one step, not to a stream; leave them out, or leave --stream out"

@@ -106,14 +106,15 @@ def from_spark(
     Raises:
         InputError: if nothing is there, or it does not fit the pipeline.
     """
-    from inturn.spark.columns.codec import MessageCodec, values
     from inturn.spark.columns.dataframe import quoted
+    from inturn.spark.columns.message_codec import MessageCodec
     from inturn.spark.columns.names import CORRUPT
     from inturn.spark.columns.readable import unreadable, without
+    from inturn.spark.columns.records import values
     from inturn.spark.driver.input import columns_of
-    from inturn.spark.executor.placed import within
+    from inturn.spark.executor.placement import within
     from inturn.spark.local.files import read_messages
-    from inturn.spark.source.command import names_queue, queue_messages
+    from inturn.spark.source.messages import names_queue, queue_messages
 
     is_queue = names_queue(source)
     if is_queue:

@@ -111,7 +111,7 @@ def _kill(process: Process) -> None:
 def go_on(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> "StreamingQuery":
     """Continue the stream of the killed Spark, from its store and checkpoint."""
     import inturn.spark
-    from inturn.spark.source.command import queue_messages
+    from inturn.spark.source.messages import queue_messages
 
     df = queue_messages(spark, aircraft, source, streaming=True, rows=STEP_ROWS)
     return inturn.spark.stream(aircraft, df, store=store, checkpoint=checkpoint, trigger=TRIGGER, buckets=BUCKETS)

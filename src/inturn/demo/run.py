@@ -242,7 +242,7 @@ def _happen(
 
 def _naive(session: "SparkSession", out: Path) -> dict[str, dict[str, naive.NaiveAnswer]]:
     """Return the answers of the naive pipelines, by Spark over the log of the same queue."""
-    from inturn.spark.source.command import queue_messages
+    from inturn.spark.source.messages import queue_messages
 
     messages = queue_messages(session, aircraft, _source(out)).select(*_COLUMNS)
     return {

@@ -21,13 +21,12 @@ except ImportError as error:
     raise SetupError(msg) from error
 
 from inturn.spark.audit.run import audit
-from inturn.spark.driver.publish import publish
 from inturn.spark.driver.read import read
 from inturn.spark.driver.step import Report, batch, settle
 from inturn.spark.driver.stream import stream
 from inturn.spark.local.java import ensure_java
-from inturn.spark.source.fields import messages
-from inturn.spark.source.registration import register
+from inturn.spark.source.messages import messages, register
+from inturn.spark.tables.delta import publish
 from inturn.spark.tables.vacuum import sweep, vacuum
 
 __all__ = [

@@ -9,14 +9,7 @@ from inturn.core.errors import InputError
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """Turn an error of Spark into an :class:`InputError` with what failed and why.
-
-    Args:
-        what: description of the failure: ``cannot read events/``.
-
-    Raises:
-        InputError: in place of Spark's error.
-    """
+    """Turn an error of Spark into an :class:`InputError` with what failed, such as ``cannot read events/``, and why."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -24,24 +24,15 @@ def has_read_limits() -> bool:
 
 
 def lacking(what: str, needed: str, instead: str) -> SetupError:
-    """Return the error for a feature that the installed PySpark lacks.
-
-    Args:
-        what: the feature.
-        needed: the first version of Spark that has it.
-        instead: the remedy.
-    """
+    """Return the error for a feature that the installed PySpark lacks, with the version that has it and a remedy."""
     there = f"PySpark {pyspark.__version__} is installed"
     return SetupError(f"{what} needs Spark {needed} or newer, and {there}; {instead}")
 
 
 def unwrapped(what: str) -> SetupError:
-    """Return the error for a query with a Python source that could end before it has read all that was available.
+    """Return the error for a feature with a Python source that could end before it has read all that was available.
 
     Without the setting, Spark treats the trigger "available now" as "once": it runs one micro-batch whatever the
     limits, and after a crash only the one that is repeated.
-
-    Args:
-        what: the feature.
     """
     return lacking(what, "4.2", f"or set this first: spark.conf.set({WRAPS_SOURCES!r}, 'true')")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.timeline import Status
-from inturn.spark.columns.codec import StateCodec
+from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File, SparkStore
 from inturn.spark.tables.rows import batches_of
 from inturn.testing.outcome import EngineResult, kind_of_error, plain, skipped_ranges

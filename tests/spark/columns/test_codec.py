@@ -22,7 +22,8 @@ from inturn import Gapless, Pipeline
 from inturn.core.errors import PipelineError, StateError
 from inturn.core.identity import canonical, digest, digests
 from inturn.spark.columns import contents
-from inturn.spark.columns.codec import MessageCodec, StateCodec
+from inturn.spark.columns.message_codec import MessageCodec
+from inturn.spark.columns.state_codec import StateCodec
 
 
 class Colour(enum.Enum):
@@ -409,7 +410,7 @@ def digested(codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]]
     """The digests of all rows by each of the ways in which they can be worked out."""
     for few in (0, len(table) + 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("inturn.spark.columns.codec._FEW", few)
+            patch.setattr("inturn.spark.columns.message_codec._FEW", few)
             yield codec.digests(table, columns, range(len(table)))
             yield codec.digests(table, columns, list(range(len(table)))[::-1])[::-1]
 

@@ -13,9 +13,9 @@ from inturn import Arrival, Gapless, Pipeline, Timestamp
 from inturn.core.errors import InvalidMessage
 from inturn.core.identity import canonical
 from inturn.core.pipeline.order import Order
+from inturn.spark.columns.names import GROUP, HASH
 from inturn.spark.columns.readable import as_texts, unreadable, without
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON, day_text, instant_text
-from inturn.spark.executor.chunk import GROUP, HASH
 from kernel_harness import Bench
 
 AWARE, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")

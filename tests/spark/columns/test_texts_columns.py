@@ -12,9 +12,9 @@ from hostile import TEXTS, is_name, is_utf8
 from inturn import Arrival, Gapless, Pipeline
 from inturn.core.errors import InvalidMessage
 from inturn.core.texts import name_fault
+from inturn.spark.columns.names import GROUP, HASH
 from inturn.spark.columns.readable import as_texts, unreadable
-from inturn.spark.columns.texts import name_faults
-from inturn.spark.executor.chunk import GROUP, HASH
+from inturn.spark.executor.invalid import name_faults
 from kernel_harness import Bench
 
 BAD = b"caf\xe9"

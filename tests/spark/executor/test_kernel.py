@@ -22,7 +22,7 @@ from inturn.core.errors import GapError, HandlerError, InvalidMessage
 from inturn.core.identity import canonical
 from inturn.core.pipeline.order import Order
 from inturn.core.values.instant import instant_us
-from inturn.spark.executor import task
+from inturn.spark.columns.hashing import bucket_bounds
 from kernel_harness import DAWN, Bench, Bounds, columns_of, expected, total
 
 if TYPE_CHECKING:
@@ -488,9 +488,9 @@ def test_a_state_is_as_it_was_before_the_message_that_failed(order: Order, snaps
 @given(buckets=st.integers(1, 70_000) | st.sampled_from([1, 2, 3, 7, 8, 65_536]), data=st.data())
 def test_every_hash_lies_in_the_slice_that_its_rows_are_sent_to(buckets: int, data: st.DataObject) -> None:
     bucket = data.draw(st.integers(0, buckets - 1))
-    low, high = task.slice_bounds(bucket, buckets)
+    low, high = bucket_bounds(bucket, buckets)
     assert bucket or low == -(2**63)
-    assert high == (task.slice_bounds(bucket + 1, buckets)[0] - 1 if bucket < buckets - 1 else 2**63 - 1)
+    assert high == (bucket_bounds(bucket + 1, buckets)[0] - 1 if bucket < buckets - 1 else 2**63 - 1)
     for hash_ in (low, high, data.draw(st.integers(low, high))):
         # As the intake has Spark work it out.
         assert (((hash_ >> 32) + (1 << 31)) * buckets) >> 32 == bucket

@@ -19,8 +19,8 @@ from programs.ledger import cut, history, ledger
 from inturn.core.errors import InputError, StoreConflict, StoreError
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.timeline import Status
+from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.inspection import SparkInspector
-from inturn.spark.executor.decisions import group_hash
 from inturn.spark.tables.manifest import SparkStore
 from kernel_harness import DAWN, Bench
 

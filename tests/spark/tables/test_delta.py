@@ -28,7 +28,8 @@ from inturn.cli import app
 from inturn.core.errors import SetupError, StoreError, StoreMismatch
 from inturn.spark import sweep
 from inturn.spark.tables import delta
-from inturn.spark.tables.delta import LOG, ROOT, publish
+from inturn.spark.tables.delta import LOG, ROOT
+from inturn.spark.tables.delta import publish_steps as publish
 from inturn.spark.tables.manifest import SparkStore
 from inturn.spark.tables.steps import HEAD
 from kernel_harness import Bench

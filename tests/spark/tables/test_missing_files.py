@@ -16,9 +16,9 @@ import pytest
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import StoreError, StoreMismatch
+from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.step import settle
-from inturn.spark.executor.decisions import group_hash
 from inturn.spark.tables.manifest import ABOUT, SparkStore
 from inturn.spark.tables.steps import HEAD, manifest_name
 from inturn.spark.tables.vacuum import vacuum

@@ -1,1 +1,1 @@
-"""The user's types and rows as Arrow columns: lossless conversion, and sorting."""
+"""The user's types and rows as Arrow columns: lossless conversion, names, checks."""

@@ -20,11 +20,10 @@ _SHA256 = hashlib.sha256()
 
 @dataclass(frozen=True)
 class ContentTexts:
-    """The canonical JSON of each value of a column.
+    """The canonical JSON of each value of a column; null for a null value, which is left out of its row.
 
     Attributes:
         quote: the text to add before and after each value: a quote or nothing.
-        inner: the texts without ``quote``; null for a null value, which is left out of its row.
     """
 
     quote: str
@@ -32,12 +31,7 @@ class ContentTexts:
 
 
 def texts(column: pa.Array | None, values: Sequence[Any]) -> ContentTexts:
-    """Return the canonical JSON of each value of a column.
-
-    Args:
-        column: the values as read; None if they were converted since.
-        values: the Python values of the message's types; the digest is made from these.
-    """
+    """Return the canonical JSON of each value of a column, given as read (None if converted since) and in Python."""
     if column is not None:
         kind = column.type
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
@@ -62,12 +56,7 @@ def _needs_escapes(column: pa.StringArray) -> bool:
 
 
 def digests(names: Sequence[str], columns: Sequence[ContentTexts]) -> list[bytes]:
-    """Return the digest of each row.
-
-    Args:
-        names: the unique names of the columns; at least one.
-        columns: the columns' texts, from :func:`texts`.
-    """
+    """Return the digest of each row; the names of the columns are unique, and at least one."""
     if any(column.inner.null_count for column in columns):
         return _hashes(_without_nulls(names, columns))
     parts: list[Any] = []

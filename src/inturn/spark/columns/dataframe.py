@@ -1,11 +1,11 @@
-"""Checks of any DataFrame's column names, and helpers for Spark SQL: quoting, settings, types, casts."""
+"""Columns of any DataFrame: reserved names, and Spark SQL for quoting, settings, types and casts."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inturn.core.errors import InputError
 from inturn.core.values.path import parts
-from inturn.spark.columns.names import CORRUPT, OWN, is_own, twins
+from inturn.spark.columns.names import CORRUPT, OWN, is_own
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,34 +42,11 @@ def own_name(found: str) -> InputError:
 
 
 def check_own_names(df: "DataFrame") -> None:
-    """Check that no column has a reserved name, except the string column of unreadable lines.
-
-    Raises:
-        InputError: if a column has a reserved name.
-    """
+    """Check that no column has a reserved name, except the string column of unreadable lines; else raise InputError."""
     for field in df.schema.fields:
         if is_own(field.name) and (field.name != CORRUPT or field.dataType.simpleString() != "string"):
             error = own_name(f"the input has a column {field.name!r}")
             raise InputError(f"{error}, {_TEXTS}") if field.name == CORRUPT else error
-
-
-def check_columns(df: "DataFrame") -> None:
-    """Check that a DataFrame's column names are unique and not reserved.
-
-    Raises:
-        InputError: if they are not.
-    """
-    check_own_names(df)
-    found = _twice(df.columns) if is_case_sensitive(df.sparkSession) else twins(df.columns)
-    if found is not None:
-        same = found[0] == found[1]
-        what = f"more than one column {found[0]!r}" if same else f"the columns {found[0]!r} and {found[1]!r}"
-        why = "" if same else ", which differ only in case"
-        raise InputError(f"the input has {what}{why}; rename or drop one of them")
-
-
-def _twice(names: Sequence[str]) -> tuple[str, str] | None:
-    return next(((name, name) for at, name in enumerate(names) if name in names[:at]), None)
 
 
 def type_at(schema: "StructType", names: Sequence[str]) -> "DataType | None":
@@ -89,8 +66,3 @@ def try_cast(sql: str, kind: str) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.expr(f"try_cast({sql} AS {kind})")
-
-
-def is_hashable(df: "DataFrame", name: str) -> bool:
-    """Return whether Spark can hash a column: not if it contains a map, which has no order."""
-    return "map<" not in df.schema[name].dataType.simpleString()

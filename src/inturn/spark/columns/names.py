@@ -1,6 +1,6 @@
 """Column names: the reserved ones, and those of a state's fields in a table."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from inturn.core.errors import StateError
@@ -11,6 +11,10 @@ OLD: Final = "__inturn_old"
 """The field of a stored state that contains, as JSON, a state that could not be upgraded."""
 CORRUPT: Final = "__inturn_corrupt_record"
 """The column with the text of an unreadable line, else null; the only reserved name that an input may have."""
+HASH: Final = "__inturn_hash"
+"""The column of a task with the hash of a message's group."""
+GROUP: Final = "__inturn_group"
+"""The column of a task with the text form of a message's group, if no column of the message is that."""
 STANDING: Final = ("group", "status", "epoch", "revision", "held", "skipped", "step")
 """The columns of the states table other than the fields of the state."""
 _FIELD: Final = "state_"
@@ -21,11 +25,11 @@ def is_own(name: str) -> bool:
     return name.lower().startswith(OWN)
 
 
-def twins(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return two names that are equal if case is ignored; None if there are none."""
+def twins(names: Iterable[str], fold: Callable[[str], str] = str.lower) -> tuple[str, str] | None:
+    """Return two names that are equal, by default if case is ignored; None if there are none."""
     seen: dict[str, str] = {}
     for name in names:
-        key = name.lower()
+        key = fold(name)
         if key in seen:
             return seen[key], name
         seen[key] = name
@@ -33,11 +37,7 @@ def twins(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def check_names(fields: Iterable[str]) -> None:
-    """Check that the fields of a state can be the columns of a table.
-
-    Raises:
-        StateError: if a name is reserved, or two differ only in case.
-    """
+    """Check that the fields of a state can be the columns of a table; a StateError names one that cannot."""
     names = list(fields)
     own = next((name for name in names if is_own(name)), None)
     if own is not None:

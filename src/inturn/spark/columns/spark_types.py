@@ -17,31 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-CARRIED: Final = frozenset(
-    {
-        "NullType",
-        "BooleanType",
-        "ByteType",
-        "ShortType",
-        "IntegerType",
-        "LongType",
-        "FloatType",
-        "DoubleType",
-        "DecimalType",
-        "StringType",
-        "CharType",
-        "VarcharType",
-        "BinaryType",
-        "DateType",
-        "TimestampType",
-        "TimestampNTZType",
-        "TimeType",
-        "DayTimeIntervalType",
-        "ArrayType",
-        "MapType",
-        "StructType",
-    }
-)
+CARRIED: Final = frozenset((
+    "NullType", "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType",
+    "DecimalType", "StringType", "CharType", "VarcharType", "BinaryType", "DateType", "TimestampType",
+    "TimestampNTZType", "TimeType", "DayTimeIntervalType", "ArrayType", "MapType", "StructType",
+))  # fmt: skip
 """The types whose values Python has; see docs/spark-types.md."""
 MENDS: Final = {
     "VariantType": "give to_json(…) of it, a text",
@@ -57,11 +37,7 @@ _NO_KEYS: Final = ("ArrayType", "MapType", "StructType")
 
 
 def check_described(df: "DataFrame") -> None:
-    """Check that PySpark knows the types of all columns: Spark 3.5 has types that PySpark 3.5 lacks.
-
-    Raises:
-        InputError: if a type is unknown; the text names the column and the remedy.
-    """
+    """Check that PySpark knows the types of all columns, or raise InputError: Spark 3.5 has some that PySpark lacks."""
     try:
         df.schema  # noqa: B018 - asked for, and kept by PySpark
     except ValueError as error:
@@ -77,11 +53,7 @@ def check_described(df: "DataFrame") -> None:
 
 
 def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
-    """Check that messages can carry these columns.
-
-    Raises:
-        InputError: if they cannot; the text names the column, its type and the remedy.
-    """
+    """Check that messages can carry these columns; an InputError names one that they cannot, and the remedy."""
     for name in names:
         for fault in _faults(schema[name].dataType, name):
             raise InputError(fault)
@@ -102,11 +74,9 @@ def _faults(whole: "DataType", column: str) -> Iterator[str]:
 
 
 class Part(NamedTuple):
-    """A type within the type of a column.
+    """A type within the type of a column, and the path to it for error texts.
 
     Attributes:
-        path: the path to it, for error texts.
-        kind: the type.
         is_key: whether it is the type of a map's keys.
         is_one_of_many: whether it lies, at any depth, within an array or a map.
     """

@@ -28,11 +28,7 @@ def day_text(days: int) -> str:
 
 
 def instant_text(microseconds: int, *, utc: bool) -> str:
-    """Return a point in time as ISO 8601, given in microseconds since 1970.
-
-    Args:
-        microseconds: the time.
-        utc: whether to append the UTC offset.
+    """Return a point in time as ISO 8601, given in microseconds since 1970; with ``utc`` the UTC offset is appended.
 
     >>> instant_text(-1, utc=True), instant_text(2**63 - 1, utc=False)
     ('1969-12-31T23:59:59.999999+00:00', '+294247-01-10T04:00:54.775807')

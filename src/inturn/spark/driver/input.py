@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import joined, parts
-from inturn.spark.columns.codec import record_fields
-from inturn.spark.columns.dataframe import INTEGERS, check_columns, is_hashable, quoted, sql_of, type_at
-from inturn.spark.columns.names import CORRUPT
+from inturn.spark.columns.dataframe import INTEGERS, check_own_names, is_case_sensitive, quoted, sql_of, type_at
+from inturn.spark.columns.hashing import bucket_sql
+from inturn.spark.columns.names import CORRUPT, GROUP, HASH, twins
+from inturn.spark.columns.records import record_fields
 from inturn.spark.columns.spark_types import check_carried, check_described
-from inturn.spark.executor.chunk import GROUP, HASH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
         )
     check_described(df)
-    check_columns(df)
+    _check_names(df)
     names = [name for name in df.columns if name != CORRUPT]
     needed = [*pipeline.key_fields, *(name for name in (pipeline.id, pipeline.arrival) if name)]
     places = {name: _kind_at(pipeline, df, name) for name in needed}
@@ -69,6 +69,17 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
     wanted += [name for name in [arrival] if name and name not in wanted]
     check_carried(wanted, df.schema)
     return wanted
+
+
+def _check_names(df: "DataFrame") -> None:
+    """Check that a DataFrame's column names are unique and not reserved; else raise InputError."""
+    check_own_names(df)
+    found = twins(df.columns, fold=str if is_case_sensitive(df.sparkSession) else str.lower)
+    if found is not None:
+        same = found[0] == found[1]
+        what = f"more than one column {found[0]!r}" if same else f"the columns {found[0]!r} and {found[1]!r}"
+        why = "" if same else ", which differ only in case"
+        raise InputError(f"the input has {what}{why}; rename or drop one of them")
 
 
 def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
@@ -124,19 +135,18 @@ class StepInput:
 
     @classmethod
     def of(cls, pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> "StepInput":
-        """Check a DataFrame against a pipeline.
+        """Check a DataFrame against a pipeline as :func:`columns_of` does, and map its rows.
 
         The hash is Spark's ``xxhash64`` of the group's text. Rows without a group are spread by their other columns,
         since they need not be in one task.
-
-        Raises:
-            InputError: see :func:`columns_of`.
         """
         columns = columns_of(pipeline, df, streaming=streaming)
         first, *rest = parts(pipeline.group)
         is_text = not rest and df.schema[first].dataType.simpleString() == "string"
         group = quoted(first) if is_text else f"CAST({sql_of(pipeline.group)} AS string)"
-        others = [quoted(name) for name in columns if name != first and is_hashable(df, name)]
+        # Spark cannot hash a column that contains a map, which has no order.
+        hashable = [name for name in columns if "map<" not in df.schema[name].dataType.simpleString()]
+        others = [quoted(name) for name in hashable if name != first]
         alone = f"xxhash64({', '.join(others)})" if others else "0L"
         read = {name: quoted(name) for name in columns}
         if CORRUPT in df.columns:
@@ -154,8 +164,7 @@ class StepInput:
         """Partition the rows by bucket; the buckets are equal parts of the hash's range."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-        high = f"(shiftright(c{len(self.read) - 1}, 32) + {1 << 31}L)"
-        bucket = f"CAST(shiftright({high} * {buckets}, 32) AS int)"
+        bucket = bucket_sql(f"c{len(self.read) - 1}", buckets)
         if hasattr(numbered, "repartitionById"):  # from Spark 4.1 on
             return numbered.repartitionById(buckets, F.expr(bucket))
         keys = ", ".join(map(str, map(key_of_partition, range(buckets))))

@@ -14,32 +14,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inturn.core.errors import InputError, StoreError
+from inturn.core.override import override
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, time_of
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
+from inturn.spark.columns.hashing import group_hash
 from inturn.spark.columns.names import OLD
-from inturn.spark.executor.decisions import group_hash
-from inturn.spark.tables.levels import ranges_of
+from inturn.spark.tables.earlier import ranges_of
 from inturn.spark.tables.manifest import Manifest, SparkStore
-from inturn.spark.tables.sorted import Batches, Cursor, Hashes
-
-_ALL = (-(2**63), 2**63 - 1)
+from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice
 
 
 class SparkInspector(Inspector):
-    """A view of a store as its last step left it.
-
-    Args:
-        store: the store's location.
-
-    Raises:
-        StoreError: if there is no store, or it has no step yet.
-    """
+    """A view of a store as its last step left it; a StoreError says if there is none."""
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.store = SparkStore(store)
+        self._all = StoreSlice(self.store.files)
         self.about = self.store.known()
         last = self.store.latest()
         if last is None:
@@ -47,10 +40,10 @@ class SparkInspector(Inspector):
         self.last: Manifest = last
         self.order, self.policy = StoredOrder.of(self.about.order), last.policy
 
+    @override
     def parked(self) -> Iterator[GroupStatus]:
-        """Yield the groups that are parked, given up or waiting."""
         for number, level in reversed(list(enumerate(self.last.levels))):
-            for batch in Batches(self.store.files, level.groups, *_ALL).upto(_ALL[1]):
+            for batch in Batches(self._all, level.groups).upto(self._all.high):
                 standing = batch.column("status").to_numpy(zero_copy_only=False) != Status.OPEN
                 rows = batch.filter(pa.array(standing))
                 if len(rows):
@@ -63,24 +56,20 @@ class SparkInspector(Inspector):
         names = set(rows.column("group").to_pylist())
         hashes: Hashes = np.unique(rows.column("hash").to_numpy())
         for newer in self.last.levels[number + 1 :]:
-            for part in Cursor(self.store.files, newer.groups, *_ALL).take(hashes, _ALL[1]):
+            for part in Cursor(self._all, newer.groups).take(hashes, self._all.high):
                 names -= set(part.column("group").to_pylist())
         return names
 
+    @override
     def group(self, name: str) -> GroupStatus:
-        """Return the status of one group.
-
-        Raises:
-            InputError: if the store has no such group.
-        """
         checked_text("group", name)
         row = self._row(name)
         if row is None:
             raise InputError(f"{self.store.location} has no group {name!r}")
         return _standing(row, self.last.wait_us)
 
+    @override
     def held(self, name: str) -> list[HeldStatus]:
-        """Return the held messages of a group, in the order in which they would be applied."""
         row = self._row(name)
         if row is None or not row["held"]:
             return []
@@ -96,14 +85,14 @@ class SparkInspector(Inspector):
             )
             for level in self.last.levels
             for file in level.held
-            for part in Cursor(self.store.files, [file], *_ALL).take(wanted, _ALL[1])
+            for part in Cursor(self._all, [file]).take(wanted, self._all.high)
             for each in part.to_pylist(maps_as_pydicts="strict")
             if each["group"] == name and each["step"] >= row["held_step"]
         ]
         return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
 
+    @override
     def refused(self, name: str) -> RejectedStatus | None:
-        """Return a summary of a group's rejected messages in all steps; None if there are none."""
         return RejectedStatus.of(name, self._rejected())
 
     def _rejected(self) -> Iterator[tuple[str | None, str, str, dt.datetime]]:
@@ -117,39 +106,35 @@ class SparkInspector(Inspector):
     def _row(self, name: str) -> dict[str, Any] | None:
         wanted = np.array([group_hash(name)], dtype=np.int64)
         for level in reversed(self.last.levels):
-            for part in Cursor(self.store.files, level.groups, *_ALL).take(wanted, _ALL[1]):
+            for part in Cursor(self._all, level.groups).take(wanted, self._all.high):
                 for row in part.to_pylist():
                     if row["group"] == name:
                         return dict(row)
         return None
 
+    @override
     def undecided(self, name: str) -> list[Decision]:
-        """Return the decisions about a group that no step has taken yet."""
         return [each for each in self.store.undecided(self.last).values() if each.group == name]
 
+    @override
     def decide(self, decision: Decision) -> str:
-        """Append a decision and return its name."""
         return self.store.decisions.append(decision)
 
+    @override
     def strays(self) -> list[tuple[str, str]]:
-        """Return the files among the decisions that are not decisions, with the reasons."""
         return [(each.path, each.why) for each in self.store.decisions.strays()]
 
+    @override
     def move_strays(self) -> list[tuple[str, str]]:
-        """Move these files to ``decisions/aside`` and return them."""
         return [(each.path, each.why) for each in self.store.decisions.move_strays()]
 
+    @override
     def verdict(self, name: str) -> str | None:
-        """Return the result of a decision that a later step than this view's took.
-
-        Returns:
-            None if no step has taken it yet; empty if it was carried out, else why it is void.
-        """
         taken = (each for manifest in self.store.after(self.last.step) for each in manifest.decisions)
         return next((each.void or "" for each in taken if each.name == name), None)
 
+    @override
     def is_followed(self) -> bool:
-        """Return whether a stream has written to the store."""
         return bool(self.last.batches)
 
 

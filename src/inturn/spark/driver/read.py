@@ -3,37 +3,24 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.names import column_of_field
 from inturn.spark.tables.manifest import File, Manifest, SparkStore, StoreIdentity
-from inturn.spark.tables.rows import STATE, GroupRows, HeldRows
+from inturn.spark.tables.rows import STATE, GroupRows, HeldRows, ddl_of
 from inturn.spark.tables.writer import OUTPUTS, REJECTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TABLES = ("states", "outputs", "parked", "rejected", "steps")
-_DDL = {
-    pa.string(): "string",
-    pa.int64(): "bigint",
-}
 _STEPS = (
     "step bigint, time timestamp, committed timestamp, seconds double, "
     "received bigint, released bigint, applied bigint, duplicate bigint, stale bigint, held bigint, rejected bigint, "
     "reasons map<string, bigint>, handler string, writer string"
 )
 
-_GROUPS = (
-    "hash bigint, `group` string, epoch bigint, reached bigint, status string, error string, skipped string, "
-    "held bigint, held_step bigint, step bigint"
-)
-_HELD = (
-    "hash bigint, `group` string, epoch bigint, turn bigint, id string, since_us bigint, step bigint, message string"
-)
 _READERS = 64
 """The most tasks that read a table; with fewer files, there is one task per file."""
 _PARKED = (
@@ -75,9 +62,8 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
             return _steps(spark, [source.manifest(number) for number in steps])
         case "outputs" | "rejected":
             schema = OUTPUTS if table == "outputs" else REJECTED
-            ddl = ", ".join(f"`{name}` {_DDL[kind]}" for name, kind in schema.items())
-            manifests = [source.manifest(number) for number in steps]
-            return _files(spark, source, [f for m in manifests for f in getattr(m, table)], ddl)
+            files = [file for number in steps for file in getattr(source.manifest(number), table)]
+            return _files(spark, source, files, ddl_of(schema))
     if not steps:
         return spark.createDataFrame([], _PARKED if table == "parked" else "group string, status string, step bigint")
     last = source.manifest(steps[-1])
@@ -126,27 +112,20 @@ def _groups(spark: "SparkSession", source: SparkStore, last: Manifest) -> "DataF
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    fields = [f"`{STATE}{number}` {_spark_kind(kind)}" for number, kind in enumerate(last.state.values())]
-    ddl = ", ".join([_GROUPS, *fields])
     files = [file for level in last.levels for file in level.groups]
-    rows = _mapped(spark, files, GroupRows(source.location, last.state), ddl)
+    rows = _mapped(spark, files, GroupRows(source.location, last.state))
     if len(last.levels) <= 1:
         return rows
     newest = Window.partitionBy("hash", "group").orderBy(F.col("step").desc())
     return rows.withColumn("__newest", F.row_number().over(newest)).where("__newest = 1").drop("__newest")
 
 
-def _mapped(spark: "SparkSession", files: list[File], reader: Any, ddl: str) -> "DataFrame":
+def _mapped(spark: "SparkSession", files: list[File], reader: GroupRows | HeldRows) -> "DataFrame":
     """Read Arrow files in Spark's workers, since Spark cannot read the format itself."""
     if not files:
-        return spark.createDataFrame([], ddl)
+        return spark.createDataFrame([], reader.ddl)
     paths = spark.createDataFrame([(file.path,) for file in files], "path string")
-    return paths.repartition(min(len(files), _READERS)).mapInArrow(reader, ddl)
-
-
-def _spark_kind(kind: str) -> str:
-    plain = {"int64": "bigint", "double": "double", "bool": "boolean", "binary": "binary", "date32[day]": "date"}
-    return "timestamp" if kind.startswith("timestamp") else plain.get(kind, "string")
+    return paths.repartition(min(len(files), _READERS)).mapInArrow(reader, reader.ddl)
 
 
 def _states(spark: "SparkSession", source: SparkStore, about: StoreIdentity, last: Manifest) -> "DataFrame":
@@ -158,7 +137,7 @@ def _states(spark: "SparkSession", source: SparkStore, about: StoreIdentity, las
     return rows.select(
         "group",
         F.when(parked, F.lit("parked")).otherwise(F.col("status")).alias("status"),
-        _epoch(about).alias("epoch"),
+        _epoch(about, "epoch").alias("epoch"),
         _revision(about, "reached").alias("revision"),
         "held",
         "skipped",
@@ -172,7 +151,7 @@ def _parked(spark: "SparkSession", source: SparkStore, about: StoreIdentity, las
 
     files = [file for level in last.levels for file in level.held]
     parked = ~F.col("g.status").isin(Status.OPEN.value, Status.WAITING.value)
-    held = _mapped(spark, files, HeldRows(source.location), _HELD)
+    held = _mapped(spark, files, HeldRows(source.location))
     live = held.alias("h").join(
         _groups(spark, source, last).alias("g"),
         on=[
@@ -186,7 +165,7 @@ def _parked(spark: "SparkSession", source: SparkStore, about: StoreIdentity, las
         F.when(parked, F.lit("parked")).otherwise(F.lit("waiting")).alias("status"),
         F.when(parked, F.col("g.status")).alias("reason"),
         F.col("g.error").alias("error"),
-        (F.col("h.epoch") if StoredOrder.of(about.order).has_epoch else F.lit(None).cast("bigint")).alias("epoch"),
+        _epoch(about, "h.epoch").alias("epoch"),
         _revision(about, "h.turn").alias("revision"),
         F.col("h.id").alias("id"),
         F.timestamp_micros(F.col("h.since_us")).alias("since"),
@@ -195,10 +174,10 @@ def _parked(spark: "SparkSession", source: SparkStore, about: StoreIdentity, las
     )
 
 
-def _epoch(about: StoreIdentity) -> Any:
+def _epoch(about: StoreIdentity, column: str) -> Any:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    return F.col("epoch") if StoredOrder.of(about.order).has_epoch else F.lit(None).cast("bigint")
+    return F.col(column) if StoredOrder.of(about.order).has_epoch else F.lit(None).cast("bigint")
 
 
 def _revision(about: StoreIdentity, column: str) -> Any:

@@ -1,23 +1,18 @@
 """A step on Spark: it reads the tables of the last step and new messages, and writes the tables of this step."""
 
-import contextlib
 import datetime as dt
 import hashlib
 import inspect
 import logging
 import os
-import re
-import sys
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from inturn.core import errors
-from inturn.core.errors import InputError, InturnError, SetupError
+from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
@@ -25,31 +20,24 @@ from inturn.core.pipeline.replay import check_final
 from inturn.core.values.instant import instant_us
 from inturn.faults import reach
 from inturn.spark import pickling
-from inturn.spark.columns.codec import StateCodec
-from inturn.spark.columns.shape import Older
+from inturn.spark.columns.names import GROUP
+from inturn.spark.columns.state_codec import Older, StateCodec
 from inturn.spark.driver.input import StepInput
-from inturn.spark.executor.chunk import GROUP
-from inturn.spark.executor.task import RESULT, Plan, SliceResult, SliceTask, run
+from inturn.spark.driver.job import run_tasks
+from inturn.spark.executor.plan import Plan, SliceResult
+from inturn.spark.executor.task import run
+from inturn.spark.tables.delta import publish_steps
 from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken, about
 from inturn.spark.tables.merge import levels_to_merge
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger("inturn")
 
-_MISSING = r"No module named '(inturn|msgspec|numpy|pandas|pyarrow|pyspark|xxhash)\b|inturn\.spark needs (\w+);"
-"""The error of a worker whose Python lacks inturn or one of its dependencies."""
-
 
 class MicroBatch(NamedTuple):
-    """A micro-batch of a stream.
-
-    Attributes:
-        run: the stream's id.
-        number: the micro-batch's number in Spark.
-        plan: the digest of the checkpoint's plan for it; empty if unknown.
-    """
+    """A micro-batch: the stream's id, the number in Spark, and the digest of the checkpoint's plan, if known."""
 
     run: str
     number: int
@@ -147,20 +135,13 @@ def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetim
 
 
 class Stepper:
-    """A writer of one store's steps.
+    """A writer of one store's steps; arguments and errors are those of :func:`batch`.
 
     Args:
-        pipeline: the definition.
-        store: the store's location; created if absent.
-        buckets: the number of buckets of a new store.
-        outputs_format: ``delta`` also publishes the outputs as a Delta table.
         alone: whether Spark is not used, so that the pipeline need not be pickled.
 
     Attributes:
         shipped: the pickled pipeline; empty if ``alone``.
-
-    Raises:
-        InturnError: see :func:`batch`.
     """
 
     def __init__(
@@ -203,9 +184,7 @@ class Stepper:
     def _publish(self) -> None:
         """Publish committed steps to the Delta table; the next step publishes those that a crash left out."""
         if self._delta:
-            from inturn.spark.tables.delta import publish
-
-            publish(self.store, self.pipeline.name)
+            publish_steps(self.store, self.pipeline.name)
 
     def step(
         self,
@@ -233,9 +212,9 @@ class Stepper:
         if tasks is not None:
             plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
         reach("before files")
-        results = [] if df is None or intake is None else _run(self.pipeline, df, intake, plan, self.shipped)
+        results = [] if df is None or intake is None else run_tasks(self.pipeline, df, intake, plan, self.shipped)
         if not results:
-            results = self._alone(plan)
+            results = [run(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
         counts = _total(results)
         manifest = self._manifest(plan, results, counts, micro_batch, time.monotonic() - began)
         reach("before commit")
@@ -253,7 +232,8 @@ class Stepper:
         now_us = instant_us(now or dt.datetime.now(dt.UTC))
         if now is None and last is not None:
             now_us = max(now_us, last.now_us)  # a clock that goes backwards must not make waits longer
-        older = self._older()
+        older, levels = self._older(), last.levels if last else []
+        merge = len(levels) if older is not None else levels_to_merge(levels) if intake else 0
         return Plan(
             location=self.store.location,
             step=last.step + 1 if last else 1,
@@ -262,30 +242,20 @@ class Stepper:
             buckets=self._buckets,
             attempt=uuid.uuid4().hex[:12],
             columns=intake.columns if intake else list(self.pipeline.fields or self.pipeline.key_fields),
-            levels=last.levels if last else [],
-            merge=self._levels_to_merge(older, intake),
+            levels=levels,
+            merge=merge,
             decisions=self.store.undecided(last),
             group=intake.group if intake else GROUP,
             older=older,
         )
 
     def _older(self) -> Older | None:
-        """Return the form of the last step's states, if an older version of the pipeline wrote them."""
+        """Return the form of the last step's states, if an older version wrote them: all levels are merged then."""
         last = self.last
         if last is None or last.version == self.pipeline.version:
             return None
         known = isinstance(last.shape, dict)
         return Older(last.version, last.state, "record" in last.shape if known else list(last.state) != ["state"])
-
-    def _levels_to_merge(self, older: Older | None, intake: StepInput | None) -> int:
-        """Return how many levels to merge: all if their states are of an older version, so that none is left."""
-        levels = self.last.levels if self.last else []
-        if older is not None:
-            return len(levels)
-        return levels_to_merge(levels) if intake else 0
-
-    def _alone(self, plan: Plan) -> list[SliceResult]:
-        return [run(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
 
     def _manifest(
         self,
@@ -298,8 +268,13 @@ class Stepper:
         def files(table: str) -> list[File]:
             return [file for result in results for file in result.files.get(table, [])]
 
-        last = self.last
-        levels = plan.levels
+        def least(name: str) -> int | None:
+            return min((at for result in results if (at := getattr(result, name)) is not None), default=None)
+
+        last, levels = self.last, plan.levels
+        batches, plans = (dict(last.batches), dict(last.plans)) if last else ({}, {})
+        if micro_batch:
+            batches[micro_batch.run], plans[micro_batch.run] = micro_batch.number, micro_batch.plan
         if plan.merge:
             merged = Level(levels[-1].step, files("merged_groups"), files("merged_held"))
             levels = [*levels[: -plan.merge], merged]
@@ -319,63 +294,16 @@ class Stepper:
             rejected=files("rejected"),
             held=(last.held if last else 0) + counts.held - counts.released,
             parked=(last.parked if last else 0) + sum(result.parked for result in results),
-            oldest_us=min((each.oldest_us for each in results if each.oldest_us is not None), default=None),
-            waiting_us=min((each.waiting_us for each in results if each.waiting_us is not None), default=None),
-            batches={
-                **(last.batches if last else {}),
-                **({micro_batch.run: micro_batch.number} if micro_batch else {}),
-            },
-            plans={**(last.plans if last else {}), **({micro_batch.run: micro_batch.plan} if micro_batch else {})},
+            oldest_us=least("oldest_us"),
+            waiting_us=least("waiting_us"),
+            batches=batches,
+            plans=plans,
             decisions=[Taken(name, verdicts.get(name, "there is no such group")) for name in plan.decisions],
             policy=self.pipeline.gap_policy.then if self.pipeline.gap_timeout_us is not None else "",
             wait_us=self.pipeline.gap_timeout_us,
             version=self.pipeline.version,
             shape=self.pipeline.shape,
         )
-
-
-@contextlib.contextmanager
-def _described(spark: "SparkSession", text: str) -> Iterator[None]:
-    """Set the jobs' description in Spark's UI within the block; Spark Connect cannot set it."""
-    context = getattr(spark, "sparkContext", None)
-    if context is None:
-        yield
-        return
-    before = context.getLocalProperty("spark.job.description")
-    context.setJobDescription(text)
-    try:
-        yield
-    finally:
-        context.setLocalProperty("spark.job.description", before)
-
-
-def _run(pipeline: Pipeline, df: "DataFrame", intake: StepInput, plan: Plan, shipped: bytes) -> list[SliceResult]:
-    """Run the tasks and return their results; none if there are no rows and Spark (before 4.1) runs no task."""
-    rows = intake.divided(df, plan.buckets).mapInArrow(SliceTask(plan, shipped, list(intake.read)), RESULT)
-    try:
-        with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
-            results = [msgspec.json.decode(row.result, type=SliceResult) for row in rows.collect()]
-    except Exception as error:
-        missing = re.search(_MISSING, str(error))
-        if missing or "PYTHON_VERSION_MISMATCH" in str(error):
-            context = getattr(df.sparkSession, "sparkContext", None)
-            python = f"the workers' Python, {context.pythonExec}," if context else "the workers' Python"
-            what = f"cannot import {missing[1] or missing[2]}" if missing else "is of another version than the driver's"
-            raise SetupError(
-                f"{python} {what}; set PYSPARK_PYTHON to a Python that has inturn[spark] before the session starts, "
-                f"here PYSPARK_PYTHON={sys.executable}; on a cluster install inturn[spark] for its workers, or send it "
-                "with spark.addArtifacts or --py-files"
-            ) from error
-        raise
-    for result in results:
-        if result.error is not None:
-            name, text = result.error
-            kind = getattr(errors, name, InturnError)
-            raise kind(text)
-    if len(results) != plan.buckets and (results or not df.isEmpty()):
-        msg = f"{len(results)} tasks answered for {plan.buckets} buckets; this engine does not keep to repartitionById"
-        raise InturnError(msg)
-    return results
 
 
 def _total(results: list[SliceResult]) -> Counts:

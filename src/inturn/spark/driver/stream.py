@@ -36,7 +36,6 @@ class _Note(msgspec.Struct, frozen=True):
 
     Attributes:
         run: the stream's id in stores; a new checkpoint has a new id.
-        pipeline: the pipeline's name.
         ticks: whether the query has inturn's tick source; Spark does not let the number of sources change.
     """
 
@@ -94,8 +93,10 @@ def stream(
     if note.ticks and not has_python_sources():
         instead = "use one, or start with a new checkpoint: what the store has applied is not applied twice"
         raise lacking(f"the checkpoint {place.location}, in which waits end without messages,", "4.0", instead)
-    if has_python_sources() and not has_read_limits():
-        _check_ends_late(df, note, trigger)
+    if isinstance(trigger, str):
+        trigger = {"availableNow": True} if trigger == "available now" else {"processingTime": trigger}
+    if trigger is not None and "availableNow" in trigger and has_python_sources() and not has_read_limits():
+        _check_ends_late(df, note)
     if note.ticks:
         from inturn.spark.driver.tick_source import ticking  # not every PySpark can load it
 
@@ -104,20 +105,12 @@ def stream(
     writer = intake.numbered(df).writeStream.foreachBatch(work)
     writer = writer.option("checkpointLocation", place.location).queryName(query_name or pipeline.name)
     if trigger is not None:
-        writer = writer.trigger(**_trigger(trigger))
+        writer = writer.trigger(**trigger)
     return writer.start()
 
 
-def _trigger(given: str | dict[str, Any]) -> dict[str, Any]:
-    if isinstance(given, dict):
-        return given
-    return {"availableNow": True} if given == "available now" else {"processingTime": given}
-
-
-def _check_ends_late(df: "DataFrame", note: _Note, trigger: str | dict[str, Any] | None) -> None:
+def _check_ends_late(df: "DataFrame", note: _Note) -> None:
     """Refuse "available now" where Spark 4.0 and 4.1 would end the query before it has read all that is available."""
-    if trigger is None or "availableNow" not in _trigger(trigger):
-        return
     if is_set(df.sparkSession, WRAPS_SOURCES):
         return
     with contextlib.redirect_stdout(io.StringIO()) as plan:
@@ -128,10 +121,14 @@ def _check_ends_late(df: "DataFrame", note: _Note, trigger: str | dict[str, Any]
 
 def _ticked_us(checkpoint: Storage) -> int:
     """Return the last tick that a checkpoint has planned; each source has a line, and the tick source's is the last."""
-    names = [name.rsplit("/", 1)[-1] for name in checkpoint.names("offsets")]
-    last = max((int(name) for name in names if name.isdigit()), default=None)
-    data = checkpoint.read(f"offsets/{last}") if last is not None else None
+    data = checkpoint.read(f"offsets/{_last_number(checkpoint, 'offsets')}")
     return int(msgspec.json.decode(data.splitlines()[-1])["us"]) if data else 0
+
+
+def _last_number(checkpoint: Storage, folder: str) -> int:
+    """Return the greatest number of a micro-batch that is a file's name; -1 if there is none."""
+    names = (name.rsplit("/", 1)[-1] for name in checkpoint.names(folder))
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
@@ -164,9 +161,7 @@ def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
 
 def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
     """Refuse a checkpoint that has finished micro-batches that the store lacks."""
-    names = (name.rsplit("/", 1)[-1] for name in checkpoint.names("commits"))
-    done = max((int(name) for name in names if name.isdigit()), default=-1)
-    known = _known(stepper.last, run)
+    done, known = _last_number(checkpoint, "commits"), _known(stepper.last, run)
     if done > known:
         there = f"only those up to {known}" if known >= 0 else "none of its micro-batches"
         raise StoreMismatch(
@@ -174,22 +169,6 @@ def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
             f"{stepper.store.location} has {there}; one of them was replaced. Put back the store that belongs to it, "
             "or start with a new checkpoint: what the store has applied is not applied twice"
         )
-
-
-def _cores(df: "DataFrame") -> int | None:
-    """Return how many tasks can run at once; None through Connect. More tasks only add cost to small micro-batches."""
-    context = getattr(df.sparkSession, "sparkContext", None)
-    return context.defaultParallelism if context else None
-
-
-def _plan_once(df: "DataFrame") -> None:
-    """Turn off adaptive execution: there is nothing to gain from planning a step again after its shuffle.
-
-    A query has its own session, so other queries are not affected. Through Connect the setting is not changed.
-    """
-    spark = df.sparkSession
-    if hasattr(spark, "sparkContext"):
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
 
 
 def _known(last: Manifest | None, run: str) -> int:
@@ -205,12 +184,7 @@ def _plan_of(checkpoint: str, batch_id: int) -> str:
 class MicroBatches:
     """The function for ``foreachBatch``; it runs on the driver or, through Connect, in a process beside the server.
 
-    Args:
-        stepper: the writer of the store's steps; another process makes its own.
-        intake: the mapping of the messages to the tasks.
-        run: the stream's id.
-        checkpoint: the location of Spark's checkpoint.
-        outputs_format: see :func:`stream`.
+    The given stepper is used on the driver only: another process makes its own.
     """
 
     def __init__(self, stepper: Stepper, intake: StepInput, run: str, checkpoint: str, outputs_format: str) -> None:
@@ -225,7 +199,6 @@ class MicroBatches:
 
         Raises:
             StoreMismatch: if the store lacks the previous micro-batch, or has other messages under this number.
-            InturnError: see :func:`inturn.spark.batch`.
         """
         if self._stepper is None:
             pipeline = pickling.loads(self._pipeline)
@@ -240,18 +213,20 @@ class MicroBatches:
         if batch_id > known + 1:
             msg = f"micro-batch {batch_id} comes, but the store {self._store} knows only those up to {known}"
             raise StoreMismatch(msg + "; it was replaced while the stream ran")
-        if self._tasks is None:
-            _plan_once(df)
-            self._tasks = _cores(df)
+        context = getattr(df.sparkSession, "sparkContext", None)  # None through Connect
+        if self._tasks is None and context is not None:
+            # More tasks than can run at once only add cost to small micro-batches. And there is nothing to gain from
+            # planning a step again after its shuffle. A query has its own session, so other queries are not affected.
+            self._tasks = context.defaultParallelism
+            df.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
         report = stepper.step(df, self._intake, micro_batch=MicroBatch(self._run, batch_id, plan), tasks=self._tasks)
         log.info("%s", report)
 
     def _check_same(self, batch_id: int, plan: str, last: Manifest | None) -> None:
         """Check that a repeated micro-batch is the one that the store has, as after a crash.
 
-        Raises:
-            StoreMismatch: if the checkpoint was restored from an older copy, or has lost its last files. It has then
-                planned other messages under the same numbers, and these would be skipped.
+        If the checkpoint was restored from an older copy, or has lost its last files, it has planned other messages
+        under the same numbers, and these would be skipped.
         """
         known = _known(last, self._run)
         applied = last.plans.get(self._run, "") if last else ""

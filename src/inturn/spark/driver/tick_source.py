@@ -24,11 +24,7 @@ _LOOK_EVERY_S = 1.0
 def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0) -> "DataFrame":
     """Add the tick source to a stream, so that it has a micro-batch whenever the store has something to do.
 
-    Args:
-        df: the messages.
-        store: the store's location.
-        wait_us: the wait for a gap, in microseconds; None for no limit.
-        start_us: the last tick in the checkpoint, which Spark 4.0 and 4.1 pass only after they ask for the next.
+    ``start_us`` is the last tick in the checkpoint, which Spark 4.0 and 4.1 pass only after they ask for the next.
     """
     spark = df.sparkSession
     spark.dataSource.register(TickSource)

@@ -11,29 +11,14 @@ import pyarrow.compute as pc
 
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
-from inturn.spark.columns.codec import MessageCodec, values
-from inturn.spark.columns.names import OWN
-from inturn.spark.executor.placed import column_of, turn_of
-
-HASH = f"{OWN}hash"
-GROUP = f"{OWN}group"
+from inturn.core.pipeline.timeline import TimelineVerdict
+from inturn.spark.columns.message_codec import MessageCodec
+from inturn.spark.columns.names import HASH, OWN
+from inturn.spark.columns.records import rows_of, values
+from inturn.spark.executor.placement import column_of, sort_keys, turn_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-def sort_keys(pipeline: Pipeline) -> list[str]:
-    """Return the columns that sort a group's rows into the order in which the timeline receives them."""
-    ident = None if pipeline.order.has_revisions else pipeline.id
-    epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
-    own = [epoch, turn_of(pipeline), ident]
-    keys = [*own, arrival] if pipeline.order.has_runs else [arrival, *own]
-    return [key for key in keys if key is not None]
-
-
-def message_columns(table: pa.Table) -> pa.Table:
-    """Return a table without the columns that inturn added."""
-    return table.drop_columns([name for name in table.column_names if name.startswith(OWN)])
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
@@ -45,19 +30,16 @@ def numbers(column: pa.ChunkedArray) -> Ints:
 
 @dataclass
 class Chunk:
-    """Sorted rows with the columns that the kernel needs.
+    """Sorted rows, all valid, with the columns that the kernel needs.
 
     Attributes:
-        content: the rows, all valid, without the columns that inturn added.
-        columns: the rows as Python values, by field.
-        messages: one per row, as the handler receives it.
+        content: the rows without the columns that inturn added.
+        columns: the same as Python values, by field.
         hashes: the hash of each row's group.
-        groups: the groups in the order of their rows.
-        names: ``groups`` as Python strings.
+        groups: the groups in the order of their rows; ``names`` are the same as Python strings.
         starts: the first row of each group, then the number of rows.
         turns: each row's place in its group's order; 0 under ``Arrival``.
-        epochs: each row's epoch; None if the pipeline has no epoch column.
-        ids: each row's id; None if the pipeline has no id column.
+        epochs: each row's epoch; None if the pipeline has no epoch column; ``ids`` alike.
         digest: each row's digest; None until it is computed.
     """
 
@@ -89,7 +71,7 @@ class Chunk:
         order = _settle_ties(pipeline, codec, table, columns, group)
         if order is not None:
             table = table.take(pa.array(order)).combine_chunks()
-            columns = {name: [column[row] for row in order] for name, column in columns.items()}
+            columns = rows_of(columns, order)
             messages = [messages[row] for row in order]
         hashes = table[HASH].to_numpy()
         groups = table[group].combine_chunks()
@@ -99,7 +81,7 @@ class Chunk:
         return cls(
             pipeline=pipeline,
             codec=codec,
-            content=message_columns(table),
+            content=table.drop_columns([name for name in table.column_names if name.startswith(OWN)]),
             columns=columns,
             messages=messages,
             hashes=hashes,
@@ -115,17 +97,19 @@ class Chunk:
     def need(self, rows: Sequence[int]) -> None:
         """Compute the digests of these rows in one call."""
         if len(rows) * 2 > len(self.digest):
-            self.digest = list(self._digests(range(len(self.digest))))
+            self.digest = list(self.codec.digests(self.content, self.columns, range(len(self.digest))))
             return
         wanted = sorted({row for row in rows if self.digest[row] is None})
-        for row, each in zip(wanted, self._digests(wanted) if wanted else [], strict=True):
+        for row, each in zip(
+            wanted, self.codec.digests(self.content, self.columns, wanted) if wanted else [], strict=True
+        ):
             self.digest[row] = each
 
     def digest_of(self, row: int) -> bytes:
         """Return the digest of one row."""
         known = self.digest[row]
         if known is None:
-            known = self.digest[row] = self._digests([row])[0]
+            known = self.digest[row] = self.codec.digests(self.content, self.columns, [row])[0]
         return known
 
     def entry(self, row: int) -> TimelineEntry:
@@ -133,6 +117,11 @@ class Chunk:
         entry = self.applied(row)
         entry.digest = self.digest_of(row)
         return entry
+
+    def repeated(self, row: int, digest: bytes) -> tuple[TimelineEntry, TimelineVerdict]:
+        """Return a row, and the verdict on it, whose place a message with this digest has already."""
+        entry = self.entry(row)
+        return entry, TimelineVerdict.DUPLICATE if entry.digest == digest else TimelineVerdict.CONFLICT
 
     def applied(self, row: int) -> TimelineEntry:
         """Return an applied row as the entry that names its outputs; without the digest, which is costly and unused."""
@@ -144,9 +133,6 @@ class Chunk:
             id=None if self.ids is None else self.ids[row],
             ref=(self.content, row),
         )
-
-    def _digests(self, rows: Sequence[int]) -> list[bytes]:
-        return self.codec.digests(self.content, self.columns, rows)
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:

@@ -14,15 +14,11 @@ from inturn.spark.executor.chunk import Chunk, Flags, Ints
 class ConsecutiveRuns:
     """The run of each group of a chunk: the rows with consecutive revisions from the due one on.
 
-    Args:
-        chunk: the rows.
-        due: for each group, the next revision to apply.
-        plain: for each group, whether it holds nothing and is not parked; other groups have no run.
+    A group that is not ``plain``, since it holds something or is parked, has no run.
 
     Attributes:
         group: for each row, the place of its group in the chunk.
-        rows: the rows of all runs.
-        beside: the rows that are in no run.
+        rows: the rows of all runs; ``beside`` are all others.
         sizes: for each group, the number of rows in its run.
         run_starts: for each group, the start of its run in ``rows``; then the number of rows.
         whole: for each group, whether its run has all its rows.

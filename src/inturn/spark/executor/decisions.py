@@ -7,41 +7,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
-from inturn.spark.columns.codec import MessageCodec
-
-_SEED = 42
-"""The seed of Spark's ``xxhash64``."""
-
-
-def group_hash(group: str) -> int:
-    """Return Spark's ``xxhash64`` of a group's text form: XXH64 of its UTF-8, signed, with seed 42."""
-    unsigned = xxhash.xxh64_intdigest(group.encode("utf-8", "surrogatepass"), seed=_SEED)
-    return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned
+from inturn.spark.columns.hashing import group_hash
+from inturn.spark.columns.message_codec import MessageCodec
 
 
 class Decisions:
-    """The decisions about the groups of one slice.
-
-    Args:
-        decisions: the decisions by name.
+    """Those of the given decisions, by name, that are about groups with hashes from ``low`` to ``high``.
 
     Attributes:
         hashes: the sorted hashes of their groups.
         verdicts: for each decision that was taken, why it is void; None if it was carried out.
     """
 
-    def __init__(self, decisions: Mapping[str, Decision]) -> None:
+    def __init__(self, decisions: Mapping[str, Decision], low: int, high: int) -> None:
         self._by_group: dict[str, list[tuple[str, Decision]]] = {}
+        hashes = set()
         for name, decision in sorted(decisions.items()):
-            self._by_group.setdefault(decision.group, []).append((name, decision))
-        found = sorted({group_hash(group) for group in self._by_group})
-        self.hashes = np.array(found, dtype=np.int64)
+            if low <= (hash_ := group_hash(decision.group)) <= high:
+                hashes.add(hash_)
+                self._by_group.setdefault(decision.group, []).append((name, decision))
+        self.hashes = np.array(sorted(hashes), dtype=np.int64)
         self.verdicts: dict[str, str | None] = {}
 
     def concerning(self, groups: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -74,11 +64,9 @@ def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) ->
         table = row.combine_chunks()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"the content does not fit the message's columns: {error}") from error
-    codec = MessageCodec(pipeline, schema.names)
-    columns, bad = codec.read(table)
-    messages, refused = ([], {}) if bad else codec.build(columns)
-    if bad or refused:
-        raise InputError((bad or refused)[0])
+    messages, bad = MessageCodec(pipeline, schema.names).built(table)
+    if bad:
+        raise InputError(bad[0])
     return TimelineEntry(entry.turn, entry.digest, messages[0], entry.epoch, entry.id, entry.since_us, (table, 0))
 
 

@@ -9,9 +9,9 @@ from inturn.core.errors import InputError
 from inturn.core.identity import field_names
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
-from inturn.spark.columns.codec import record_fields
 from inturn.spark.columns.dataframe import own_name, quoted, try_cast
 from inturn.spark.columns.names import CORRUPT, is_own
+from inturn.spark.columns.records import record_fields
 from inturn.spark.local.csv import CsvTable, Dialect, csv_table
 
 if TYPE_CHECKING:

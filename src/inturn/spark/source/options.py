@@ -16,12 +16,7 @@ _BATCH: Final = (*_BOTH, "after", "upTo")
 
 
 class QueueLocation(NamedTuple):
-    """The location of a queue; its text form hides the password.
-
-    Attributes:
-        path: absolute path of the database file, or its address on a server.
-        queue: name of the queue.
-    """
+    """The absolute path of a database file, or its address, and a queue in it; the text form hides the password."""
 
     path: str
     queue: str
@@ -43,7 +38,7 @@ class Division(NamedTuple):
 
     Attributes:
         by_group: whether all messages of a group are in one partition; else each partition is a range of the log.
-        partitions: number of partitions; None for as many as are worthwhile.
+        partitions: their number; None for as many as are worthwhile.
     """
 
     by_group: bool
@@ -51,14 +46,7 @@ class Division(NamedTuple):
 
 
 class BatchOptions(NamedTuple):
-    """Options of ``spark.read``.
-
-    Attributes:
-        place: location of the queue.
-        division: division of its messages.
-        after: sequence number to begin after.
-        up_to: last sequence number; None for the end of the log.
-    """
+    """Options of ``spark.read``: the messages after a sequence number, up to another or to the end of the log."""
 
     place: QueueLocation
     division: Division
@@ -70,10 +58,7 @@ class StreamOptions(NamedTuple):
     """Options of ``spark.readStream``.
 
     Attributes:
-        place: location of the queue.
-        division: division of its messages.
         reader: name of the reader that holds messages that Spark has not committed.
-        max_rows: maximum number of messages in a micro-batch.
         acknowledge: whether messages that Spark has committed are acknowledged too.
         fail_on_loss: whether to fail if messages may be gone that Spark has not read.
     """

@@ -11,9 +11,6 @@ from inturn.store.protocols import Store
 class UncommittedMessages:
     """A holder of messages that Spark has not committed; it releases those that Spark has.
 
-    Args:
-        options: the options of the stream.
-
     Raises:
         StoreError: if the database does not exist, or cannot be written.
         NoSuchQueue: if the queue does not exist.

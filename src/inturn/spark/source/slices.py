@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,23 +19,17 @@ from pyspark.sql.datasource import InputPartition
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.spark.executor.decisions import group_hash
-from inturn.spark.source.arrow import arrow
-from inturn.spark.source.log import ServerLog, SourceLog, open_log
+from inturn.spark.columns.hashing import group_hash
+from inturn.spark.source.log import SourceLog, arrow, open_log
 from inturn.spark.source.options import Division, QueueLocation
+from inturn.store.sqlite.log import SqliteLog
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _BITS: Final = 64
 
 
 class Identity(NamedTuple):
-    """The identity of a file on a machine.
-
-    Attributes:
-        machine: the machine since its last boot.
-        device: the file system.
-        file: the file in it.
-    """
+    """The identity of a file: the machine since its last boot, the file system, and the file in it."""
 
     machine: str
     device: int
@@ -64,15 +58,10 @@ def machine() -> str:
 
 @dataclass
 class Slice(InputPartition):
-    """A slice of a log.
+    """A slice of a log: the messages after a sequence number and up to another, of the groups in a bucket or of all.
 
     Attributes:
-        place: location of the queue.
-        seen: the file that the driver saw there, or the queue on a server.
-        after: sequence number to begin after.
-        up_to: last sequence number.
-        bucket: bucket of the groups to read; None for all groups.
-        buckets: number of buckets.
+        seen: the file that the driver saw, or the queue on a server.
     """
 
     place: QueueLocation
@@ -85,9 +74,6 @@ class Slice(InputPartition):
     @contextmanager
     def opened(self) -> Iterator[SourceLog]:
         """Open the log, if it is the one that the driver saw.
-
-        Yields:
-            The log.
 
         Raises:
             StoreError: if it is another one.
@@ -122,19 +108,11 @@ class Slice(InputPartition):
 
 def _seen(log: SourceLog, place: QueueLocation) -> Identity | str:
     """Return the identity of this log."""
-    return cast("ServerLog", log).identity() if place.is_on_server else identity_of(place.path)
+    return identity_of(place.path) if isinstance(log, SqliteLog) else log.identity()
 
 
 def cut(log: SourceLog, place: QueueLocation, division: Division, after: int, up_to: int) -> list[Slice]:
-    """Divide a range of a log among tasks.
-
-    Args:
-        log: the log.
-        place: location of the log.
-        division: the division to make.
-        after: sequence number to begin after.
-        up_to: last sequence number.
-    """
+    """Divide among tasks the messages of a log after a sequence number and up to another."""
     first = log.place(after, up_to, 1)
     if first is None:
         return []

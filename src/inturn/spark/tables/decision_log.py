@@ -29,23 +29,14 @@ log = logging.getLogger(__name__)
 
 
 class Stray(msgspec.Struct, frozen=True):
-    """A file among the new decisions that is not a decision.
-
-    Attributes:
-        path: path relative to the store.
-        why: reason for which it is not a decision.
-    """
+    """A file among the new decisions that is not a decision: its path relative to the store, and the reason."""
 
     path: str
     why: str
 
 
 class DecisionLog:
-    """The decisions about the groups of one store.
-
-    Args:
-        files: the store's files.
-    """
+    """The decisions about the groups of one store."""
 
     def __init__(self, files: Storage) -> None:
         self._files = files
@@ -61,8 +52,7 @@ class DecisionLog:
     def pending(self, taken: set[str]) -> dict[str, Decision]:
         """Return the decisions that no step has taken yet, by name and in order; log a warning for each stray file.
 
-        Args:
-            taken: names of the decisions that the last step took.
+        Some that the last step has ``taken`` may lie among the new ones still.
         """
         found = {}
         for path, read in self._new():

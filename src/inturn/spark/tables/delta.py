@@ -8,6 +8,7 @@ table keeps the step's number as an application transaction. The next publisher 
 import contextlib
 import datetime as dt
 import json
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -48,23 +49,14 @@ class Published(NamedTuple):
     step: int
 
 
-def publish(store: SparkStore, pipeline: str) -> Published:
-    """Add the outputs of every committed step that the Delta table lacks, one Delta commit per step.
+def publish_steps(store: SparkStore, pipeline: str) -> Published:
+    """Publish the missing steps of a pipeline's store, one Delta commit per step; see :func:`publish`.
 
-    The first call makes the table. A step without outputs gets a commit only if it is the last one, so that the table
-    records its progress. Any number of publishers may run at the same time.
-
-    Args:
-        store: the store; keys, regions and endpoints of an object store come from the environment.
-        pipeline: name of the store's pipeline; the table's application id is ``inturn:`` and this name.
-
-    Returns:
-        The progress of the table.
+    The first call makes the table; its application id is ``inturn:`` and the pipeline's name. A step without outputs
+    gets a commit only if it is the last one, so that the table records its progress.
 
     Raises:
-        StoreError: if there is no store, or the store or the table cannot be read or written.
-        StoreMismatch: if the store belongs to another pipeline, or lacks a step that the table has.
-        SetupError: if deltalake is not installed.
+        StoreMismatch: if the store belongs to another pipeline.
     """
     _check(store, pipeline)
     last = store.latest()
@@ -83,6 +75,27 @@ def publish(store: SparkStore, pipeline: str) -> Published:
             if manifest.outputs or step == last.step:
                 done = _commit(table, application, store, manifest)
     return Published(location, before, done)
+
+
+def publish(store: str | os.PathLike[str]) -> Published:
+    """Add the outputs of committed steps that are missing in the store's Delta table; needs no session.
+
+    ``batch`` and ``stream`` do the same after each step with ``outputs_format="delta"``. Any number of processes may
+    call this at any time: each step is published once.
+
+    Args:
+        store: the store; the table is in its folder ``data/outputs``.
+
+    Returns:
+        The table's location, its last step before the call, and its last step now.
+
+    Raises:
+        StoreError: if there is no store, or the store or the table cannot be read or written.
+        StoreMismatch: if the table has a step that the store lacks: the store was restored from an older copy.
+        SetupError: if deltalake is not installed.
+    """
+    source = SparkStore(store)
+    return publish_steps(source, source.known().pipeline)
 
 
 def _anew(store: SparkStore) -> str:
@@ -130,8 +143,7 @@ def _table(location: str) -> "DeltaTable":
 def _check_history(table: "DeltaTable", store: SparkStore, done: int) -> None:
     """Check that the step published last is the one in the store.
 
-    Raises:
-        StoreMismatch: if it differs: the store was restored from an older copy and has advanced since.
+    If not, the store was restored from an older copy and has advanced since.
     """
     if not done:
         return
@@ -197,11 +209,7 @@ def _add(store: SparkStore, file: File, step: int, committed_ms: int) -> "AddAct
 
 @contextlib.contextmanager
 def _told(location: str, store: SparkStore) -> Iterator[None]:
-    """Turn a failure of deltalake into a :class:`StoreError` that names the table and the remedy.
-
-    Raises:
-        StoreError: in place of the error that deltalake raised.
-    """
+    """Turn a failure of deltalake into a :class:`StoreError` that names the table and the remedy."""
     from deltalake.exceptions import DeltaError
 
     try:

@@ -35,11 +35,9 @@ ABOUT = "inturn.json"
 
 
 class File(msgspec.Struct, frozen=True):
-    """One data file, sorted by hash.
+    """One data file, sorted by hash; its path is relative to the store.
 
     Attributes:
-        path: path relative to the store.
-        rows: number of rows.
         low: smallest hash.
         high: greatest hash.
         waiting_us: time at which the longest-waiting of its groups began to wait, without parked groups; None if
@@ -98,8 +96,7 @@ class Manifest(msgspec.Struct, frozen=True):
         wait_us: length of that wait in microseconds; None if for ever.
         vacuumed: whether ``levels`` was emptied because its files were deleted.
         version: version of the pipeline; all states in the levels have it.
-        shape: shape of the pipeline's state type; see :mod:`inturn.core.pipeline.versions`. None in stores made before
-            it was             recorded.
+        shape: shape of the pipeline's state type; None in stores made before it was recorded.
     """
 
     step: int
@@ -128,16 +125,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class StoreIdentity(msgspec.Struct, frozen=True):
-    """The identity of a store; it never changes.
-
-    Attributes:
-        format: version of the layout.
-        pipeline: the pipeline's name.
-        group: the field of the group.
-        order: the grade of order and its fields.
-        id: the field of the deduplication id.
-        buckets: number of slices of the hash space among which the groups are divided.
-    """
+    """The identity of a store, which never changes: format of the layout, pipeline, fields of group, order and id."""
 
     format: int
     pipeline: str
@@ -160,16 +148,10 @@ def about(pipeline: Pipeline, buckets: int | None) -> StoreIdentity:
 
 
 class SparkStore:
-    """A store at a location: its identity and its committed steps.
+    """A store at a location: its identity, its committed steps, and the decisions about its groups.
 
-    Attributes:
-        decisions: decisions about its groups.
-
-    Args:
-        location: a path, a ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.tables.storage`.
-
-    Raises:
-        StoreError: for a location on a filesystem that cannot create a file only if it is absent.
+    A step whose manifest is missing or damaged raises a :class:`StoreError` that names it. The location is a path, a
+    ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.tables.storage`.
     """
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
@@ -194,11 +176,7 @@ class SparkStore:
         return cast("StoreIdentity", self._decode(data, StoreIdentity, ABOUT))
 
     def known(self) -> StoreIdentity:
-        """Return the identity of an existing store, for callers that read or continue it.
-
-        Raises:
-            StoreError: if there is no store.
-        """
+        """Return the identity of an existing store; without a store raise StoreError."""
         about = self.about()
         if about is None:
             self._check_lost(self.files.names(""))
@@ -235,29 +213,17 @@ class SparkStore:
         return there
 
     def _check_lost(self, names: list[str]) -> None:
-        """Check that a location without an identity file has no steps either, by the names of its files.
-
-        Raises:
-            StoreError: if the identity file is missing from a store that has steps.
-        """
+        """Check, by the names of its files, that a location without an identity file has no steps either."""
         if any(name == HEAD or name.startswith("steps/") for name in names):
             msg = f"{self.location} has steps and lacks {ABOUT}, which says what it is a store of"
             raise StoreError(msg + ": restore it from a backup")
 
     def steps(self) -> list[int]:
-        """Return the numbers of the committed steps, in order.
-
-        Raises:
-            StoreError: if manifests are missing; the text names them.
-        """
+        """Return the numbers of the committed steps, in order."""
         return all_steps(self.files)
 
     def manifest(self, step: int) -> Manifest:
-        """Return the manifest of a committed step.
-
-        Raises:
-            StoreError: if there is no such step, or its manifest cannot be read.
-        """
+        """Return the manifest of a committed step; without such a step raise StoreError."""
         name = manifest_name(step)
         data = self.files.read(name)
         if data is None:
@@ -267,13 +233,9 @@ class SparkStore:
         return cast("Manifest", self._decode(data, Manifest, name))
 
     def latest(self, after: Manifest | None = None) -> Manifest | None:
-        """Return the manifest of the last committed step; None before the first.
-
-        Args:
-            after: a known manifest; the last one is this or a later one.
+        """Return the manifest of the last committed step, which is a known one or a later one; None before the first.
 
         Raises:
-            StoreError: if a manifest is missing.
             StoreMismatch: if the known manifest is not the one in the store.
         """
         known = after.step if after else 0
@@ -281,11 +243,7 @@ class SparkStore:
         return after if last == known else self.manifest(last)
 
     def after(self, step: int) -> Iterator[Manifest]:
-        """Yield the manifests of the steps committed after a step, in order.
-
-        Raises:
-            StoreError: if one is missing.
-        """
+        """Yield the manifests of the steps committed after a step, in order."""
         for number in range(step + 1, last_step(self.files, step) + 1):
             yield self.manifest(number)
 

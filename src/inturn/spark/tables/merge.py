@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core import limits
-from inturn.spark.columns.codec import StateCodec
+from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File, Level
 from inturn.spark.tables.out import ArrowOut, alike, by_hash
-from inturn.spark.tables.sorted import PAST, Batches
-from inturn.spark.tables.storage import Storage
+from inturn.spark.tables.sorted import PAST, Batches, StoreSlice
 
 
 def levels_to_merge(levels: Sequence[Level]) -> int:
@@ -30,42 +29,34 @@ def levels_to_merge(levels: Sequence[Level]) -> int:
     return count
 
 
-def merge(
-    store: Storage, levels: Sequence[Level], low: int, high: int, states: StateCodec, name: str
-) -> tuple[list[File], list[File]]:
-    """Merge one slice of some levels into new files of groups and of held messages.
+def merge(part: StoreSlice, levels: Sequence[Level], states: StateCodec, name: str) -> tuple[list[File], list[File]]:
+    """Merge one slice of adjacent levels, oldest first, into new files of groups and of held messages.
 
-    Args:
-        store: the store's files.
-        levels: adjacent levels up to the newest, oldest first.
-        low: smallest hash of the slice.
-        high: greatest hash of the slice.
-        states: codec that writes states in their current form; some may have been stored before a field existed.
-        name: name of the new files.
+    States are written in their current form; some may have been stored before a field existed.
     """
-    groups, held = ArrowOut(store, f"data/groups/{name}-merged"), ArrowOut(store, f"data/held/{name}-merged")
-    walks = [_Walk(store, level.groups, low, high) for level in levels]
-    waiting = [_Walk(store, [file], low, high) for level in levels for file in level.held]
+    groups, held = ArrowOut(part.store, f"data/groups/{name}-merged"), ArrowOut(part.store, f"data/held/{name}-merged")
+    walks = [_Walk(part, level.groups) for level in levels]
+    waiting = [_Walk(part, [file]) for level in levels for file in level.held]
     while True:
         bound = min(walk.last for walk in walks)
         if bound == PAST:
             return groups.close(), held.close()
-        parts = [part for walk in reversed(walks) for part in walk.upto(bound)]
-        if not parts:
+        found = [batch for walk in reversed(walks) for batch in walk.upto(bound)]
+        if not found:
             continue
-        newest = _newest(pa.concat_tables([_stored_now(part, states) for part in parts]))
+        newest = _newest(pa.concat_tables([_stored_now(batch, states) for batch in found]))
         groups.write(newest)
         alive = _holding(newest)
-        for rows in alike(_live(part, alive) for walk in waiting for part in walk.upto(bound)):
+        for rows in alike(_live(batch, alive) for walk in waiting for batch in walk.upto(bound)):
             held.write(by_hash(rows))
 
 
 class _Walk:
     """Iteration over sorted files from the smallest hash to the greatest, one range of hashes at a time."""
 
-    def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
-        self._batches, self._offset = Batches(store, files, low, high), 0
-        self._low, self._high, self._bound = low, high, low - 1
+    def __init__(self, part: StoreSlice, files: Sequence[File]) -> None:
+        self._batches, self._offset = Batches(part, files), 0
+        self._low, self._high, self._bound = part.low, part.high, part.low - 1
 
     @property
     def last(self) -> int:

@@ -19,12 +19,7 @@ from inturn.spark.tables.storage import Storage
 
 
 class Out(ABC):
-    """Files of one table.
-
-    Args:
-        files: the store's files.
-        name: name of the files, without number and suffix.
-    """
+    """Files of one table; the names lack number and suffix."""
 
     suffix: str
 

@@ -5,6 +5,7 @@ one of its hashes is wanted.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +19,19 @@ PAST = 2**63
 """A value greater than all hashes."""
 
 
+class StoreSlice(NamedTuple):
+    """A slice of a store's hash space, from its smallest hash to its greatest; by default all of it."""
+
+    store: Storage
+    low: int = -PAST
+    high: int = PAST - 1
+
+
 class Batches:
-    """The record batches of sorted files in one slice of the hash space, in order.
+    """The record batches of a slice of sorted files that do not overlap, in order."""
 
-    Args:
-        store: the store's files.
-        files: files that are each sorted by hash and do not overlap.
-        low: smallest hash of the slice.
-        high: greatest hash of the slice.
-    """
-
-    def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
-        self._store = store
+    def __init__(self, part: StoreSlice, files: Sequence[File]) -> None:
+        self._store, low, high = part
         near = sorted((file for file in files if file.low <= high and file.high >= low), key=lambda file: file.low)
         self._places = [
             (file, number)
@@ -56,11 +58,7 @@ class Batches:
         return file.firsts[number + 1] if number + 1 < len(file.firsts) else file.high
 
     def read(self) -> pa.RecordBatch:
-        """Return the current batch.
-
-        Raises:
-            StoreError: if it cannot be read.
-        """
+        """Return the current batch; a StoreError says why it cannot be read."""
         if self._batch is None:
             file, number = self._places[self._at]
             with self._store.told("read", file.path):
@@ -86,8 +84,8 @@ class Batches:
 class Cursor:
     """A reader of the rows of wanted hashes from sorted files; arguments as for :class:`Batches`."""
 
-    def __init__(self, store: Storage, files: Sequence[File], low: int, high: int) -> None:
-        self._batches = Batches(store, files, low, high)
+    def __init__(self, part: StoreSlice, files: Sequence[File]) -> None:
+        self._batches = Batches(part, files)
 
     def take(self, hashes: Hashes, upto: int) -> Iterator[pa.RecordBatch]:
         """Return the rows with one of ``hashes`` (sorted, unique) up to ``upto``; the next call continues after it."""

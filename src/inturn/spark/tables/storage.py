@@ -64,12 +64,7 @@ class Storage(ABC):
 
     @abstractmethod
     def _create(self, name: str, data: bytes) -> None:
-        """Try to write a small file whole, only if it does not exist.
-
-        Raises:
-            StoreConflict: if one exists.
-            StoreError: if no answer confirms that it was written.
-        """
+        """Try to write a small file whole; raise StoreConflict if it exists, StoreError if no answer confirms it."""
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -108,11 +103,7 @@ class Storage(ABC):
 
     @contextlib.contextmanager
     def told(self, what: str, name: str) -> Iterator[None]:
-        """Turn a failure into a :class:`StoreError` that names the operation and the file.
-
-        Raises:
-            StoreError: in place of the error that the filesystem raised.
-        """
+        """Turn a failure into a :class:`StoreError` that names the operation and the file."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
@@ -193,6 +184,7 @@ class Objects(Storage):
 
     def __init__(self, url: str) -> None:
         try:
+            import obstore
             from obstore.store import from_url
         except ImportError as error:
             msg = "a store on an object store needs obstore; install it with: pip install 'inturn[objects]'"
@@ -200,64 +192,53 @@ class Objects(Storage):
         scheme, rest = url.rstrip("/").split("://", 1)
         known = _OBJECTS[scheme]
         self.location = f"s3a://{rest}" if known == "s3" else f"{scheme}://{rest}"
+        self._api: Any = obstore
         self._store: Any = from_url(f"{known}://{rest}")
         self._files, self._base = pafs.FileSystem.from_uri(f"{known}://{rest}")
 
     def read(self, name: str) -> bytes | None:
-        import obstore
-
         with self._objects("read", name):
             try:
-                return bytes(obstore.get(self._store, name).bytes())
+                return bytes(self._api.get(self._store, name).bytes())
             except FileNotFoundError:
                 return None
 
     def _create(self, name: str, data: bytes) -> None:
-        import obstore
         from obstore.exceptions import AlreadyExistsError
 
         try:
             with self._objects("write", name):
-                obstore.put(self._store, name, data, mode="create")
+                self._api.put(self._store, name, data, mode="create")
         except StoreError as error:
             if isinstance(error.__cause__, AlreadyExistsError):
                 raise StoreConflict(f"{self.where(name)} is there already") from None
             raise
 
     def exists(self, name: str) -> bool:
-        import obstore
-
         with self._objects("read", name):
             try:
-                obstore.head(self._store, name)
+                self._api.head(self._store, name)
             except FileNotFoundError:
                 return False
             return True
 
     def replace(self, name: str, data: bytes) -> None:
-        import obstore
-
         with self._objects("write", name):
-            obstore.put(self._store, name, data)
+            self._api.put(self._store, name, data)
 
     def names(self, folder: str) -> list[str]:
-        import obstore
-
         with self._objects("list", folder):
-            found = (each for batch in obstore.list(self._store, folder) for each in batch)
+            found = (each for batch in self._api.list(self._store, folder) for each in batch)
             return [each["path"] for each in found if not _is_folder_marker(each["path"], each["size"])]
 
     def modified_s(self, name: str) -> float:
-        import obstore
-
         with self._objects("read", name):
-            return obstore.head(self._store, name)["last_modified"].timestamp()
+            written: float = self._api.head(self._store, name)["last_modified"].timestamp()
+            return written
 
     def delete(self, name: str) -> None:
-        import obstore
-
         with self._objects("delete", name):
-            obstore.delete(self._store, name)
+            self._api.delete(self._store, name)
 
     def source(self, name: str) -> Any:
         return self._files.open_input_file(f"{self._base}/{name}")

@@ -9,12 +9,7 @@ from inturn.spark.tables.manifest import SparkStore
 
 
 class Swept(NamedTuple):
-    """The unneeded files after a sweep.
-
-    Attributes:
-        deleted: names of deleted files, relative to the store.
-        younger: names of files that are kept for now, since a running step may have written them.
-    """
+    """The names of unneeded files, relative to the store: deleted, and kept for now since they are young."""
 
     deleted: list[str]
     younger: list[str]

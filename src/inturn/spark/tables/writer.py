@@ -8,12 +8,12 @@ import msgspec
 import pyarrow as pa
 
 from inturn.core.errors import HandlerError
-from inturn.core.identity import TimelineEntry, canonical, effect_id
+from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Group
-from inturn.core.pipeline.replay import place_of
+from inturn.core.pipeline.replay import outputs_of
 from inturn.core.pipeline.timeline import Key
-from inturn.spark.columns.codec import StateCodec
+from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash
 from inturn.spark.tables.storage import Storage
@@ -33,7 +33,7 @@ GROUPS = {
     "oldest_us": pa.int64(),
     "step": pa.int64(),
 }
-_HELD = {
+HELD = {
     "hash": pa.int64(),
     "group": pa.string(),
     "epoch": pa.int64(),
@@ -68,14 +68,7 @@ _JSON = msgspec.json.Encoder(order="deterministic")  # an unstable order of sets
 
 
 class StepWriter:
-    """A writer that turns a task's decisions into rows, and the rows into files.
-
-    Args:
-        files: the store's files.
-        name: name of this attempt's files.
-        step: step number.
-        pipeline: the definition.
-        states: codec that stores the states.
+    """A writer that turns a task's decisions into rows, and the rows into files with the name of this attempt.
 
     Attributes:
         touched: hashes of the groups that were kept, in the order of the calls.
@@ -95,21 +88,12 @@ class StepWriter:
         self._held_tables: list[pa.Table] = []
 
     def group(self, hash_: int, group: Group, held_step: int | None) -> None:
-        """Keep a group as it is now.
-
-        Args:
-            hash_: hash of the group's text form.
-            group: the group.
-            held_step: first step whose held messages of this group are still held.
-        """
+        """Keep a group as it is now; ``held_step`` is the first step whose held messages of it are still held."""
         line = group.timeline
         self.touched.append(hash_)
         held = len(line.held)
-        skipped = oldest = None
-        if held:
-            oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None)
-        if line.skipped:
-            skipped = json.dumps(line.skipped)
+        oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None) if held else None
+        skipped = json.dumps(line.skipped) if line.skipped else None
         row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
         self._groups.append((*row, skipped, held, held_step if held else None, line.since_us(), oldest, self._step))
         self._new_states.append(group.fold.state)
@@ -131,7 +115,7 @@ class StepWriter:
     def hold_rows(self, columns: Mapping[str, pa.Array], content: pa.Table) -> None:
         """Keep messages that have to wait, given as columns; absent columns are null."""
         messages = content.combine_chunks().to_struct_array()
-        self._held_tables.append(_filled(_HELD, columns, self._step).append_column("message", messages))
+        self._held_tables.append(_filled(HELD, columns, self._step).append_column("message", messages))
 
     def flush(self) -> None:
         """Write the kept groups and held messages, sorted by hash."""
@@ -145,22 +129,18 @@ class StepWriter:
         for content, taken, rows in self._held.values():
             place = [(hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in taken]
             messages = content.take(pa.array(rows)).combine_chunks().to_struct_array()
-            waiting.append(_table(_HELD, place).append_column("message", messages))
+            waiting.append(_table(HELD, place).append_column("message", messages))
         self._held = {}
         for table in alike(waiting):
             self._out["held"].write(by_hash(table))
 
     def outputs(self, emitted: Sequence[tuple[str, TimelineEntry, Sequence[Any]]]) -> None:
         """Write outputs, encoded by :meth:`encode`, with their effect ids."""
-        name, step = self._pipeline.name, self._step
-        rows = []
-        for group, entry, outputs in emitted:
-            epoch = entry.epoch if self._pipeline.epoch else None
-            place = place_of(self._pipeline, entry)
-            revision = place if isinstance(place, int) else None
-            for index, (kind, text) in enumerate(outputs):
-                effect = effect_id(name, group, epoch, place, index)
-                rows.append((group, epoch, revision, entry.id, index, effect, kind, text, step))
+        rows = [
+            (each.group, each.epoch, each.revision, each.id, each.index, each.effect_id, *each.output, self._step)
+            for group, entry, outputs in emitted
+            for each in outputs_of(self._pipeline, group, entry, outputs)
+        ]
         if rows:
             self._out["outputs"].write(_table(OUTPUTS, rows))
 

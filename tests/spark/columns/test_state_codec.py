@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from inturn.spark.columns.shape import shape, still_loads
+from inturn.spark.columns.state_codec import shape, still_loads
 
 
 def of(*fields: Any, name: str = "Item", **more: Any) -> Any:

@@ -1,9 +1,11 @@
-"""The columns of a task that place a message: group, revision or time, id, arrival.
+"""The columns of a task that place a message: group, revision or time, id, arrival; and the order that they give.
 
 A top-level column of the message is used as it is. A field within a struct, and the time of a message, get a column
-of their own.
+of their own. Spark sends instants in the session's zone; they are converted to UTC, since a group must not get two
+zones.
 """
 
+import functools
 from typing import Any, Final, cast
 
 import numpy as np
@@ -65,3 +67,36 @@ def _times(column: pa.Array, unit: Unit) -> pa.Array:
         texts = (None if value is None else value.decode(errors="replace") for value in column.to_pylist())
         return pa.array([read_us(text, unit) for text in texts], pa.int64())
     return pa.array([read_us(value, unit) for value in column.to_pylist()], pa.int64())
+
+
+def sort_keys(pipeline: Pipeline) -> list[str]:
+    """Return the columns that sort a group's rows into the order in which the timeline receives them."""
+    ident = None if pipeline.order.has_revisions else pipeline.id
+    epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
+    own = [epoch, turn_of(pipeline), ident]
+    keys = [*own, arrival] if pipeline.order.has_runs else [arrival, *own]
+    return [key for key in keys if key is not None]
+
+
+def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with every instant in UTC, also in structs, lists and maps; the bytes are unchanged."""
+    schema = _schema_in_utc(batch.schema)
+    return batch if schema is batch.schema or schema == batch.schema else batch.cast(schema)
+
+
+@functools.lru_cache(maxsize=16)
+def _schema_in_utc(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_type_in_utc(field.type)) for field in schema])
+
+
+def _type_in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, "UTC") if kind.tz else kind
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_type_in_utc(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(_type_in_utc(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_type_in_utc(kind.value_type)))
+    return kind

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inturn.spark.tables.index import Index
+from inturn.spark.tables.earlier import Index
 
 group = st.tuples(st.integers(-3, 3), st.sampled_from("abc"))
 """A hash, and what else is in the name."""

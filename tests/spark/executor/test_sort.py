@@ -18,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inturn.core.errors import InturnError, SetupError
-from inturn.spark.columns import sort
-from inturn.spark.columns.sort import RowKey, assert_sorted, sorted_chunks
+from inturn.spark.executor import sort
+from inturn.spark.executor.sort import sorted_chunks
+from inturn.spark.executor.sort_key import RowKey, assert_sorted
+from inturn.spark.executor.spill import MERGE_RUNS
 
 Row = tuple[Any, ...]
 
@@ -160,7 +162,7 @@ def test_keys_may_have_any_type_with_an_order(type_, ordered, sort_rows):
 
 
 def test_more_runs_than_are_merged_at_a_time(tmp_path):
-    data = mixed(sort.MERGE_RUNS * 2 + 9)
+    data = mixed(MERGE_RUNS * 2 + 9)
     batches = table_of(data).to_batches(max_chunksize=1)
     chunks = sorted_chunks(batches, **BY, sort_rows=1, merge_rows=3, chunk_rows=10, spill_dir=tmp_path)
     first = next(chunks)
@@ -249,7 +251,7 @@ import resource, sys
 from pathlib import Path
 import pyarrow as pa
 from inturn.core.errors import SetupError
-from inturn.spark.columns.sort import sorted_chunks
+from inturn.spark.executor.sort import sorted_chunks
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # a write beyond that fails as on a full disk
 batches = (pa.record_batch({"h": range(9_000), "g": map(str, range(9_000))}) for _ in range(9))
@@ -272,7 +274,7 @@ MEMORY = """
 import sys
 import numpy as np
 import pyarrow as pa
-from inturn.spark.columns.sort import sorted_chunks
+from inturn.spark.executor.sort import sorted_chunks
 
 SORT_BYTES = 8_000_000
 NAMES = pa.array([f"group-{number}" for number in range(5_000)])

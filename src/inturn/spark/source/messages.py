@@ -1,20 +1,48 @@
-"""Conversion of a queue's log to a pipeline's columns, which come from fields of the body or from the envelope."""
+"""A queue's log as the messages of a pipeline: their columns come from fields of the body or from the envelope."""
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from inturn.core.errors import InputError
+from inturn.core import errors
+from inturn.core.address import checked_target, is_address, shown
+from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
 from inturn.spark.columns.dataframe import INTEGERS, own_name, quoted, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT, is_own
 from inturn.spark.local.files import column_kinds
-from inturn.spark.source.arrow import COLUMNS
+from inturn.spark.source.log import COLUMNS
+from inturn.spark.versions import has_python_sources, lacking
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 _NEEDED: Final = ("sequence_number", "group", "revision", "dedup_id", "body", "sent_at")
+
+
+def register(spark: "SparkSession") -> None:
+    """Register ``format("inturn")`` with a session, for ``spark.read`` and ``spark.readStream`` of a queue's log.
+
+    Args:
+        spark: the session, classic or Connect; registration lasts as long as the session.
+
+    Raises:
+        SetupError: if the installed PySpark has no data sources written in Python.
+    """
+    if not has_python_sources():
+        instead = "or read the queue in Python, write its messages to files and read those"
+        raise lacking('format("inturn")', "4.0", instead)
+    from pyspark.errors import AnalysisException
+
+    from inturn.spark.source.source import QueueSource
+
+    try:
+        spark.dataSource.register(QueueSource)
+    except AnalysisException as error:  # before Spark 4.2 a source found by itself cannot be registered again
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | None" = None) -> "DataFrame":
@@ -120,3 +148,58 @@ def _envelope(pipeline: Pipeline, kinds: dict[str, str]) -> dict[str, str]:
         is_number = len(parts(pipeline.arrival)) > 1 or kinds.get(pipeline.arrival, "bigint") in INTEGERS
         sources.setdefault(pipeline.arrival, "sequence_number" if is_number else "sent_at")
     return sources
+
+
+def names_queue(source: str) -> bool:
+    """Return whether a source names a queue, ``shop.db#payments``, rather than a file or a URI.
+
+    Raises:
+        InputError: if it is a database and names no queue.
+    """
+    if is_address(checked_target(source)):
+        if "#" in source:
+            return True
+        raise InputError(f"{shown(source)} names no queue: write {shown(source)}#payments")
+    return "#" in source and "://" not in source and not Path(source).exists()
+
+
+def queue_messages(
+    spark: "SparkSession", pipeline: Pipeline, source: str, *, streaming: bool = False, rows: int | None = None
+) -> "DataFrame":
+    """Return the messages of a queue as a DataFrame; a stream's reader has the pipeline's name.
+
+    Args:
+        spark: the session.
+        pipeline: the pipeline whose columns are wanted.
+        source: the queue, ``shop.db#payments`` or ``postgresql://…#payments``.
+        streaming: whether to continue with messages that come later.
+        rows: maximum number of messages in a micro-batch of a stream.
+
+    Raises:
+        StoreError: if there is no such database.
+        NoSuchQueue: if there is no such queue in it.
+        InputError: if the pipeline does not define the fields of the bodies.
+    """
+    register(spark)
+    if not is_address(source):
+        path, _, queue = source.partition("#")
+        source = f"{Path(path).absolute()}#{queue}"  # Spark may resolve paths from another folder
+    try:
+        if streaming:
+            reader = spark.readStream.format("inturn").option("reader", pipeline.name)
+            df = (reader.option("maxRowsPerBatch", rows) if rows else reader).load(source)
+        else:
+            df = spark.read.format("inturn").load(source)
+    except Exception as error:
+        raise _ours(error) from error
+    return messages(pipeline, df)
+
+
+def _ours(error: Exception) -> Exception:
+    """Return the inturn error that Spark wrapped in a traceback, or the error itself."""
+    found = re.findall(r"^inturn\.core\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    if not found:
+        return error
+    name, text = found[-1]
+    kind: type[InturnError] = getattr(errors, name, InturnError)
+    return kind(text)

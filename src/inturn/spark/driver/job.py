@@ -1,0 +1,66 @@
+"""The Spark job of a step: its tasks, and an error of a worker in one line in place of a page of Java."""
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from inturn.core import errors
+from inturn.core.errors import InturnError, SetupError
+from inturn.core.pipeline.definition import Pipeline
+from inturn.spark.driver.input import StepInput
+from inturn.spark.executor.plan import Plan, SliceResult
+from inturn.spark.executor.task import RESULT, SliceTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MISSING = r"No module named '(inturn|msgspec|numpy|pandas|pyarrow|pyspark|xxhash)\b|inturn\.spark needs (\w+);"
+"""The error of a worker whose Python lacks inturn or one of its dependencies."""
+
+
+@contextlib.contextmanager
+def _described(spark: "SparkSession", text: str) -> Iterator[None]:
+    """Set the jobs' description in Spark's UI within the block; Spark Connect cannot set it."""
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.job.description", before)
+
+
+def run_tasks(pipeline: Pipeline, df: "DataFrame", intake: StepInput, plan: Plan, shipped: bytes) -> list[SliceResult]:
+    """Run the tasks and return their results; none if there are no rows and Spark (before 4.1) runs no task."""
+    rows = intake.divided(df, plan.buckets).mapInArrow(SliceTask(plan, shipped, list(intake.read)), RESULT)
+    try:
+        with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
+            results = [msgspec.json.decode(row.result, type=SliceResult) for row in rows.collect()]
+    except Exception as error:
+        missing = re.search(_MISSING, str(error))
+        if missing or "PYTHON_VERSION_MISMATCH" in str(error):
+            context = getattr(df.sparkSession, "sparkContext", None)
+            python = f"the workers' Python, {context.pythonExec}," if context else "the workers' Python"
+            what = f"cannot import {missing[1] or missing[2]}" if missing else "is of another version than the driver's"
+            raise SetupError(
+                f"{python} {what}; set PYSPARK_PYTHON to a Python that has inturn[spark] before the session starts, "
+                f"here PYSPARK_PYTHON={sys.executable}; on a cluster install inturn[spark] for its workers, or send it "
+                "with spark.addArtifacts or --py-files"
+            ) from error
+        raise
+    for result in results:
+        if result.error is not None:
+            name, text = result.error
+            kind = getattr(errors, name, InturnError)
+            raise kind(text)
+    if len(results) != plan.buckets and (results or not df.isEmpty()):
+        msg = f"{len(results)} tasks answered for {plan.buckets} buckets; this engine does not keep to repartitionById"
+        raise InturnError(msg)
+    return results

@@ -1,0 +1,58 @@
+"""The plan of a step for its tasks, and the result of a task: what passes between the driver and the executors."""
+
+import msgspec
+
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.fold import Counts
+from inturn.spark.columns.names import GROUP
+from inturn.spark.columns.state_codec import Older
+from inturn.spark.tables.manifest import File, Level
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The plan of a step for its tasks; it fixes time and names, so that a second attempt decides the same.
+
+    Attributes:
+        now_us: the time of the step, in microseconds since 1970.
+        final: whether to release messages that wait only for a later time.
+        buckets: the number of slices of the hash space.
+        attempt: the id of this attempt at the step, a part of its file names.
+        merge: how many of the newest levels to merge into one.
+        decisions: the decisions about groups, by name.
+        group: the column with the group's text.
+        older: the form of the states in the levels, if an older version wrote them; all levels are merged then.
+    """
+
+    location: str
+    step: int
+    now_us: int
+    final: bool
+    buckets: int
+    attempt: str
+    columns: list[str]
+    levels: list[Level]
+    merge: int = 0
+    decisions: dict[str, Decision] = {}
+    group: str = GROUP
+    older: Older | None = None
+
+
+class SliceResult(msgspec.Struct):
+    """The result of one task.
+
+    Attributes:
+        files: the files written, by table; ``merged_groups`` and ``merged_held`` replace the levels that were merged.
+        verdicts: for each decision about its groups, why it is void; None if it was carried out.
+        parked: the change in the number of parked groups.
+        oldest_us: the time since which the oldest held message waits, in microseconds since 1970.
+        waiting_us: the same for groups that are not parked.
+        error: the class name and text of an inturn error; the step then fails with it.
+    """
+
+    counts: Counts
+    files: dict[str, list[File]]
+    verdicts: dict[str, str | None] = {}
+    parked: int = 0
+    oldest_us: int | None = None
+    waiting_us: int | None = None
+    error: tuple[str, str] | None = None

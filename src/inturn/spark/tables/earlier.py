@@ -1,0 +1,191 @@
+"""Groups as earlier steps left them: columns of the rows that a task has found, and an index from group to row."""
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.timeline import Status, Timeline
+from inturn.spark.columns.records import values
+from inturn.spark.columns.state_codec import StateCodec
+from inturn.spark.tables.sorted import Hashes
+from inturn.spark.tables.writer import GROUPS
+
+_GOING = (Status.OPEN, Status.WAITING)
+
+
+def ranges_of(stored: str | None) -> list[tuple[int, int]]:
+    """Return the skipped ranges of revisions from their stored form."""
+    return [(first, last) for first, last in json.loads(stored)] if stored else []
+
+
+class Index:
+    """Row numbers of groups, by hash, and by name where several groups share a hash; in the order of their addition.
+
+    All possible hashes are given, sorted and unique.
+    """
+
+    def __init__(self, wanted: Hashes) -> None:
+        self._wanted = wanted
+        self._first = np.full(len(wanted) + 1, -1)  # first group's row by hash; the last entry: unknown hashes
+        self._further: dict[str, int] = {}
+        self._names = pa.array([], pa.string())
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, hashes: Hashes, names: pa.Array) -> Hashes:
+        """Add groups, sorted by hash, and return the positions of those that are new."""
+        new = np.flatnonzero(self.rows_of(hashes, names) < 0)
+        place, rows = self._places(hashes[new]), len(self) + np.arange(len(new))
+        first = (self._first[place] < 0) & np.append(True, place[1:] != place[:-1])[: len(new)]
+        self._first[place[first]] = rows[first]
+        for at in np.flatnonzero(~first).tolist():
+            self._further[names[new.item(at)].as_py()] = rows.item(at)
+        self._names = pa.concat_arrays([self._names, names.take(pa.array(new)).cast(pa.string())])
+        return new
+
+    def rows_of(self, hashes: Hashes, names: pa.Array) -> Hashes:
+        """Return the row of each of these groups; -1 if it is absent."""
+        rows = self._first[self._places(hashes)]
+        known = np.flatnonzero(rows >= 0)
+        theirs = names.take(pa.array(known)).cast(pa.string())
+        same = pc.equal(self._names.take(pa.array(rows[known])), theirs).to_numpy(zero_copy_only=False)
+        for at in known[~same].tolist():
+            rows[at] = self._further.get(names[at].as_py(), -1)
+        return rows
+
+    def _places(self, hashes: Hashes) -> Hashes:
+        """Return the position of each hash among the wanted ones; the position past the end if it is not wanted."""
+        place = np.searchsorted(self._wanted, hashes)
+        place[np.append(self._wanted, 0)[place] != hashes] = len(self._wanted)
+        return place
+
+
+class _Rows:
+    """Rows of groups, decoded lazily: most rows are used only in part."""
+
+    def __init__(self, rows: pa.RecordBatch, pipeline: Pipeline, codec: StateCodec) -> None:
+        self._array, self._codec, self._order = rows.column("state"), codec, pipeline.order
+        self._states: list[Any] = codec.unpack(self._array)
+        self.columns = {name: values(rows.column(name)) for name in rows.schema.names if name != "state"}
+        self._taken = bytearray(len(rows))
+
+    def state(self, at: int) -> Any:
+        """Return a fresh state of a row at each call: a handler may have changed the one it was given."""
+        if self._taken[at]:
+            return self._codec.unpack(self._array.slice(at, 1))[0]
+        self._taken[at] = 1
+        return self._states[at]
+
+    def line(self, at: int) -> Timeline:
+        columns = self.columns
+        status = columns["status"][at]
+        return self._order.timeline(
+            epoch=columns["epoch"][at],
+            reached=columns["reached"][at],
+            memory=columns["memory"][at],
+            skipped=ranges_of(columns["skipped"][at]),
+            parked=None if status in _GOING else Status(status),
+            error=columns["error"][at],
+        )
+
+
+class EarlierGroup:
+    """One group as an earlier step left it.
+
+    Attributes:
+        held_step: first step whose held messages of this group are still held; None if it holds none.
+    """
+
+    __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step")
+
+    def __init__(self, rows: _Rows, at: int) -> None:
+        columns = rows.columns
+        self._rows, self._at = rows, at
+        self._line: Timeline | None = None
+        self.hash: int = columns["hash"][at]
+        self.group: str = columns["group"][at]
+        self.held_step: int | None = columns["held_step"][at] if columns["held"][at] else None
+
+    @property
+    def line(self) -> Timeline:
+        """The group's timeline, with the messages it holds put back."""
+        if self._line is None:
+            self._line = self._rows.line(self._at)
+        return self._line
+
+    def restore(self) -> Any:
+        """Return a fresh copy of the group's state."""
+        return self._rows.state(self._at)
+
+
+class EarlierGroups:
+    """Groups with the ``wanted`` hashes (sorted, unique) up to a bound, as earlier steps left them: a row per group.
+
+    Attributes:
+        places: for groups that keep holding messages: the location of the digest of a held message, by group and
+            revision. Only those that were asked for.
+    """
+
+    def __init__(self, pipeline: Pipeline, states: StateCodec, wanted: Hashes, bound: int) -> None:
+        self.bound = bound
+        self.places: dict[tuple[str, int], tuple[pa.Array, int]] = {}
+        self._pipeline, self._states = pipeline, states
+        self._parts: list[pa.RecordBatch] = []
+        self._index = Index(wanted)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def add(self, batch: pa.RecordBatch, hit: Hashes) -> None:
+        """Add these rows of a batch, except groups that are known: rows are added newest first."""
+        hashes = batch.column("hash").to_numpy()[hit]
+        new = self._index.add(hashes, batch.column("group").take(pa.array(hit)))
+        if len(new):
+            self._parts.append(batch.take(pa.array(hit[new])))
+
+    def rows_of(self, hashes: Hashes, names: pa.Array) -> Hashes:
+        """Return the row of each of these groups; -1 if it is absent."""
+        return self._index.rows_of(hashes, names)
+
+    def status(self, status: Status) -> npt.NDArray[np.bool_]:
+        """Return a mask of the rows whose group has this status."""
+        flags = [pc.equal(part.column("status"), status).to_numpy(zero_copy_only=False) for part in self._parts]
+        return np.concatenate([np.empty(0, np.bool_), *flags])
+
+    def column(self, name: str, rows: Hashes | None = None) -> pa.Array:
+        """Return a column of these rows, or of all; null for the row -1."""
+        empty = pa.array([], GROUPS[name])
+        whole = pa.concat_arrays([empty, *(part.column(name) for part in self._parts)])
+        return whole if rows is None else whole.take(pa.array(rows, mask=rows < 0))
+
+    def numbers(self, name: str, rows: Hashes | None, absent: int) -> Hashes:
+        """Return a column of integers of these rows, or of all; ``absent`` for null and the row -1."""
+        return np.asarray(pc.fill_null(self.column(name, rows), absent).to_numpy())
+
+    def memory(self, rows: Hashes) -> pa.Array:
+        """Return the packed memory of these rows' timelines; empty bytes for the row -1."""
+        return pc.fill_null(self.column("memory", rows), b"")
+
+    def states(self, rows: Hashes) -> list[Any]:
+        """Return the states of these rows; the first state for the row -1."""
+        known = [state for part in self._parts for state in self._states.unpack(part.column("state"))]
+        make = self._pipeline.make_first
+        return [known[row] if row >= 0 else make() for row in rows.tolist()]
+
+    def records(self, rows: Hashes) -> list[EarlierGroup]:
+        """Return a record for each of these rows, which are sorted."""
+        found = []
+        begin = 0
+        for part in self._parts:
+            first, last = np.searchsorted(rows, (begin, begin + len(part)))
+            if last > first:
+                taken = _Rows(part.take(pa.array(rows[first:last] - begin)), self._pipeline, self._states)
+                found += [EarlierGroup(taken, at) for at in range(last - first)]
+            begin += len(part)
+        return found
