@@ -372,7 +372,7 @@ def test_an_error_in_json() -> None:
         "RequestId": "r",
     }
     odd = wire.refused(Protocol.QUERY_JSON, errors.invalid_parameter_value("\ud800"), "r")
-    assert json.loads(odd.body)["Error"]["ApiMessage"] == "?"
+    assert json.loads(odd.body)["Error"]["Message"] == "?"
 
 
 @pytest.mark.parametrize("action", sorted(ACTIONS))
