@@ -110,7 +110,7 @@ def test_a_key_of_one_server_is_known_to_the_others(databases: list[Database]) -
 
 def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database]) -> None:
     def keep(store: Any, _now_ms: int) -> None:
-        store.servers.shared.keep("key/odd", '{"secret": 7}')
+        store.servers.keep("key/odd", '{"secret": 7}')
 
     def use(one: Endpoint) -> None:
         databases[1].writer.run(Ask("", keep))

@@ -290,9 +290,6 @@ RETENTION_S: Final = (60, 1_209_600)
 RECEIVE_ATTEMPT_S: Final = 300
 """Time for which a receive can be repeated with its attempt id, as in SQS."""
 
-RECEIVE_ATTEMPTS: Final = 10_000
-"""Number of receives with an attempt id that are remembered; beyond that the oldest is forgotten."""
-
 QUEUE_TAGS: Final = 50
 """The most tags of a queue, as in SQS."""
 

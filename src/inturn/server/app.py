@@ -8,7 +8,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -17,7 +17,7 @@ from inturn.database import Database
 from inturn.server import errors, wire
 from inturn.server.actions import DONE_BY
 from inturn.server.actions.moves import Mover
-from inturn.server.context import Context, QueueNaming, again
+from inturn.server.context import Context, Permit, QueueNaming, again, asking
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
@@ -25,6 +25,7 @@ from inturn.server.missing import Missing
 from inturn.server.naming import RequestOrigin
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
+from inturn.store.protocols import Store
 
 
 class AccessCheck(Protocol):
@@ -38,12 +39,8 @@ class AccessCheck(Protocol):
         """Return the signer, before the request's parameters are read."""
         ...
 
-    def permit(self, who: Any, request: Request, call: Call) -> RequestOrigin:
-        """Check that the signer may perform the call, and return the caller."""
-        ...
-
-    def first(self, command: Command[Any]) -> Command[Any]:
-        """Return a command that runs pending checks before the permitted command and returns its result."""
+    def permit(self, who: Any, request: Request, call: Call) -> Permit:
+        """Check that the signer may perform the call; return the caller, and the checks that need a transaction."""
         ...
 
 
@@ -56,13 +53,9 @@ class OpenAccess:
     def enter(self, request: Request) -> None:
         """Accept requests without a signature."""
 
-    def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:  # noqa: ARG002 - whatever it is
+    def permit(self, who: None, request: Request, call: Call) -> Permit:  # noqa: ARG002 - whatever it is
         """Permit every action."""
-        return RequestOrigin()
-
-    def first(self, command: Command[Any]) -> Command[Any]:
-        """Return the command unchanged."""
-        return command
+        return Permit(RequestOrigin())
 
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -123,7 +116,7 @@ class App:
         self._db = db
         self.gate: AccessCheck = gate or OpenAccess()
         self._failures = failures or Failures()
-        self._mover = Mover(db.writer, self._failures, is_alone=db.store.servers.shared is None)
+        self._mover = Mover(db.writer, self._failures)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)
         self._missing = Missing(self._context, self._failures)
         self._ids = 0
@@ -167,10 +160,13 @@ class App:
             who = gate.enter(request)  # before the parameters are parsed
             call = wire.parse(request)
             action = call.action
-            context = self._context.to(gate.permit(who, request, call))
+            caller, checks = gate.permit(who, request, call)
+            context = self._context.to(caller)
             if b"x-amzn-trace-id" in request.headers:
                 context = replace(context, trace=request.headers[b"x-amzn-trace-id"].decode("latin-1"))
-            self._post(reply, gate.first(self._command(context, call)), partial(self._done, reply, call, began))
+            command = self._command(context, call)
+            first = _checking(checks, command) if checks else command
+            self._post(reply, first, partial(self._done, reply, call, began))
         except Exception as error:  # noqa: BLE001 - as above
             reply(self._refusal(action, wire.protocol_of(request), began, error))
 
@@ -216,3 +212,8 @@ class App:
         self._ids += 1
         run = self._run
         return f"{run[:8]}-{run[8:12]}-4{run[12:15]}-8{run[15:18]}-{self._ids:012x}"
+
+
+def _checking(checks: Sequence[Callable[[Store], None]], command: Command[Any]) -> Command[Any]:
+    """Return a command that makes the checks, and then runs the command."""
+    return asking(lambda store, _now_ms: [check(store) for check in checks], lambda _none: command)

@@ -8,15 +8,14 @@ be slightly stale if another process shares the file. So a refusal is checked ag
 before the client is told; only refused requests pay for that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings
 from inturn.database import Database
 from inturn.server import errors, naming
-from inturn.server.attempts import Attempts
 from inturn.server.errors import SqsError
 from inturn.server.naming import Home, RequestOrigin, Scope
 from inturn.store.commands import Ask, Command
@@ -44,6 +43,18 @@ class QueueNaming(Protocol):
     base_url: str
 
 
+class Permit(NamedTuple):
+    """The permission to perform an action.
+
+    Attributes:
+        caller: the caller.
+        checks: the checks that need a transaction, before the action; each raises :class:`SqsError` to refuse it.
+    """
+
+    caller: RequestOrigin
+    checks: Sequence[Callable[[Store], None]] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """The context of an action; it knows a queue by its stored name, see :mod:`inturn.server.naming`.
@@ -52,7 +63,6 @@ class Context:
         db: the database with the queues.
         place: the naming of queues.
         caller: the caller, with region and account.
-        attempts: the repeatable receives. Only the event loop changes them, and a restart forgets them.
         trace: the request's X-Amzn-Trace-Id; "" if it has none.
         on_move: called in the event loop with the source queue of a new move task.
     """
@@ -60,7 +70,6 @@ class Context:
     db: Database
     place: QueueNaming
     caller: RequestOrigin = _NOBODY
-    attempts: Attempts = field(default_factory=Attempts)
     trace: str = ""
     on_move: Callable[[str], None] = lambda _name: None
     _known: dict[RequestOrigin, "Context"] = field(default_factory=dict, repr=False)

@@ -358,6 +358,11 @@ def signature_does_not_match(
     return SqsError("InvalidSignatureException", "SignatureDoesNotMatch", 403, message)
 
 
+def signature_already_used() -> SqsError:
+    """Return the error for a repeated signature, where that is refused."""
+    return signature_does_not_match("Signature already used: sign each request anew.")
+
+
 def throttling(message: str = "Rate exceeded") -> SqsError:
     """Return the error for too many requests to the endpoint itself."""
     return SqsError("ThrottlingException", "Throttling", 400, message)

@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 from inturn.core import limits
 from inturn.server.auth import credential, scoped_region
 from inturn.server.config import is_loopback
+from inturn.server.context import Permit
 from inturn.server.errors import access_denied, signature_does_not_match
 from inturn.server.http import Request
 from inturn.server.naming import RequestOrigin
 from inturn.server.wire import Call
-from inturn.store.commands import Command
 
 _LOG: Final = logging.getLogger(__name__)
-_NOBODY: Final = RequestOrigin()
+_NOBODY: Final = Permit(RequestOrigin())
 
 READING: Final = frozenset(
     (
@@ -73,7 +73,7 @@ class Local:
         """
         self.admit(request)
 
-    def permit(self, _who: None, request: Request, call: Call) -> RequestOrigin:
+    def permit(self, _who: None, request: Request, call: Call) -> Permit:
         """Check that no page changes anything by a request that browsers send without a preflight.
 
         A page may load a request's address as an image, or send a form. A request with an ``Authorization`` header
@@ -107,16 +107,11 @@ class Local:
             self._has_told = True
             _LOG.warning("policies of queues do not apply: without access keys everybody is the owner")
 
-    @staticmethod
-    def first(command: Command[Any]) -> Command[Any]:
-        """Return the command unchanged."""
-        return command
-
-    def _called(self, said: bytes) -> RequestOrigin:
+    def _called(self, said: bytes) -> Permit:
         region = scoped_region(said)
         if region is not None and self._region not in (region, None):
             raise signature_does_not_match("Credential should be scoped to a valid region.")
-        return RequestOrigin("", region)
+        return Permit(RequestOrigin("", region))
 
     def _is_own(self, host: bytes) -> bool:
         try:

@@ -62,7 +62,7 @@ class Policies:
 
     def ask(
         self, key: Key, request: Request, call: Call, needs: Sequence[Need], note: Callable[[SqsError], None]
-    ) -> Callable[[Store], None] | None:
+    ) -> Sequence[Callable[[Store], None]]:
         """Evaluate the known policies; return the check to repeat in a transaction, if they are not conclusive.
 
         The policies known in the event loop may be slightly stale if other servers share the database. So a refusal is
@@ -76,7 +76,7 @@ class Policies:
             note: called with a refusal.
 
         Returns:
-            A function that raises :class:`SqsError` if a policy refuses the request; None: all let it pass.
+            A function that raises :class:`SqsError` if a policy refuses the request; none if all let it pass.
         """
         queues = self._context.db.store.queues
 
@@ -90,8 +90,8 @@ class Policies:
         try:
             self.check(key, request, call, needs, queues)
         except SqsError:
-            return again
-        return None if all(need.queue is None or need.queue in queues for need in needs) else again
+            return [again]
+        return [] if all(need.queue is None or need.queue in queues for need in needs) else [again]
 
     def is_secure(self, headers: Mapping[bytes, bytes]) -> bool:
         """Return whether a request came by TLS: to this server, or to the proxy that the base URL names."""

@@ -85,8 +85,6 @@ class Endpoint:
     """
 
     def __init__(self, db: Database, config: Config) -> None:
-        if db.store.servers.shared is None:
-            check_exposure(config)
         self._db = db
         self._config = config
         self._shared = Shared(db, config)
@@ -210,10 +208,7 @@ class Endpoint:
             self._failures.look()
             try:
                 keys = await self._shared.changed()
-                if self._db.store.servers.shared is not None:
-                    await self._app.look()
-                elif isinstance(self._app.gate, Access):  # reads the policies that another server of the file has set
-                    await self._db.writer.arun(Ask("", lambda _store, _now_ms: None))
+                await self._app.look()  # which also reads the policies that another server has set
             except StoreError:  # the database is unavailable; requests meanwhile are answered with an error
                 continue
             except InturnError as error:

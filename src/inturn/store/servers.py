@@ -1,4 +1,4 @@
-"""Protocols of the server tables: figures of queues, and values shared by all servers of one database."""
+"""The protocol of the server tables: figures of queues, and values shared by all servers of one database."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -46,8 +46,27 @@ class ReceivedLease(NamedTuple):
     until_ms: int
 
 
-class SharedStore(Protocol):
-    """Values shared by all servers of one database; all methods are called in a transaction."""
+class ServerStore(Protocol):
+    """The server tables of a database; all methods are called in a transaction."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether keys, settings and signatures are kept for the servers of several machines.
+
+        Each server of a file has its own of these: nothing is kept, and each signature is new.
+        """
+        ...
+
+    def figures(self, now_ms: int) -> list[QueueFigures]:
+        """Return the figures of all queues, by their names.
+
+        The cost grows with the number of hidden messages, not with the number of all messages.
+        """
+        ...
+
+    def written(self, now_ms: int) -> int:
+        """Write the time, which shows that the database can be written; return the number of messages."""
+        ...
 
     def version(self) -> int:
         """Return a number that changes whenever :meth:`keep` changes something."""
@@ -77,24 +96,4 @@ class SharedStore(Protocol):
 
     def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:
         """Return whether a signature is seen for the first time; it is stored until it expires."""
-        ...
-
-
-class ServerStore(Protocol):
-    """The server tables of a database; all methods are called in a transaction."""
-
-    @property
-    def shared(self) -> SharedStore | None:
-        """The values shared by all servers; None for a file, whose servers are on one machine."""
-        ...
-
-    def figures(self, now_ms: int) -> list[QueueFigures]:
-        """Return the figures of all queues, by their names.
-
-        The cost grows with the number of hidden messages, not with the number of all messages.
-        """
-        ...
-
-    def written(self, now_ms: int) -> int:
-        """Write the time, which shows that the database can be written; return the number of messages."""
         ...

@@ -9,9 +9,10 @@ import asyncio
 import base64
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from inturn.core import limits
@@ -173,7 +174,7 @@ def _save(store: Store, queue: QueueInfo, tasks: Sequence[Mapping[str, Any]]) ->
 
 def _is_done_by_another(task: Mapping[str, Any], mover: str, now_ms: int) -> bool:
     """Return whether another server runs a task: its claim is not over yet."""
-    return bool(mover) and task.get("by", mover) != mover and now_ms < task["by_until_ms"]
+    return task.get("by", mover) != mover and bool(now_ms < task["by_until_ms"])
 
 
 def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
@@ -218,23 +219,31 @@ def _target(store: Store, name: str, to: str | None, entry: StoredMessage) -> tu
     return (target, None) if target in store.queues and target != name else (None, _NO_TARGET)
 
 
+def _give_back(names: Iterable[str], mover: str, store: Store, _now_ms: int) -> None:
+    """End a server's claims of tasks."""
+    for name in names:
+        queue = store.queues.get(name)
+        tasks = _tasks(queue) if queue is not None else []
+        if queue is not None and tasks and tasks[0].get("by") == mover:
+            _save(store, queue, [{**tasks[0], "by_until_ms": 0}, *tasks[1:]])
+
+
 class Mover:
     """Runs the move tasks, one asyncio task for each source queue.
 
     Of several servers over one database, one runs a task. It renews its claim with every step; when the claim is older
     than ``limits.MOVER_S``, the next server that looks takes over. Every step reads the task's position, so nothing is
-    moved twice.
+    moved twice. A server that stops gives its claims back.
 
     Args:
         writer: the writer that runs the steps.
         failures: the log of tasks that cannot continue.
-        is_alone: whether no other server could take over; servers of one file count as alone.
     """
 
-    def __init__(self, writer: Writer, failures: Failures, *, is_alone: bool) -> None:
+    def __init__(self, writer: Writer, failures: Failures) -> None:
         self._writer = writer
         self._failures = failures
-        self._id = "" if is_alone else uuid.uuid4().hex
+        self._id = uuid.uuid4().hex
         self._running: dict[str, asyncio.Task[None]] = {}
         self._begun: set[str] = set()  # queues begun since their last step
 
@@ -261,13 +270,16 @@ class Mover:
             self._running[name] = asyncio.get_running_loop().create_task(self._run(name))
 
     async def stop(self) -> None:
-        """Stop between two steps; a later start resumes the tasks."""
-        tasks = [*self._running.values()]
-        for task in tasks:
+        """Stop between two steps, and give the tasks back; another server, or a later start, resumes them."""
+        running = dict(self._running)
+        for task in running.values():
             task.cancel()
-        for task in tasks:
+        for task in running.values():
             with suppress(asyncio.CancelledError):
                 await task
+        if running:
+            with suppress(StoreError):  # the claims end soon by themselves
+                await self._writer.arun(Ask("", partial(_give_back, running, self._id)))
 
     async def _run(self, name: str) -> None:
         step = Ask("", lambda store, now_ms: _step(store, name, self._id, now_ms))

@@ -28,6 +28,7 @@ from inturn.server.errors import (
     incomplete_signature,
     invalid_client_token_id,
     missing_authentication_token,
+    signature_already_used,
     signature_does_not_match,
 )
 from inturn.server.naming import is_region
@@ -47,17 +48,27 @@ the body and JSON in ``x-amz-target``.
 
 
 class Signer(NamedTuple):
-    """The key and the region that a request is signed with."""
+    """The key and the region that a request is signed with.
+
+    Attributes:
+        key: the key.
+        region: the region.
+        signature: the verified signature.
+        until: the end of its validity, in seconds since 1970.
+    """
 
     key: Key
     region: str
+    signature: bytes
+    until: int
 
 
 class _Claim(NamedTuple):
     """The statements of a request about its signature, without the signature itself.
 
     Attributes:
-        signer: the stated key and region.
+        key: the stated key.
+        region: the stated region.
         scope: date, region, service, as they are signed.
         date: of the scope, YYYYMMDD.
         hmac: keyed for that key and scope; copied for each request.
@@ -65,7 +76,8 @@ class _Claim(NamedTuple):
         unsigned: the decisive headers that are not signed.
     """
 
-    signer: Signer
+    key: Key
+    region: str
     scope: bytes
     date: bytes
     hmac: hmac.HMAC
@@ -125,8 +137,8 @@ class Verifier:
             raise signature_does_not_match()
         digest = _checked_signature(signed, method, target, headers, payload)
         if self._replays is not None and not self._replays.is_new(digest, until, now):
-            raise signature_does_not_match("Signature already used: sign each request anew.")
-        return signed.claim.signer
+            raise signature_already_used()
+        return Signer(signed.claim.key, signed.claim.region, digest, until)
 
     def admit(self, method: str, target: bytes, headers: Mapping[bytes, bytes], now: float) -> None:
         """Refuse a request that cannot be verified whatever its body is, before the body is read.
@@ -228,8 +240,7 @@ class Verifier:
         if b"host" not in names:
             raise signature_does_not_match("'Host' or ':authority' must be a 'SignedHeader' in the AWS Authorization.")
         code = hmac.new(_signing_key(key.secret, date, region, service), digestmod="sha256")
-        signer = Signer(key, region.decode())
-        return _Claim(signer, b"/".join(parts[1:]), date, code, names, _DECISIVE.difference(names))
+        return _Claim(key, region.decode(), b"/".join(parts[1:]), date, code, names, _DECISIVE.difference(names))
 
 
 def _checked_signature(

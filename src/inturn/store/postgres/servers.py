@@ -20,10 +20,7 @@ _decode: Final = msgspec.json.Decoder(list[ReceivedLease]).decode
 class PostgresServers(PostgresStatements):
     """The server tables of a database."""
 
-    @property
-    def shared(self) -> "PostgresServers":
-        """The values shared by all servers."""
-        return self
+    is_shared: Final = True
 
     # --- figures ---
 
