@@ -20,7 +20,7 @@ from typing import Final, cast
 from inturn.core import limits as bounds
 from inturn.server.budget import Budget
 from inturn.server.failures import Failures
-from inturn.server.request import Request, RequestLimits, RequestReader
+from inturn.server.http1 import Request, RequestLimits, RequestReader
 from inturn.server.response import Admit, Handler, Response, encode, refusal
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -12,7 +12,7 @@ from email.utils import formatdate
 
 from inturn.server.connection import Connection, Exchange, Room
 from inturn.server.failures import Failures
-from inturn.server.request import Request, RequestLimits
+from inturn.server.http1 import Request, RequestLimits
 from inturn.server.response import Admit, Handler, Reply, Response
 
 __all__ = ["Exchange", "Handler", "HttpServer", "Reply", "Request", "RequestLimits", "Response"]

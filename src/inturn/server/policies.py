@@ -17,8 +17,8 @@ from inturn.server.auth.policy import OWNERS_ONLY, PolicyDecision, PolicyRequest
 from inturn.server.config import ServerConfig
 from inturn.server.context import Context, kept
 from inturn.server.errors import SqsError
+from inturn.server.http1 import Request
 from inturn.server.naming import scope_of
-from inturn.server.request import Request
 from inturn.server.wire import Call
 from inturn.store.protocols import Store
 

@@ -6,7 +6,7 @@ from http.client import responses
 from typing import NamedTuple, Protocol
 
 from inturn.core import limits
-from inturn.server.request import Request
+from inturn.server.http1 import Request
 
 
 class Response(NamedTuple):
