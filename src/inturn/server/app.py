@@ -21,8 +21,7 @@ from inturn.server.context import Context, Permit, QueueNaming, again, asking
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
-from inturn.server.missing import Missing
-from inturn.server.naming import RequestOrigin
+from inturn.server.naming import RequestOrigin, scope_of
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
 from inturn.store.protocols import Store
@@ -102,6 +101,8 @@ class App:
 
     Attributes:
         gate: as given; it may be replaced while requests arrive.
+        show: shows the page that a GET or HEAD asks for, if it asks for one, and returns whether it does; without a
+            reply it only returns that.
     """
 
     def __init__(
@@ -115,10 +116,10 @@ class App:
         self.counts = RequestCounts()
         self._db = db
         self.gate: AccessCheck = gate or OpenAccess()
+        self.show: Callable[[Request, Reply | None], bool] = lambda _request, _reply: False
         self._failures = failures or Failures()
         self._mover = Mover(db.writer, self._failures)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)
-        self._missing = Missing(self._context, self._failures)
         self._ids = 0
         self._run = uuid.uuid4().hex[:20]
 
@@ -146,6 +147,8 @@ class App:
     def admit(self, head: Request) -> Response | None:
         """Check the head of a request before its body arrives; return the response if it is refused, else None."""
         began = time.perf_counter()
+        if head.method != "POST" and self.show(head, None):
+            return None
         try:
             self.gate.admit(head)
         except Exception as error:  # noqa: BLE001 - the client is told what it may know
@@ -154,6 +157,8 @@ class App:
 
     def handle(self, request: Request, reply: Reply) -> None:
         """Answer a request; this and the reply are called in the event loop."""
+        if request.method != "POST" and self.show(request, reply):
+            return
         began = time.perf_counter()
         gate, action = self.gate, ""
         try:
@@ -203,9 +208,19 @@ class App:
         if not told.sender_fault:
             self._failures.failed(f"{action or 'a request'} failed", error)
         if told.missing is not None:
-            self._missing.note(told.missing)
+            self._note_missing(told.missing)
         self.counts.add(action, told.query_code, time.perf_counter() - began)
         return wire.refused(protocol, told, self._id())
+
+    def _note_missing(self, queue: str) -> None:
+        """Log a queue that was not found, if its name exists in another region or account; the client is not told."""
+        home = self._context.home
+        asked, name = scope_of(home, queue)
+        found = [scope_of(home, each) for each in list(self._db.store.queues)]  # another thread may add queues
+        there = sorted(str(scope) for scope, each in found if each == name)
+        if there:
+            text = f"{name} was asked for in {asked}; it exists in {', '.join(there)}"
+            self._failures.note(("missing", queue), text)
 
     def _id(self) -> str:
         """Return a request id as a UUID: a random part for this run, and a counter. It need not be hard to guess."""

@@ -20,8 +20,7 @@ from typing import Final, cast
 from inturn.core import limits as bounds
 from inturn.server.budget import Budget
 from inturn.server.failures import Failures
-from inturn.server.http1 import Request, RequestLimits, RequestReader
-from inturn.server.response import Admit, Handler, Response, encode, refusal
+from inturn.server.http1 import Admit, Handler, Request, RequestLimits, RequestReader, Response, encode, refusal
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE: Final = b"\r\nConnection: close"

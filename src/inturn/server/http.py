@@ -12,8 +12,7 @@ from email.utils import formatdate
 
 from inturn.server.connection import Connection, Exchange, Room
 from inturn.server.failures import Failures
-from inturn.server.http1 import Request, RequestLimits
-from inturn.server.response import Admit, Handler, Reply, Response
+from inturn.server.http1 import Admit, Handler, Reply, Request, RequestLimits, Response
 
 __all__ = ["Exchange", "Handler", "HttpServer", "Reply", "Request", "RequestLimits", "Response"]
 

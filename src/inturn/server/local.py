@@ -5,17 +5,17 @@ own host name may resolve to this machine (DNS rebinding).
 """
 
 import logging
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from inturn.core import limits
-from inturn.server.auth import credential, scoped_region
 from inturn.server.config import is_loopback
 from inturn.server.context import Permit
 from inturn.server.errors import access_denied, signature_does_not_match
 from inturn.server.http import Request
-from inturn.server.naming import RequestOrigin
+from inturn.server.naming import RequestOrigin, is_region
 from inturn.server.wire import Call
 
 _LOG: Final = logging.getLogger(__name__)
@@ -34,6 +34,9 @@ _SETTING: Final = frozenset(("AddPermission", "CreateQueue", "SetQueueAttributes
 
 _IN_A_PAGE: Final = (b"text/html", b"text/css", b"image/")
 """The start of ``Accept`` values that browsers send for a page's content, and SQS clients never do."""
+
+_NAME: Final = b"Credential="
+_IN_QUERY: Final = b"X-Amz-Credential="
 
 
 class Local:
@@ -129,3 +132,44 @@ def _is_from(referer: bytes | None, host: bytes) -> bool:
         return urlsplit(referer.decode("latin-1")).netloc.lower() == host.decode("latin-1").lower()
     except ValueError:
         return False
+
+
+# --- the region of a request, whose signature is not verified ---
+
+
+def credential(target: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the part of a request with its credential, the same for many requests; None if it is not signed.
+
+    Args:
+        target: path and query as sent.
+        headers: by their names in lower case.
+    """
+    authorization = headers.get(b"authorization")
+    if authorization is None:
+        said, begin, after = target, target.find(_IN_QUERY), b"&"
+    else:
+        said, begin, after = authorization, authorization.find(_NAME), b","
+    if begin < 0:
+        return None
+    most = begin + limits.CREDENTIAL_BYTES
+    end = said.find(after, begin, most)
+    return said[begin : most if end < 0 else end]
+
+
+def scoped_region(said: bytes) -> str | None:
+    """Return the region of a credential: ``Credential=key/20261123/us-east-1/sqs/aws4_request``, quoted or not.
+
+    Args:
+        said: from :func:`credential`.
+
+    Raises:
+        SqsError: if the text in its place cannot be a region.
+    """
+    parts = unquote_to_bytes(said.partition(_NAME)[2]).rsplit(b"/", 4)
+    if len(parts) < 5:
+        return None
+    region = parts[2].decode("latin-1")
+    if not is_region(region):
+        text = f"Credential should be scoped to a valid region, not {region!r}: small letters, digits and hyphens."
+        raise signature_does_not_match(text)
+    return region

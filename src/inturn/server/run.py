@@ -32,12 +32,11 @@ from inturn.server.config import Config, QueueConfig, check_exposure
 from inturn.server.context import Context
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
-from inturn.server.http import Reply, Request, Response
 from inturn.server.local import Local
 from inturn.server.metrics import Metrics, figures_of
 from inturn.server.model import CreateQueue
 from inturn.server.naming import Home, RequestOrigin, Scope, named_by_arn, scope_of
-from inturn.server.pages import Page, Pages
+from inturn.server.pages import Pages
 from inturn.server.policies import policies_in
 from inturn.server.shared import Shared
 from inturn.store.commands import Ask
@@ -93,8 +92,8 @@ class Endpoint:
         self._failures = Failures()
         self._app = App(db, self._place, gate=self._gate(), failures=self._failures)
         self.metrics = Metrics(db, self._app.counts, BOUNDS_S, self._failures)
-        self._pages = Pages(config, self.metrics)
-        self._showing: set[asyncio.Task[None]] = set()
+        self._pages = Pages(config, self.metrics, self._failures)
+        self._app.show = self._pages.show
         self._server: http.HttpServer
 
     @property
@@ -129,15 +128,15 @@ class Endpoint:
         check_exposure(self._config)
         self._place.be_at(self._config)
         self._app.gate = self._gate()
-        self._pages = Pages(self._config, self.metrics)
+        self._pages.use(self._config)
         server = self._config.server
         self._server = http.HttpServer(
-            self._handle,
+            self._app.handle,
             server.host.strip("[]"),
             server.port,
             tls=None if server.tls_cert is None else _tls(server.tls_cert, server.tls_key),
             limits=_limits(self._config),
-            admit=self._admit,
+            admit=self._app.admit,
             is_vital=self._pages.is_vital,
             failures=self._failures,
         )
@@ -222,7 +221,7 @@ class Endpoint:
             elif keys:
                 self._config = replace(self._config, keys=tuple(keys))
                 self._app.gate = self._gate()
-                self._pages = Pages(self._config, self.metrics)
+                self._pages.use(self._config)
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop accepting requests, and answer those that have arrived.
@@ -237,27 +236,6 @@ class Endpoint:
         await self._server.stop(self._config.server.grace_s if grace_s is None else grace_s)
         self._failures.look(is_last=True)
         _LOG.info("stopped", extra={"requests": self._server.requests})
-
-    # --- requests ---
-
-    def _admit(self, head: Request) -> Response | None:
-        return None if self._pages.find(head) is not None else self._app.admit(head)
-
-    def _handle(self, request: Request, reply: Reply) -> None:
-        page = self._pages.find(request)
-        if page is None:
-            self._app.handle(request, reply)
-            return
-        task = asyncio.get_running_loop().create_task(self._show(page, request, reply))
-        self._showing.add(task)
-        task.add_done_callback(self._showing.discard)
-
-    async def _show(self, page: Page, request: Request, reply: Reply) -> None:
-        try:
-            reply(await self._pages.show(page, request))
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asks is answered
-            self._failures.failed("a page failed", error)
-            reply(Response(503, b"the store cannot be asked; the log says more\n", "text/plain"))
 
 
 async def serve(db: Database, config: Config) -> None:

@@ -10,11 +10,10 @@ from inturn.core import limits
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
 from inturn.server.actions import properties, validate
-from inturn.server.actions.names import names_of, sequence_number
+from inturn.server.actions.names import md5_of, md5_of_attributes, names_of, sequence_number
 from inturn.server.actions.properties import Wanted
 from inturn.server.context import Context, asking, is_fifo, kept, queue_in
 from inturn.server.model import ApiMessage, ReceiveMessage, ReceiveMessageAnswer
-from inturn.server.wire import md5
 from inturn.store.commands import Command, Receive
 from inturn.store.protocols import Store
 from inturn.store.servers import ReceivedLease, ServerStore
@@ -139,7 +138,7 @@ def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Deliv
     message = ApiMessage(
         names.message_id(entry.origin or entry.sequence_number),
         names.handle(entry.sequence_number, delivery.token, received_ms),
-        md5.of_body(body.encode()),
+        md5_of(body.encode()),
         body,
     )
     if wanted.system:
@@ -148,7 +147,7 @@ def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Deliv
         chosen = wanted.chosen(properties.kept_with(entry.attributes))
         if chosen:
             message.message_attributes = chosen
-            message.md5_of_message_attributes = md5.of_attributes(chosen)
+            message.md5_of_message_attributes = md5_of_attributes(chosen)
     return message
 
 

@@ -13,7 +13,7 @@ from inturn.core import limits
 from inturn.core.queue.messages import Content, Draft, QueueInfo, Sent
 from inturn.server import errors
 from inturn.server.actions import properties, validate
-from inturn.server.actions.names import MessageNames, names_of, sequence_number
+from inturn.server.actions.names import MessageNames, md5_of, md5_of_attributes, names_of, sequence_number
 from inturn.server.context import Context, is_fifo, kept
 from inturn.server.errors import SqsError
 from inturn.server.model import (
@@ -26,7 +26,6 @@ from inturn.server.model import (
     SendMessageBatchRequestEntry,
     SendMessageBatchResultEntry,
 )
-from inturn.server.wire import md5
 from inturn.store.commands import Command, Send
 
 _NO_ID: Final = (
@@ -171,9 +170,9 @@ def _checked(
     return _Checked(
         _draft((body, _TEXT, group, None, dedup_id, delay_ms, more)),
         size,
-        md5.of_body(data),
-        md5.of_attributes(attributes) if attributes else None,
-        md5.of_attributes(system) if system else None,
+        md5_of(data),
+        md5_of_attributes(attributes) if attributes else None,
+        md5_of_attributes(system) if system else None,
     )
 
 

@@ -4,7 +4,7 @@ from inturn.server.errors import SqsError
 from inturn.server.http import Request, Response
 from inturn.server.model import Shape
 from inturn.server.wire import json, query
-from inturn.server.wire.call import Call, Protocol, protocol_of
+from inturn.server.wire.json import Call, Protocol, protocol_of
 
 __all__ = ["Call", "Protocol", "answered", "parse", "protocol_of", "refused"]
 

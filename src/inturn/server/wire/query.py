@@ -18,9 +18,8 @@ from inturn.server import errors
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS, Shape
 from inturn.server.wire import plain
-from inturn.server.wire.call import Call, Protocol, protocol_of
+from inturn.server.wire.json import Call, Protocol, params_of, protocol_of
 from inturn.server.wire.names import members, query_name
-from inturn.server.wire.params import params_of
 from inturn.server.wire.xml import answer_text, error_text
 
 CONTENT_TYPE: Final = "text/xml"
