@@ -3,8 +3,8 @@
 import pytest
 from signing import signed
 
-from inturn.core.limits import CREDENTIAL_BYTES
 from inturn.server.errors import SqsError
+from inturn.server.limits import CREDENTIAL_BYTES
 from inturn.server.local import credential, scoped_region
 
 

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import inturn
-from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.database import Database
 from inturn.queue import QueueSettings, draft
+from inturn.server import limits
 from inturn.server.metrics import Figures, Metrics, _TimedCache, buckets, figures_of
 from inturn.store.commands import Ask, Command, Outcome, Send, Settle, execute
 

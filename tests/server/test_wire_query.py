@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from boto_halves import plain
 
-from inturn.core import limits
-from inturn.server import errors, wire
+from inturn.server import errors, limits, wire
 from inturn.server.errors import SqsError
 from inturn.server.http import Request
 from inturn.server.model import (

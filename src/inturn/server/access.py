@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from inturn.core import limits
+from inturn.server import limits
 from inturn.server.auth import Key, Replays, Signer, Verifier, allowed, denied
 from inturn.server.config import AccessKey, Config
 from inturn.server.context import Context, Permit

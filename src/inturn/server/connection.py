@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
-from inturn.core import limits as bounds
+from inturn.server import limits as bounds
 from inturn.server.budget import Budget
 from inturn.server.failures import Failures
 from inturn.server.http1 import Admit, Handler, Request, RequestLimits, RequestReader, Response, encode, refusal

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings
 from inturn.database import Database
-from inturn.server import errors, naming
+from inturn.server import errors, limits, naming
 from inturn.server.errors import SqsError
 from inturn.server.naming import Home, RequestOrigin, Scope
 from inturn.store.commands import Ask, Command

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.errors import InturnError
+from inturn.server import limits
 
 _LOG: Final = logging.getLogger("inturn.server")
 
@@ -50,7 +51,7 @@ class Failures:
         """Log a failure: as a sentence for a known cause, else with a traceback."""
         if isinstance(error, InturnError | OSError):
             self.note(
-                (type(error), str(error)[: limits.SHOWN_LENGTH]),
+                (type(error), str(error)[: core_limits.SHOWN_LENGTH]),
                 f"{what}: {str(error) or type(error).__name__}",
                 level=logging.ERROR,
             )

@@ -25,7 +25,7 @@ class HttpServer(Room):
         host: the address to listen on.
         port: the port to listen on; 0 takes a free one.
         tls: the context for HTTPS; None: plain HTTP.
-        limits: the bounds on clients; None: those of ``inturn.core.limits``.
+        limits: the bounds on clients; None: those of ``inturn.server.limits``.
         admit: the check that refuses requests by their heads.
         is_vital: whether a request is answered when there are too many connections.
         failures: the log of failures, and of clients that are turned away.

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from inturn.core import limits as bounds
+from inturn.server import limits as bounds
 
 
 class Request(NamedTuple):
@@ -70,7 +70,7 @@ Admit = Callable[[Request], Response | None]
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The bounds on clients, in bytes, numbers and seconds; ``inturn.core.limits`` describes each."""
+    """The bounds on clients, in bytes, numbers and seconds; ``inturn.server.limits`` describes each."""
 
     header_bytes: int = bounds.HTTP_HEADER_BYTES
     headers: int = bounds.HTTP_HEADERS

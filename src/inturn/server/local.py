@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from inturn.core import limits
+from inturn.server import limits
 from inturn.server.config import is_loopback
 from inturn.server.context import Permit
 from inturn.server.errors import access_denied, signature_does_not_match

@@ -17,10 +17,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.errors import InturnError
 from inturn.core.queue.delivery import SettleAction, SettleResult
 from inturn.database import Database
+from inturn.server import limits
 from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
 
@@ -29,7 +30,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _ACK: Final = SettleAction.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
 _DONE: Final = SettleResult.DONE
-_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, limits.COMMANDS_AT_ONCE)
+_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, core_limits.COMMANDS_AT_ONCE)
 
 
 class Histogram(Protocol):

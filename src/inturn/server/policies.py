@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
+from inturn.server import limits
 from inturn.server.auth import ADMIN_ACTIONS, Key, denied, permission
 from inturn.server.auth.conditions import facts_of
 from inturn.server.auth.policy import OWNERS_ONLY, PolicyDecision, PolicyRequest, stored

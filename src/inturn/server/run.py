@@ -21,10 +21,9 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
-from inturn.core import limits
 from inturn.core.errors import InputError, InturnError, StoreError
 from inturn.database import Database
-from inturn.server import http
+from inturn.server import http, limits
 from inturn.server.access import Access
 from inturn.server.actions.queues import create_queue
 from inturn.server.app import BOUNDS_S, App

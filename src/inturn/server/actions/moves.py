@@ -15,11 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import QueueInfo, StoredMessage
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.context import Context, asking, is_arn, is_fifo, kept
 from inturn.server.failures import Failures
 from inturn.server.model import (

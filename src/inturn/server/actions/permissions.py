@@ -7,9 +7,8 @@ import json
 import re
 from typing import Any, Final
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.actions import settings
 from inturn.server.actions.attributes import save
 from inturn.server.auth.policy import OWNERS_ONLY

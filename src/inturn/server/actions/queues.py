@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.actions import settings, tags
 from inturn.server.context import FIFO, Context, asking, kept, queue_in
 from inturn.server.model import (

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
+from inturn.server import limits
 from inturn.server.actions import properties, validate
 from inturn.server.actions.names import md5_of, md5_of_attributes, names_of, sequence_number
 from inturn.server.actions.properties import Wanted
@@ -36,8 +37,8 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
         reason = f"Must be >= 0 and <= {limits.RECEIVE_WAIT_S}, if provided."
         validate.check_range(wait_s, "WaitTimeSeconds", 0, limits.RECEIVE_WAIT_S, reason)
     if visibility_s is not None:
-        reason = f"Must be >= 0 and <= {limits.VISIBILITY_S}, if provided."
-        validate.check_range(visibility_s, "VisibilityTimeout", 0, limits.VISIBILITY_S, reason)
+        reason = f"Must be >= 0 and <= {core_limits.VISIBILITY_S}, if provided."
+        validate.check_range(visibility_s, "VisibilityTimeout", 0, core_limits.VISIBILITY_S, reason)
     visibility_ms = None if visibility_s is None else visibility_s * 1000
     wanted = properties.wanted(
         params.attribute_names + params.message_system_attribute_names, params.message_attribute_names

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.context import Context, asking, kept, queue_in
 from inturn.server.model import Empty, ListQueueTags, ListQueueTagsAnswer, TagQueue, UntagQueue
 from inturn.store.commands import Command

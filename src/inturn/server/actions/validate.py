@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Final, Protocol
 
-from inturn.core import limits
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.errors import SqsError
 from inturn.server.model import BatchResultErrorEntry, MessageAttributeValue
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from inturn.core import limits
+from inturn.server import limits
 
 
 def canonical_request(

@@ -12,7 +12,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
+from inturn.server import limits
 from inturn.server.auth.conditions import Facts, Test, Truth, all_of, any_of, compiled, glob, opposite
 from inturn.server.model import ACTIONS
 
@@ -305,4 +306,4 @@ def _shown(value: object) -> str:
         text = repr(value) if isinstance(value, str) else json.dumps(value)
     except RecursionError:
         text = "nested too deeply"
-    return text if len(text) <= limits.SHOWN_LENGTH else f"{text[: limits.SHOWN_LENGTH]}…"
+    return text if len(text) <= core_limits.SHOWN_LENGTH else f"{text[: core_limits.SHOWN_LENGTH]}…"

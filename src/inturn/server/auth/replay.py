@@ -7,7 +7,7 @@ client may send both.
 
 from heapq import heappop, heappush
 
-from inturn.core import limits
+from inturn.server import limits
 
 
 class Replays:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from inturn.core import limits
+from inturn.server import limits
 from inturn.server.auth.canonical import canonical_request, pairs, sha256_hex
 from inturn.server.auth.keys import Key
 from inturn.server.auth.replay import Replays

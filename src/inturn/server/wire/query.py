@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct, inspect
 
-from inturn.core import limits
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS, Shape
 from inturn.server.wire import plain
