@@ -17,9 +17,10 @@ from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.server import errors
 from inturn.server.actions import DONE_BY
 from inturn.server.actions.names import MessageNames, ReceiptHandle, sequence_number
-from inturn.server.app import BOUNDS_S, App, OpenAccess, RequestCounts
+from inturn.server.app import App, OpenAccess
 from inturn.server.context import Permit
 from inturn.server.http import Request, Response
+from inturn.server.metrics import BOUNDS_S, RequestCounts
 from inturn.server.model import ACTIONS
 from inturn.server.naming import Home, RequestOrigin, Scope
 from inturn.server.wire import Call

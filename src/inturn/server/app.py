@@ -6,12 +6,10 @@ asyncio task of its own.
 
 import time
 import uuid
-from bisect import bisect_left
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from inturn.database import Database
 from inturn.server import errors, wire
@@ -21,6 +19,7 @@ from inturn.server.context import Context, Permit, QueueNaming, again, asking
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
+from inturn.server.metrics import RequestCounts
 from inturn.server.naming import RequestOrigin, scope_of
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
@@ -55,39 +54,6 @@ class OpenAccess:
     def permit(self, who: None, request: Request, call: Call) -> Permit:  # noqa: ARG002 - whatever it is
         """Permit every action."""
         return Permit(RequestOrigin())
-
-
-BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""The upper bounds of the latency histogram's buckets, in seconds; one more bucket lies beyond the last."""
-
-
-@dataclass
-class Latency:
-    """The latency histogram of an action: the count of each bucket of :data:`BOUNDS_S`, and the sum in seconds."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
-    sum_s: float = 0.0
-
-
-class RequestCounts:
-    """Request counts and latencies, read by the metrics; changed only in the event loop.
-
-    Attributes:
-        requests: counts by action and code. The code is "" for success, else the Query protocol's. The action is "" if
-            it could not be read.
-        latencies: histograms by action, from the parsed request to the response; a long poll's wait is included.
-    """
-
-    def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str]] = Counter()
-        self.latencies: defaultdict[str, Latency] = defaultdict(Latency)
-
-    def add(self, action: str, code: str, took_s: float) -> None:
-        """Count an answered request."""
-        self.requests[action, code] += 1
-        latency = self.latencies[action]
-        latency.counts[bisect_left(BOUNDS_S, took_s)] += 1
-        latency.sum_s += took_s
 
 
 class App:

@@ -26,7 +26,7 @@ from inturn.database import Database
 from inturn.server import http, limits
 from inturn.server.access import Access
 from inturn.server.actions.queues import create_queue
-from inturn.server.app import BOUNDS_S, App
+from inturn.server.app import App
 from inturn.server.config import Config, QueueConfig, check_exposure
 from inturn.server.context import Context
 from inturn.server.errors import SqsError
@@ -90,7 +90,7 @@ class Endpoint:
         self._context = Context(db=db, place=self._place)
         self._failures = Failures()
         self._app = App(db, self._place, gate=self._gate(), failures=self._failures)
-        self.metrics = Metrics(db, self._app.counts, BOUNDS_S, self._failures)
+        self.metrics = Metrics(db, self._app.counts, failures=self._failures)
         self._pages = Pages(config, self.metrics, self._failures)
         self._app.show = self._pages.show
         self._server: http.HttpServer

@@ -1,7 +1,7 @@
 """The protocol of the server tables: figures of queues, and values shared by all servers of one database."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from inturn.core.queue.messages import QueueInfo
 
@@ -14,7 +14,7 @@ class QueueFigures(NamedTuple):
         messages: number of messages that are not acknowledged.
         in_flight: number of them that are leased.
         delayed: number of them that are hidden for a time and not leased.
-        oldest_ms: when the oldest of them was sent; None if there is none.
+        oldest_s: age of the oldest of them since its send, in seconds; 0 if there is none.
         blocked: number of groups with hidden messages of which none can be received now.
     """
 
@@ -22,8 +22,16 @@ class QueueFigures(NamedTuple):
     messages: int
     in_flight: int
     delayed: int
-    oldest_ms: int | None
+    oldest_s: float
     blocked: int
+
+    @classmethod
+    def at(
+        cls, now_ms: int, queue: str, messages: int, in_flight: int, delayed: int, oldest_ms: int | None, blocked: int
+    ) -> Self:
+        """Return the figures at a time; ``oldest_ms`` is when the oldest message was sent."""
+        oldest_s = 0.0 if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000
+        return cls(queue, messages, in_flight, delayed, oldest_s, blocked)
 
 
 class ReceivedLease(NamedTuple):

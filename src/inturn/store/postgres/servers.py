@@ -26,7 +26,7 @@ class PostgresServers(PostgresStatements):
 
     def figures(self, now_ms: int) -> list[QueueFigures]:
         """Return the figures of all queues, with one statement."""
-        return [QueueFigures(*row) for row in self._all("figures", now_ms, limits.SEQUENCE_BITS)]
+        return [QueueFigures.at(now_ms, *row) for row in self._all("figures", now_ms, limits.SEQUENCE_BITS)]
 
     def written(self, now_ms: int) -> int:
         """Write the time; return the number of messages."""
