@@ -165,7 +165,7 @@ def _not_changed(handle: str, verdict: SettleResult) -> SqsError | None:
     if verdict is not _EXPIRED:
         reason = "Message does not exist or is not available for visibility timeout change."
         return errors.invalid_value(handle, "ReceiptHandle", reason)
-    return errors.message_not_inflight("The specified message isn't in flight.")
+    return errors.message_not_inflight()
 
 
 _CHANGING: Final = _Kind(refused=_not_changed, refused_late=_not_changed, any_holder=True)
