@@ -297,7 +297,7 @@ def test_an_element_without_content_closes_itself() -> None:
     message = ApiMessage("m", "h", "d", "", {"": ""})
     told = wire.answered(call, ReceiveMessageAnswer([message]), "r").body
     assert b"<Body/><Attribute><Name/><Value/></Attribute></Message>" in told
-    assert b"<Message/><Detail/>" in wire.refused(Protocol.QUERY, errors.message_not_inflight(), "r").body
+    assert b"<Message/><Detail/>" in wire.refused(Protocol.QUERY, errors.over_limit(""), "r").body
 
 
 # --- in JSON ---
