@@ -254,3 +254,15 @@ def queue_in(store: Store, name: str) -> QueueInfo:
     if info is None:
         raise errors.queue_does_not_exist(name)
     return info
+
+
+def in_queue(context: Context, url: str, function: Callable[[Store, QueueInfo, int], T]) -> Command[T]:
+    """Return a command that is given the queue that a URL names, and may refuse as with :func:`asking`."""
+    name = context.name(url)
+    return asking(lambda store, now_ms: function(store, queue_in(store, name), now_ms))
+
+
+def keep(store: Store, queue: QueueInfo, *, purge: bool = False, **extra: Any) -> None:
+    """Save a queue with values in its ``extra`` settings."""
+    queue.settings = replace(queue.settings, extra={**queue.settings.extra, **extra})
+    store.save(queue.name, queue, purge=purge)

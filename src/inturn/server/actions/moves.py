@@ -9,9 +9,8 @@ import asyncio
 import base64
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from inturn.core.errors import StoreError
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import QueueInfo, StoredMessage
 from inturn.server import errors, limits
-from inturn.server.context import Context, asking, is_arn, is_fifo, kept
+from inturn.server.context import Context, asking, is_arn, is_fifo, keep, kept
 from inturn.server.failures import Failures
 from inturn.server.model import (
     CancelMessageMoveTask,
@@ -80,7 +79,7 @@ def start_message_move_task(context: Context, params: StartMessageMoveTask) -> C
             "started_ms": now_ms,
             "failure": None,
         }
-        _save(store, source, [task, *tasks][: limits.MOVE_TASKS])
+        keep(store, source, move_tasks=[task, *tasks][: limits.MOVE_TASKS])
         return source.name
 
     def answer(name: str) -> StartMessageMoveTaskAnswer:
@@ -130,7 +129,7 @@ def cancel_message_move_task(context: Context, params: CancelMessageMoveTask) ->
             raise errors.no_such_task()
         if task["status"] != RUNNING:
             raise errors.unsupported_operation("Only active tasks can be cancelled.")
-        _save(store, source, [{**each, "status": "CANCELLED"} if each is task else each for each in tasks])
+        keep(store, source, move_tasks=[{**each, "status": "CANCELLED"} if each is task else each for each in tasks])
         return CancelMessageMoveTaskAnswer(task["moved"])
 
     return asking(cancel)
@@ -164,11 +163,6 @@ def _said(handle: str) -> tuple[str, str]:
 
 def _tasks(queue: QueueInfo) -> list[dict[str, Any]]:
     return list(kept(queue.settings, "move_tasks", []))
-
-
-def _save(store: Store, queue: QueueInfo, tasks: Sequence[Mapping[str, Any]]) -> None:
-    queue.settings = replace(queue.settings, extra={**queue.settings.extra, "move_tasks": list(tasks)})
-    store.save(queue.name, queue)
 
 
 def _is_done_by_another(task: Mapping[str, Any], mover: str, now_ms: int) -> bool:
@@ -206,7 +200,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
         task["status"] = "COMPLETED"
     else:
         task["after"] = entries[-1].sequence_number
-    _save(store, queue, [task, *tasks[1:]])
+    keep(store, queue, move_tasks=[task, *tasks[1:]])
     return len(entries) / rate if task["status"] == RUNNING else None
 
 
@@ -224,7 +218,7 @@ def _give_back(names: Iterable[str], mover: str, store: Store, _now_ms: int) -> 
         queue = store.queues.get(name)
         tasks = _tasks(queue) if queue is not None else []
         if queue is not None and tasks and tasks[0].get("by") == mover:
-            _save(store, queue, [{**tasks[0], "by_until_ms": 0}, *tasks[1:]])
+            keep(store, queue, move_tasks=[{**tasks[0], "by_until_ms": 0}, *tasks[1:]])
 
 
 class Mover:
