@@ -26,14 +26,7 @@ from inturn.server.wire import Call
 
 
 class Access:
-    """The checks of each API request, for endpoints with keys.
-
-    Args:
-        config: the configuration, with the keys.
-        context: the naming of queues.
-        clock: the time in seconds since 1970; replaceable in tests.
-        failures: the log of refused requests.
-    """
+    """The checks of each API request, for endpoints with keys; tests replace the clock."""
 
     def __init__(
         self,
@@ -61,11 +54,7 @@ class Access:
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def admit(self, head: Request) -> None:
-        """Check the head of a request before its body arrives.
-
-        Raises:
-            SqsError: if the request is refused whatever its body is.
-        """
+        """Refuse a request whatever its body is, before the body arrives."""
         try:
             self._verifier.admit(head.method, head.target, head.headers, self._clock())
         except SqsError as error:
@@ -73,11 +62,7 @@ class Access:
             raise
 
     def enter(self, request: Request) -> Signer:
-        """Verify the signature of a request and return its signer.
-
-        Raises:
-            SqsError: if the signature is missing or invalid.
-        """
+        """Verify the signature of a request and return its signer; a missing or invalid one is refused."""
         method, target, headers, body, _ = request
         try:
             return self._verifier.verify(method, target, headers, body, self._clock())
@@ -90,9 +75,6 @@ class Access:
 
         These are whether another server has already accepted the signature, and whether a policy that refuses the
         request still does.
-
-        Raises:
-            SqsError: if the key or a policy does not permit it.
         """
         key, region = signer.key, signer.region
         caller, checks = RequestOrigin(key.id, region, key.account), list[Callable[[Any], None]]()

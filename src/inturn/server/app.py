@@ -59,14 +59,9 @@ class OpenAccess:
 class App:
     """Answers API requests over a database.
 
-    Args:
-        db: the database with the queues.
-        place: account, region and base URL.
-        gate: authentication and authorisation; None permits everything.
-        failures: the log of failures that are not the client's.
-
     Attributes:
-        gate: as given; it may be replaced while requests arrive.
+        gate: authentication and authorisation, which by default permits everything; it may be replaced while requests
+            arrive.
         show: shows the page that a GET or HEAD asks for, if it asks for one, and returns whether it does; without a
             reply it only returns that.
     """

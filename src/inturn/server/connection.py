@@ -54,13 +54,6 @@ class Exchange:
 class Room:
     """The state that all connections of a server share: the limits, the open connections and the byte budget.
 
-    Args:
-        handler: the request handler.
-        limits: the bounds on clients.
-        admit: the check that refuses requests by their heads.
-        is_vital: whether a request is answered when there are too many connections.
-        failures: the log of failures, and of clients that are turned away.
-
     Attributes:
         requests: the number of complete requests.
         refused: the number of refusals by this server, by status; 503 counts those for lack of capacity.

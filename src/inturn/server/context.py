@@ -43,12 +43,7 @@ class QueueNaming(Protocol):
 
 
 class Permit(NamedTuple):
-    """The permission to perform an action.
-
-    Attributes:
-        caller: the caller.
-        checks: the checks that need a transaction, before the action; each raises :class:`SqsError` to refuse it.
-    """
+    """The permission to perform an action: the caller, and the checks to make before it in a transaction."""
 
     caller: RequestOrigin
     checks: Sequence[Callable[[Store], None]] = ()
@@ -97,19 +92,11 @@ class Context:
         return Scope(self._region(caller.region or home.region), caller.account or home.account)
 
     def queue(self, url: str) -> QueueInfo:
-        """Return the queue that a URL names; a bare name is accepted too, as in SQS.
-
-        Raises:
-            SqsError: if it does not exist.
-        """
+        """Return the queue that a URL names, if it exists; a bare name is accepted too, as in SQS."""
         return self.named(self.name(url))
 
     def named(self, name: str) -> QueueInfo:
-        """Return the queue with this name in the store.
-
-        Raises:
-            SqsError: if it does not exist.
-        """
+        """Return the queue with this name in the store, if it exists."""
         info = self.db.store.queues.get(name)
         if info is None:
             raise errors.queue_does_not_exist(name)
@@ -118,8 +105,7 @@ class Context:
     def name(self, url: str) -> str:
         """Return the stored name of the queue that a URL names; a bare name means a queue of the caller's scope.
 
-        Raises:
-            SqsError: if the URL names no queue, or one of another region than the request is signed for.
+        A URL of another region than the request is signed for is refused.
         """
         found = self._named.get((self.caller, url))
         if found is None:
@@ -139,15 +125,7 @@ class Context:
         return self._stored(region or self.home.region, account, name)
 
     def own(self, name: str, account: str | None = None) -> str:
-        """Return the stored name of a queue in the caller's region.
-
-        Args:
-            name: the bare name.
-            account: the queue's account; None: the caller's.
-
-        Raises:
-            SqsError: if no queue can have this name.
-        """
+        """Return the stored name of a queue in the caller's region, by default also in its account."""
         region, own = self.scope
         return self._stored(region, own if account is None else account, name)
 
@@ -216,11 +194,8 @@ def kept(settings: QueueSettings, name: str, default: T) -> T:
 def asking(function: Callable[[Store, int], T], answer: Callable[[T], Any] = lambda value: value) -> Command[Any]:
     """Return a command that may refuse with an :class:`SqsError`, as long as it has changed nothing.
 
-    The refusal is passed as a value: if it were raised, all other commands of the transaction would run again.
-
-    Args:
-        function: the work, given the store and the time.
-        answer: turns its result into the answer; called in the event loop.
+    The refusal is passed as a value: if it were raised, all other commands of the transaction would run again. The
+    answer is made of the function's result in the event loop.
     """
 
     def ask(store: Store, now_ms: int) -> T | SqsError:
@@ -245,11 +220,7 @@ def again(action: Action, context: Context, params: Any) -> Command[Any]:
 
 
 def queue_in(store: Store, name: str) -> QueueInfo:
-    """Return a queue, within a transaction.
-
-    Raises:
-        SqsError: if it does not exist.
-    """
+    """Return a queue, within a transaction, if it exists."""
     info = store.queues.get(name)
     if info is None:
         raise errors.queue_does_not_exist(name)

@@ -37,11 +37,7 @@ class _Kind:
 
 
 class Failures:
-    """The failure log of one endpoint.
-
-    Args:
-        clock: the time in seconds; replaceable in tests.
-    """
+    """The failure log of one endpoint; tests replace the clock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -59,14 +55,7 @@ class Failures:
             self._add((type(error), _place(error)), _Line(logging.ERROR, what, error, {}))
 
     def note(self, kind: Hashable, message: str, *, level: int = logging.WARNING, **about: Any) -> None:
-        """Log a failure of this kind.
-
-        Args:
-            kind: the key of the rate limit, one line a minute.
-            message: the text of the line.
-            level: of the line.
-            about: further fields of the line.
-        """
+        """Log a failure: one line a minute of each kind, with further fields about it."""
         self._add(kind, _Line(level, message, None, about))
 
     def look(self, *, is_last: bool = False) -> None:

@@ -75,11 +75,7 @@ class HttpServer(Room):
             raise
 
     async def stop(self, grace_s: float) -> None:
-        """Stop listening, close idle connections, let requests that have begun be answered, then cut the rest.
-
-        Args:
-            grace_s: the time for the responses, in seconds.
-        """
+        """Stop listening, close idle connections, let requests that have begun be answered, then cut the rest."""
         self.is_stopping = True
         self._listener.close()
         for connection in tuple(self.connections):

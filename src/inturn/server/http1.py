@@ -301,12 +301,7 @@ def refusal(status: int) -> Response:
 
 
 def encode(response: Response, server_headers: bytes, method: str = "") -> bytes:
-    """Return a response as bytes.
-
-    Args:
-        response: the response.
-        server_headers: the server's own headers, each preceded by a line end.
-        method: of the request.
+    """Return a response as bytes, with the server's own headers, each preceded by a line end.
 
     Raises:
         ValueError: if a header contains a line end.

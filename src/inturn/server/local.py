@@ -42,9 +42,7 @@ _IN_QUERY: Final = b"X-Amz-Credential="
 class Local:
     """The checks of each API request, for endpoints without keys.
 
-    Args:
-        base_url: the URL whose host is accepted too.
-        region: the region that signed requests must be signed for; None: any.
+    The host of the base URL is accepted too. Signed requests must be signed for the region; None: any.
     """
 
     def __init__(self, base_url: str | None = None, region: str | None = None) -> None:
@@ -55,11 +53,7 @@ class Local:
         self._caller = lru_cache(limits.CLAIMS)(self._called)
 
     def admit(self, head: Request) -> None:
-        """Check by its head that no web page made a request.
-
-        Raises:
-            SqsError: if one did.
-        """
+        """Refuse a request of a web page by its head."""
         headers = head.headers
         from_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
         if from_page or not self.is_own(headers.get(b"host", b"")):
@@ -69,11 +63,7 @@ class Local:
             )
 
     def enter(self, request: Request) -> None:
-        """Check the same again; requests need no signature.
-
-        Raises:
-            SqsError: if a web page made the request.
-        """
+        """Check the same again; requests need no signature."""
         self.admit(request)
 
     def permit(self, _who: None, request: Request, call: Call) -> Permit:
@@ -81,11 +71,7 @@ class Local:
 
         A page may load a request's address as an image, or send a form. A request with an ``Authorization`` header
         passes, since a page cannot add that header. A signature in the query proves nothing, as it cannot be verified
-        without keys. The region that a request is signed for is believed.
-
-        Raises:
-            SqsError: if a page may have made a request that changes something, or if its region is malformed or not the
-                required one.
+        without keys. The region that a request is signed for is believed, if it can be one and is the required one.
         """
         headers = request.headers
         if call.action not in READING and b"authorization" not in headers:
@@ -138,12 +124,7 @@ def _is_from(referer: bytes | None, host: bytes) -> bool:
 
 
 def credential(target: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the part of a request with its credential, the same for many requests; None if it is not signed.
-
-    Args:
-        target: path and query as sent.
-        headers: by their names in lower case.
-    """
+    """Return the part of a request with its credential, the same for many requests; None if it is not signed."""
     authorization = headers.get(b"authorization")
     if authorization is None:
         said, begin, after = target, target.find(_IN_QUERY), b"&"
@@ -157,13 +138,9 @@ def credential(target: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def scoped_region(said: bytes) -> str | None:
-    """Return the region of a credential: ``Credential=key/20261123/us-east-1/sqs/aws4_request``, quoted or not.
+    """Return the region of a :func:`credential`, quoted or not; refuse what cannot be one.
 
-    Args:
-        said: from :func:`credential`.
-
-    Raises:
-        SqsError: if the text in its place cannot be a region.
+    As in ``Credential=key/20261123/us-east-1/sqs/aws4_request``.
     """
     parts = unquote_to_bytes(said.partition(_NAME)[2]).rsplit(b"/", 4)
     if len(parts) < 5:

@@ -81,17 +81,7 @@ class _Traffic:
 
 
 class Metrics:
-    """The counters, and the pages that show them.
-
-    Args:
-        db: the database with the queues.
-        asked: the endpoint's request counts.
-        bounds_s: the upper bounds of the latency buckets, in seconds.
-        failures: the log of store failures.
-
-    Attributes:
-        front: the HTTP server, once it runs.
-    """
+    """The counters, and the pages that show them; ``front`` is the HTTP server, once it runs."""
 
     def __init__(
         self,
@@ -114,9 +104,7 @@ class Metrics:
     def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
         """Count the results of one transaction of the writer; called by the thread or task that leads it.
 
-        Args:
-            commands: the transaction's commands. Receives that found nothing and keep waiting are not counted.
-            outcomes: their outcomes.
+        Receives that found nothing and keep waiting are not counted.
         """
         size = 0
         for command, (answers, error) in zip(commands, outcomes, strict=True):
@@ -220,9 +208,7 @@ class Metrics:
 def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
     """Return the cumulative counts of a histogram by upper bound, as Prometheus has them.
 
-    Args:
-        bounds: the upper bounds of the buckets.
-        counts: the count of each bucket; the last lies beyond all bounds.
+    The last count lies beyond all bounds.
     """
     names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
     return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]

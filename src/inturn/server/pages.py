@@ -36,16 +36,7 @@ can be written, and <a href="metrics">/metrics</a> is for Prometheus.</p>
 
 
 class Pages:
-    """The pages of an endpoint.
-
-    Args:
-        config: the configuration, with the access to the metrics.
-        metrics: the metrics.
-        failures: the log of pages that fail.
-
-    Attributes:
-        is_stopping: whether the endpoint takes no more requests.
-    """
+    """The pages of an endpoint, which is not ready any more while it ``is_stopping``."""
 
     def __init__(self, config: Config, metrics: Metrics, failures: Failures) -> None:
         self.is_stopping = False
@@ -66,9 +57,7 @@ class Pages:
     def show(self, request: Request, reply: Reply | None) -> bool:
         """Show the page that a request asks for; return False if it asks for none, but for the API.
 
-        Args:
-            request: the request.
-            reply: the callback for the page; None: nothing is shown, since the request has not arrived completely.
+        Without a reply nothing is shown: the request has not arrived completely.
         """
         page = self._find(request)
         if page is not None and reply is not None:

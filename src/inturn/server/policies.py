@@ -38,13 +38,7 @@ class Need(NamedTuple):
 
 
 class Policies:
-    """The evaluation of queue policies.
-
-    Args:
-        context: the naming of queues.
-        server: the server settings: TLS and base URL.
-        clock: the time in seconds since 1970.
-    """
+    """The evaluation of queue policies."""
 
     def __init__(self, context: Context, server: ServerConfig, clock: Callable[[], float]) -> None:
         self._context = context
@@ -66,17 +60,8 @@ class Policies:
         """Evaluate the known policies; return the check to repeat in a transaction, if they are not conclusive.
 
         The policies known in the event loop may be slightly stale if other servers share the database. So a refusal is
-        checked again in a transaction, and so is a queue that is not known yet.
-
-        Args:
-            key: the key that signed the request.
-            request: the HTTP request.
-            call: the parsed request.
-            needs: the permissions that the key's configuration has granted.
-            note: called with a refusal.
-
-        Returns:
-            A function that raises :class:`SqsError` if a policy refuses the request; none if all let it pass.
+        checked again in a transaction, and so is a queue that is not known yet. ``needs`` are the permissions that the
+        key's configuration has granted; ``note`` is called with a refusal.
         """
         queues = self._context.db.store.queues
 
@@ -100,18 +85,7 @@ class Policies:
     def check(
         self, key: Key, request: Request, call: Call, needs: Iterable[Need], queues: Mapping[str, QueueInfo]
     ) -> None:
-        """Evaluate the policies of all queues that a request concerns.
-
-        Args:
-            key: the key that signed the request.
-            request: the HTTP request.
-            call: the parsed request.
-            needs: the permissions that the key's configuration has granted.
-            queues: the existing queues.
-
-        Raises:
-            SqsError: if a policy refuses the request.
-        """
+        """Refuse a request if the policy of a queue that it concerns does."""
         facts = facts_of(
             account=key.account,
             key_id=key.id,

@@ -170,11 +170,7 @@ class Endpoint:
             self._app.gate.tell_of_policies()
 
     def _find_home(self) -> None:
-        """Find the queues of the server's own region and account, and warn of queues that are out of reach.
-
-        Raises:
-            InputError: if two have the same name.
-        """
+        """Find the queues of the server's own region and account, and warn of queues that are out of reach."""
         queues, home = list(self._db.store.queues), self._context.home
         self._place.home = Home(home, named_by_arn(home, queues))
         elsewhere = sum(scope_of(home, each)[0].region != home.region for each in queues)

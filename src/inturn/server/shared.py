@@ -41,12 +41,7 @@ class _StoredKey(Struct):
 
 
 class Shared:
-    """A server's view of the shared keys and settings.
-
-    Args:
-        db: the database.
-        config: the server's configuration.
-    """
+    """A server's view of the shared keys and settings."""
 
     def __init__(self, db: Database, config: Config) -> None:
         self._db = db
@@ -158,11 +153,7 @@ def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
 
 
 def keys(db: Database) -> tuple[AccessKey, ...]:
-    """Return all keys of a database.
-
-    Raises:
-        InputError: if the database is a file, which has no shared keys.
-    """
+    """Return all keys of a database. A file, which has no keys, is refused."""
     _check(db)
 
     def look(store: Any, _now_ms: int) -> tuple[AccessKey, ...]:
@@ -172,22 +163,14 @@ def keys(db: Database) -> tuple[AccessKey, ...]:
 
 
 def save_key(db: Database, key: AccessKey) -> bool:
-    """Add a key, or replace the one with its id; return whether there was one.
-
-    Raises:
-        InputError: if the database is a file, which has no shared keys.
-    """
+    """Add a key, or replace the one with its id; return whether there was one. A file has no keys."""
     _check(db)
 
     return db.writer.run(Ask("", partial(_keep, f"{_KEY}{key.id}", text_of(key))))
 
 
 def remove_key(db: Database, name: str) -> bool:
-    """Remove a key; return whether there was one.
-
-    Raises:
-        InputError: if the database is a file, which has no shared keys.
-    """
+    """Remove a key; return whether there was one. A file, which has no keys, is refused."""
     _check(db)
 
     return db.writer.run(Ask("", partial(_keep, f"{_KEY}{name}", None)))

@@ -227,10 +227,6 @@ class Mover:
     Of several servers over one database, one runs a task. It renews its claim with every step; when the claim is older
     than ``limits.MOVER_S``, the next server that looks takes over. Every step reads the task's position, so nothing is
     moved twice. A server that stops gives its claims back.
-
-    Args:
-        writer: the writer that runs the steps.
-        failures: the log of tasks that cannot continue.
     """
 
     def __init__(self, writer: Writer, failures: Failures) -> None:

@@ -38,13 +38,7 @@ _FROM_URL: Final = bytes.maketrans(b"-_+/", b"+/  ")
 
 
 class ReceiptHandle(Struct, gc=False):
-    """The content of a receipt handle.
-
-    Attributes:
-        sequence_number: of the message.
-        token: of the lease.
-        received_ms: the time of the receive.
-    """
+    """A receipt handle's content: the message's sequence number, its lease's token, and the time of the receive."""
 
     sequence_number: int
     token: int
@@ -52,11 +46,7 @@ class ReceiptHandle(Struct, gc=False):
 
 
 class MessageNames:
-    """The names that one database gives to its messages and receipts.
-
-    Args:
-        lineage: of the database; see ``SqlStore.lineage``.
-    """
+    """The names that one database gives to its messages and receipts; see ``SqlStore.lineage``."""
 
     def __init__(self, lineage: bytes) -> None:
         mask = int.from_bytes(_derived(lineage, b"message id", 16))
@@ -94,11 +84,7 @@ class MessageNames:
         return b2a_base64(packed, newline=False).translate(_TO_URL).decode()
 
     def receipt(self, queue: QueueInfo, text: str) -> ReceiptHandle:
-        """Return the content of a queue's receipt handle.
-
-        Raises:
-            SqsError: if the handle is malformed, or of another queue or database.
-        """
+        """Return the content of a queue's receipt handle; one of another queue or database is refused."""
         try:
             packed = a2b_base64(text.encode().translate(_FROM_URL)) if len(text) == _LENGTH else b""
             mark, number, token, received_ms, checksum = _WITH_SUM.unpack(packed)

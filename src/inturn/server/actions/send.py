@@ -135,11 +135,7 @@ def _checked(
     fifo: bool,  # noqa: FBT001 - looked up once for all messages of a batch
     message: SendMessage | SendMessageBatchRequestEntry,
 ) -> _Checked:
-    """Check a message and return it with its digests.
-
-    Raises:
-        SqsError: if it cannot be sent.
-    """
+    """Check a message and return it with its digests."""
     body = message.message_body
     if not body:
         raise errors.missing_parameter("MessageBody")

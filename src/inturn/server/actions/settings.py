@@ -77,11 +77,7 @@ _EXTRA: Final = {
 
 
 def wanted(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
-    """Return a request's attributes with normalised values; "" removes an attribute.
-
-    Raises:
-        SqsError: for an unknown attribute or an invalid value.
-    """
+    """Return a request's attributes with normalised values, or refuse them; "" removes an attribute."""
     return {name: _one_form(name, value, fifo=fifo) for name, value in attributes.items()}
 
 
@@ -241,7 +237,7 @@ def applied(
     changes: Mapping[str, str],
     said: Mapping[str, str],
 ) -> QueueSettings:
-    """Return settings with the changes applied.
+    """Return settings with the changes applied; refuse attributes that exclude each other.
 
     Args:
         context: the naming of queues.
@@ -250,9 +246,6 @@ def applied(
         settings: the queue's settings; None for a new queue.
         changes: from :func:`wanted`.
         said: the request's own attribute values, for error texts.
-
-    Raises:
-        SqsError: if the dead-letter queue does not exist or may not be used, or two attributes exclude each other.
     """
     fields: dict[str, Any] = {}
     if settings is None:

@@ -194,11 +194,7 @@ def change_message_visibility_batch(
 
 
 def _changing(context: Context, queue: QueueInfo, handle: str, visibility_s: int | None) -> Settlement:
-    """Return the change that sets a message's visibility timeout; 0 gives the message back.
-
-    Raises:
-        SqsError: if the handle or the timeout is invalid, or the timeout ends more than twelve hours after the receive.
-    """
+    """Return the change that sets a message's visibility timeout; 0 gives the message back."""
     if visibility_s is None:
         raise errors.missing_parameter("VisibilityTimeout")
     reason = f"Must be >= 0 and <= {limits.VISIBILITY_S}, if provided."

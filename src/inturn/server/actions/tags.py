@@ -28,11 +28,7 @@ def tag_queue(context: Context, params: TagQueue) -> Command[Empty]:
 
 
 def check(name: str, tags: Mapping[str, str]) -> None:
-    """Check a queue's tags.
-
-    Raises:
-        SqsError: if there are too many, or one is too long.
-    """
+    """Refuse a queue's tags if there are too many, or one is too long."""
     if len(tags) > limits.QUEUE_TAGS:
         raise errors.invalid_parameter_value(f"Too many tags added for queue {name}.")
     for key, value in tags.items():

@@ -48,14 +48,7 @@ the body and JSON in ``x-amz-target``.
 
 
 class Signer(NamedTuple):
-    """The key and the region that a request is signed with.
-
-    Attributes:
-        key: the key.
-        region: the region.
-        signature: the verified signature.
-        until: the end of its validity, in seconds since 1970.
-    """
+    """The key and the region of a request's signature, and the end of its validity in seconds since 1970."""
 
     key: Key
     region: str
@@ -66,14 +59,9 @@ class Signer(NamedTuple):
 class _Claim(NamedTuple):
     """The statements of a request about its signature, without the signature itself.
 
-    Attributes:
-        key: the stated key.
-        region: the stated region.
-        scope: date, region, service, as they are signed.
-        date: of the scope, YYYYMMDD.
-        hmac: keyed for that key and scope; copied for each request.
-        names: of the signed headers.
-        unsigned: the decisive headers that are not signed.
+    The scope is date, region and service, as they are signed; the date is YYYYMMDD. ``hmac`` is keyed for that key and
+    scope, and copied for each request. ``names`` are those of the signed headers, ``unsigned`` the decisive headers
+    that are not among them.
     """
 
     key: Key
@@ -86,15 +74,7 @@ class _Claim(NamedTuple):
 
 
 class _Signed(NamedTuple):
-    """The signature of one request.
-
-    Attributes:
-        claim: the claim of its signer.
-        signature: as sent.
-        date: of the signature, as sent.
-        valid_s: the length of its validity, in seconds.
-        query: the signed part of the query.
-    """
+    """The signature of one request: itself and its date as sent, and the signed part of the query."""
 
     claim: _Claim
     signature: bytes
@@ -105,6 +85,9 @@ class _Signed(NamedTuple):
 
 class Verifier:
     """Verifies requests against access keys.
+
+    The target of a request is path and query as sent, its headers are by their names in lower case, and times are in
+    seconds since 1970.
 
     Args:
         keys: the known keys.
@@ -119,18 +102,7 @@ class Verifier:
         self._claims: dict[bytes, _Claim] = {}
 
     def verify(self, method: str, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Signer:
-        """Verify a request and return its signer.
-
-        Args:
-            method: as in ``POST``.
-            target: path and query as sent.
-            headers: by their names in lower case.
-            body: the whole body.
-            now: the time, in seconds since 1970.
-
-        Raises:
-            SqsError: if the signature is missing, wrong or expired, or its key is unknown.
-        """
+        """Verify a request and return its signer; refuse a missing, wrong or expired signature, or an unknown key."""
         signed, until = self._claimed(target, headers, now)
         payload = sha256_hex(body)
         if headers.get(_PAYLOAD, payload) != payload:
@@ -145,15 +117,6 @@ class Verifier:
 
         If the client sends the body's hash (``x-amz-content-sha256``), the signature itself is checked; the hash is
         compared with the body later. Else only the key and the time are checked.
-
-        Args:
-            method: as in ``POST``.
-            target: path and query as sent.
-            headers: by their names in lower case.
-            now: the time, in seconds since 1970.
-
-        Raises:
-            SqsError: as :meth:`verify` would, whatever the body is.
         """
         signed, _ = self._claimed(target, headers, now)
         if _PAYLOAD in headers:

@@ -10,11 +10,7 @@ __all__ = ["Call", "Protocol", "answered", "parse", "protocol_of", "refused"]
 
 
 def parse(request: Request) -> Call:
-    """Parse a request.
-
-    Raises:
-        SqsError: if the action is unknown, a parameter is missing, or the request cannot be parsed.
-    """
+    """Parse a request, or refuse it."""
     return json.parse(request) if protocol_of(request) is Protocol.JSON else query.parse(request)
 
 

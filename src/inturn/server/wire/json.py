@@ -74,11 +74,7 @@ def protocol_of(request: Request) -> Protocol:
 
 
 def parse(request: Request) -> Call:
-    """Parse a request.
-
-    Raises:
-        SqsError: if the action is unknown, a parameter is missing, or the body cannot be parsed.
-    """
+    """Parse a request, or refuse it."""
     found = _READERS.get(request.headers.get(b"x-amz-target", b""))
     if found is None:
         target = request.headers.get(b"x-amz-target")
@@ -120,11 +116,7 @@ def _params_without_nulls(action: ApiAction, body: bytes) -> Shape:
 
 
 def params_of(action: ApiAction, tree: object, refuse: Callable[[str], SqsError]) -> Shape:
-    """Return the parameters in a tree of API names; a null counts as missing.
-
-    Raises:
-        SqsError: ``MissingParameter``, with the name; or the error that ``refuse`` makes of the reason.
-    """
+    """Return the parameters in a tree of API names; a null counts as missing. ``refuse`` makes an error of a reason."""
     try:
         return msgspec.convert(_without_nulls(tree, _DEPTH), type=action.params)
     except msgspec.ValidationError as error:

@@ -38,11 +38,7 @@ _Reader = Callable[[Any, str], Any]
 
 
 def parse(request: Request) -> Call:
-    """Parse a request.
-
-    Raises:
-        SqsError: if the action is unknown, a parameter is missing or of another type, or the form cannot be parsed.
-    """
+    """Parse a request, or refuse it."""
     path, _, query = request.target.partition(b"?")
     fields = _fields(query, request.body if request.method != "GET" else b"")
     name = fields.get("Action")
