@@ -46,7 +46,7 @@ class _Received(validate.BatchEntry, Protocol):
 E = TypeVar("E", bound=_Received)
 
 
-class _Kind(NamedTuple):
+class _SettleKind(NamedTuple):
     """A kind of action.
 
     Attributes:
@@ -64,11 +64,11 @@ class _Kind(NamedTuple):
         return change._replace(token=None, any_holder=self.any_holder)
 
 
-def _settle(queue: QueueInfo, kind: _Kind, change: Settlement, handle: str) -> Command[Empty]:
+def _settle(queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str) -> Command[Empty]:
     return Settle(queue.name, partial(_settled, queue, kind, change, handle), (change,))
 
 
-def _settled(queue: QueueInfo, kind: _Kind, change: Settlement, handle: str, verdicts: Sequence[SettleResult]) -> Any:
+def _settled(queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str, verdicts: Sequence[SettleResult]) -> Any:
     if verdicts[0] is _EXPIRED and not is_fifo(queue):
         return Settle(queue.name, partial(_answer, kind.refused_late, handle), (kind.late(change),))
     return _answer(kind.refused, handle, verdicts)
@@ -83,7 +83,7 @@ def _answer(refused: _Refused, handle: str, verdicts: Sequence[SettleResult]) ->
 
 def _settle_batch(
     queue: QueueInfo,
-    kind: _Kind,
+    kind: _SettleKind,
     entries: Sequence[E],
     change_of: Callable[[E], Settlement],
     answer_of: Callable[[list[str], list[Any]], Any],
@@ -124,7 +124,7 @@ def _settle_batch(
 # --- deleting: a message that is gone was deleted, and deleting it again succeeds ---
 
 
-_DELETING: Final = _Kind(
+_DELETING: Final = _SettleKind(
     refused=lambda handle, verdict: errors.receipt_handle_expired(handle) if verdict is _EXPIRED else None,
     refused_late=lambda _handle, _verdict: None,
     any_holder=False,
@@ -168,7 +168,7 @@ def _not_changed(handle: str, verdict: SettleResult) -> SqsError | None:
     return errors.message_not_inflight()
 
 
-_CHANGING: Final = _Kind(refused=_not_changed, refused_late=_not_changed, any_holder=True)
+_CHANGING: Final = _SettleKind(refused=_not_changed, refused_late=_not_changed, any_holder=True)
 
 
 def change_message_visibility(context: Context, params: ChangeMessageVisibility) -> Command[Empty]:
