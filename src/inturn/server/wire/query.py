@@ -19,7 +19,7 @@ from inturn.server.model import ACTIONS, Shape
 from inturn.server.wire import plain
 from inturn.server.wire.json import Call, Protocol, params_of, protocol_of
 from inturn.server.wire.names import members, query_name
-from inturn.server.wire.xml import answer_text, error_text
+from inturn.server.wire.answers import answer_text, error_text
 
 CONTENT_TYPE: Final = "text/xml"
 _NO_CALL: Final = errors.unknown_operation().query_code
