@@ -47,7 +47,7 @@ class Exchange:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the response is no longer awaited: it was given, or the client has closed the connection."""
+        """True if the response is no longer awaited: it was given, or the client has closed the connection."""
         return not self._connection.awaits(self)
 
 
@@ -100,7 +100,7 @@ class Room:
 
     @property
     def is_full(self) -> bool:
-        """Whether the maximum of connections is open."""
+        """True if the maximum of connections is open."""
         return len(self.connections) - len(self.reserved) >= self.limits.connections
 
     def make_way(self) -> bool:

@@ -57,7 +57,7 @@ class SqsError(Exception):
 
     @property
     def sender_fault(self) -> bool:
-        """Whether the client is at fault: the same request will fail again."""
+        """True if the client is at fault: the same request will fail again."""
         return self.fault == "Sender"
 
     def __str__(self) -> str:

@@ -59,7 +59,7 @@ class ServerStore(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether keys, settings and signatures are kept for the servers of several machines.
+        """True if keys, settings and signatures are kept for the servers of several machines.
 
         Each server of a file has its own of these: nothing is kept, and each signature is new.
         """

@@ -68,7 +68,9 @@ def _settle(queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str
     return Settle(queue.name, partial(_settled, queue, kind, change, handle), (change,))
 
 
-def _settled(queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str, verdicts: Sequence[SettleResult]) -> Any:
+def _settled(
+    queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str, verdicts: Sequence[SettleResult]
+) -> Any:
     if verdicts[0] is _EXPIRED and not is_fifo(queue):
         return Settle(queue.name, partial(_answer, kind.refused_late, handle), (kind.late(change),))
     return _answer(kind.refused, handle, verdicts)
