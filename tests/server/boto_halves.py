@@ -96,7 +96,8 @@ def trees(shape: Shape, text: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
     """Values of a shape, with what our type of it requires."""
     match shape:
         case StructureShape():
-            ours = getattr(model, shape.name.replace("Result", "Answer"), None) or getattr(model, shape.name, None)
+            name = "ApiMessage" if shape.name == "Message" else shape.name
+            ours = getattr(model, name.replace("Result", "Answer"), None) or getattr(model, name, None)
             required = set(shape.required_members)
             if ours is not None:
                 required |= {field.encode_name for field in msgspec.structs.fields(ours) if field.required}

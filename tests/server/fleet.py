@@ -182,7 +182,7 @@ class Server:
         directory: where its log goes.
         name: of the log.
         options: of the command.
-        bounds: some of core/limits.py that are other ones in it.
+        bounds: some of core/limits.py and server/limits.py that are other ones in it.
         environment: variables of its environment.
     """
 
@@ -200,7 +200,8 @@ class Server:
 
     def start(self, **environment: str) -> "Server":
         program = (
-            f"from inturn.core import limits; vars(limits).update({self.bounds}); from inturn.cli import app; app()"
+            f"from inturn.core import limits; vars(limits).update({self.bounds}); "
+            f"from inturn.server import limits; vars(limits).update({self.bounds}); from inturn.cli import app; app()"
         )
         command = [sys.executable, "-c", program, "serve", "--json-logs", "--db", self.db]
         with self.log.open("ab") as log:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import uvloop
 
-from inturn.server.http import Handler, HttpServer, Limits, Reply, Request, Response
+from inturn.server.http import Handler, HttpServer, Reply, Request, RequestLimits, Response
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -58,7 +58,7 @@ class Front:
         self._new_loop = LOOPS[loop]
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._start = (handler, tls, Limits(**{"linger_s": 0.2, **limits}))
+        self._start = (handler, tls, RequestLimits(**{"linger_s": 0.2, **limits}))
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -3,10 +3,8 @@
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import boto_halves
 import pytest
@@ -15,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import inturn
-from inturn.core import limits
-from inturn.core.queue.messages import Content, Delivery, QueueInfo, QueueSettings, StoredMessage, first_number
+from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.server import errors
 from inturn.server.actions import DONE_BY
 from inturn.server.actions.names import MessageNames, ReceiptHandle, sequence_number
-from inturn.server.app import BOUNDS_S, App, OpenAccess, RequestCounts
-from inturn.server.attempts import Attempts
+from inturn.server.app import App, OpenAccess
+from inturn.server.context import Permit
 from inturn.server.http import Request, Response
+from inturn.server.metrics import BOUNDS_S, RequestCounts
 from inturn.server.model import ACTIONS
 from inturn.server.naming import Home, RequestOrigin, Scope
 from inturn.server.wire import Call
@@ -48,7 +46,7 @@ def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
 
     class Closed(OpenAccess):
-        def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:
+        def permit(self, who: None, request: Request, call: Call) -> Permit:
             seen.append((request.method, call.action))
             raise errors.access_denied("not you")
 
@@ -67,8 +65,8 @@ def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
     sqs.client.send_message(QueueUrl=url, MessageBody="nobody must say")
 
     class Known(OpenAccess):
-        def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:
-            return RequestOrigin("AKIDEXAMPLE")
+        def permit(self, who: None, request: Request, call: Call) -> Permit:
+            return Permit(RequestOrigin("AKIDEXAMPLE"))
 
     sqs.options = {"gate": Known()}
     sqs.restart()
@@ -112,7 +110,7 @@ def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
 @pytest.mark.parametrize("protocol", boto_halves.PROTOCOLS)
 def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: str) -> None:
     class Broken(OpenAccess):
-        def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:
+        def permit(self, who: None, request: Request, call: Call) -> Permit:
             raise RuntimeError("secret")
 
     with inturn.open(tmp_path / "q.db") as db:
@@ -184,47 +182,3 @@ def test_a_receipt_handle_is_of_one_database() -> None:
 def test_the_order_of_sequence_numbers_is_that_of_their_texts() -> None:
     numbers = [first_number(queue) + n for queue in (1, 2, 2**18) for n in (1, 9, 10, 2**43)]
     assert sorted(map(sequence_number, numbers)) == [sequence_number(number) for number in sorted(numbers)]
-
-
-# --- attempts ---
-
-
-def deliveries(*numbers: int) -> list[Delivery]:
-    def entry(number: int) -> StoredMessage:
-        return StoredMessage(number, "x", Content.TEXT, "g", None, None, None, 0, None, None, None)
-
-    return [Delivery(entry(number), 1, 0, 1, 0) for number in numbers]
-
-
-def held(change: Callable[[Attempts], Any]) -> list[bool]:
-    """Which of the two attempts are known after a change."""
-    attempts = Attempts()
-    attempts.remember(1, "a", deliveries(1, 2), 0)
-    attempts.remember(1, "b", deliveries(3), 1000)
-    change(attempts)
-    return [attempts.get(1, attempt, 2000) is not None for attempt in ("a", "b")]
-
-
-def test_attempts_are_forgotten() -> None:
-    assert held(lambda attempts: None) == [True, True]
-    assert held(lambda attempts: attempts.void(2)) == [False, True]
-    assert held(lambda attempts: attempts.void(4)) == [True, True]
-    assert held(lambda attempts: attempts.remember(2, "a", deliveries(9), 300_000)) == [False, True]
-    assert held(lambda attempts: attempts.remember(1, "a", deliveries(9), 0)) == [True, True]
-
-
-def test_a_message_that_was_given_again_voids_the_latest_attempt_only() -> None:
-    attempts = Attempts()
-    attempts.remember(1, "a", deliveries(1), 0)
-    attempts.remember(1, "b", deliveries(1), 0)
-    attempts.void(1)
-    assert attempts.get(1, "a", 1) is not None
-    assert attempts.get(1, "b", 1) is None
-
-
-def test_as_many_attempts_as_may_be() -> None:
-    attempts = Attempts()
-    for n in range(limits.RECEIVE_ATTEMPTS + 5):
-        attempts.remember(1, str(n), deliveries(n), 0)
-    known = [attempts.get(1, str(n), 1) is not None for n in range(limits.RECEIVE_ATTEMPTS + 5)]
-    assert known == [False] * 5 + [True] * limits.RECEIVE_ATTEMPTS

@@ -4,8 +4,8 @@ import pytest
 from endpoint import Endpoint
 
 import inturn
-from inturn.core import limits
 from inturn.queue import QueueSettings
+from inturn.server import limits
 
 PLAIN = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 WITH_SUFFIX = (

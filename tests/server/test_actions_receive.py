@@ -10,6 +10,7 @@ from endpoint import ACCOUNT, Endpoint
 
 from inturn.queue import Receipt
 from inturn.server.actions.names import names_of
+from inturn.store.commands import Ask
 
 
 def send(sqs: Endpoint, url: str, *bodies: str, **more: Any) -> None:
@@ -237,6 +238,35 @@ def test_an_attempt_is_known_for_five_minutes(sqs: Endpoint) -> None:
     assert sqs.receive(url, ReceiveRequestAttemptId="another") == []
     sqs.clock.pass_s(1)
     assert sqs.receive(url, ReceiveRequestAttemptId="once") == []
+
+
+def test_an_attempt_is_known_after_a_restart(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "b1")
+    first = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
+    sqs.restart()
+    assert sqs.receive(url, 2, ReceiveRequestAttemptId="once") == first
+
+
+def test_of_two_attempts_the_latest_has_the_message(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1")
+    sqs.receive(url, ReceiveRequestAttemptId="first")
+    sqs.clock.pass_s(30)
+    second = sqs.receive(url, ReceiveRequestAttemptId="second")
+    assert sqs.receive(url, ReceiveRequestAttemptId="first") == []
+    assert sqs.receive(url, ReceiveRequestAttemptId="second") == second
+
+
+def test_attempts_that_are_over_leave_the_database(sqs_json: Endpoint) -> None:
+    url = sqs_json.queue("q.fifo")
+    send(sqs_json, url, "a1", "b1", "c1")
+    for attempt in "abc":
+        sqs_json.receive(url, 1, ReceiveRequestAttemptId=attempt)
+    sqs_json.clock.pass_s(300)
+    assert len(sqs_json.receive(url, 1, ReceiveRequestAttemptId="d")) == 1
+    count_of = Ask("", lambda store, _now_ms: store.execute("select count(*) from inturn_attempt").fetchone())
+    assert sqs_json.db.writer.run(count_of) == (1,)
 
 
 def test_what_an_attempts_id_may_be(sqs: Endpoint) -> None:

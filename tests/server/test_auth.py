@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from signing import KEY, NOW, Sent, signed
 
-from inturn.core import limits
+from inturn.server import limits
 from inturn.server.auth import Key, Replays, Verifier
 from inturn.server.auth.canonical import canonical_path, canonical_query, canonical_request, sha256_hex
 from inturn.server.auth.verifier import _signing_key

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from inturn.core import limits
 from inturn.core.errors import InputError
+from inturn.server import limits
 from inturn.server.config import (
     AccessKey,
     Config,

@@ -39,9 +39,15 @@ QUERY_CODES = {
 }
 
 
-def test_every_error_of_the_model_is_there() -> None:
+NOT_HERE = {*QUERY_CODES, "InvalidIdFormat", "InvalidSecurity", "QueueDeletedRecently"}
+"""Errors of the model that have no cause here: nothing is encrypted, the signature's errors are those that services
+have in common, a malformed handle has its newer error, and the name of a deleted queue is free at once."""
+
+
+def test_every_error_of_the_model_is_there_or_has_no_cause() -> None:
     ours = {error.code for error in MADE.values() if error.namespace == MODEL}
-    assert ours == {shape.name for shape in service("json").error_shapes}
+    assert ours.isdisjoint(NOT_HERE)
+    assert ours | NOT_HERE == {shape.name for shape in service("json").error_shapes}
 
 
 @pytest.mark.parametrize("shape", service("query").error_shapes, ids=lambda shape: shape.name)

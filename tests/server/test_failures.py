@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from inturn.core import limits
 from inturn.core.errors import StoreError
+from inturn.server import limits
 from inturn.server.failures import Failures
 
 

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from served import Served, answers_in, code_of
 from signing import signed
 
-from inturn.core import limits
 from inturn.core.queue.messages import first_number
+from inturn.server import limits
 from inturn.server.actions import settings as attributes
 from inturn.server.actions.names import MessageNames
 from inturn.server.auth import Key

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from raw_http import LOOPS, OK, Answer, Front, Later, always, chunked, get, post
 
-from inturn.core.limits import HTTP_READ_BYTES
 from inturn.server.http import Exchange, Reply, Request, Response
+from inturn.server.limits import HTTP_READ_BYTES
 
 
 @pytest.fixture(params=LOOPS)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from raw_http import LOOPS, OK, Front, Later, always, chunked, get, post
 
-from inturn.core.limits import HTTP_RESERVED
 from inturn.server.http import HttpServer, Request, Response
+from inturn.server.limits import HTTP_RESERVED
 
 
 @pytest.fixture(params=LOOPS)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw_http import chunked, get, post
 
-from inturn.core.limits import HTTP_BLOCK_BYTES, HTTP_READ_BYTES
-from inturn.server.request import Request, RequestLimits, RequestReader
+from inturn.server.http1 import Request, RequestLimits, RequestReader
+from inturn.server.limits import HTTP_BLOCK_BYTES, HTTP_READ_BYTES
 
 SMALL = RequestLimits(header_bytes=200, headers=5, body_bytes=20)
 

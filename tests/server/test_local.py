@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -14,7 +15,7 @@ from signing import signed
 import inturn
 from inturn.server.auth import Key
 from inturn.server.config import AccessKey, Config, ServerConfig
-from inturn.server.http import Request
+from inturn.server.http import Request, Response
 from inturn.server.run import Endpoint
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -122,11 +123,13 @@ def test_it_is_ready_until_it_stops(tmp_path: Path) -> None:
             await endpoint.start()
             pages = endpoint._pages
             request = Request("GET", b"/ready", {b"host": b"localhost"}, b"", "127.0.0.1:1")
-            page = pages.find(request)
-            assert page is not None
-            assert (await pages.show(page, request)).status == 200
+            answers: asyncio.Queue[Response] = asyncio.Queue()
+            reply: Any = answers.put_nowait
+            assert pages.show(request, reply)
+            assert (await answers.get()).status == 200
             await endpoint.stop()
-            response = await pages.show(page, request)
+            assert pages.show(request, reply)
+            response = await answers.get()
             return response.status, response.body
 
     assert asyncio.run(main()) == (503, b'{"status":"stopping"}')

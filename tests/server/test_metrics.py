@@ -13,13 +13,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import inturn
-from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.database import Database
 from inturn.queue import QueueSettings, draft
-from inturn.server.metrics import Figures, Metrics, _TimedCache, buckets, figures_of
+from inturn.server import limits
+from inturn.server.metrics import Metrics, _TimedCache, buckets, figures_of
 from inturn.store.commands import Ask, Command, Outcome, Send, Settle, execute
+from inturn.store.servers import QueueFigures
 
 
 class Clock:
@@ -43,7 +44,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator
         yield db
 
 
-def figures(db: Database) -> dict[str, Figures]:
+def figures(db: Database) -> dict[str, QueueFigures]:
     return {each.queue: each for each in db.writer.run(Ask("", figures_of))}
 
 
@@ -64,21 +65,21 @@ def samples(page: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
 def test_how_queues_stand(db: Database, clock: Clock) -> None:
     db.queue("empty")
     orders = db.queue("orders.fifo")
-    assert figures(db) == {name: Figures(name, 0, 0, 0, 0.0, 0) for name in ("empty", "orders.fifo")}
+    assert figures(db) == {name: QueueFigures(name, 0, 0, 0, 0.0, 0) for name in ("empty", "orders.fifo")}
     for group in "aaabbc":
         orders.send("x", group=group)
     orders.send("x")
     clock.ms += 5_000
     orders.send("x", group="d", delay_s=60)
-    assert figures(db)["orders.fifo"] == Figures("orders.fifo", 8, 0, 1, 5.0, 1)
+    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 8, 0, 1, 5.0, 1)
     messages = orders.receive(2)
-    assert figures(db)["orders.fifo"] == Figures("orders.fifo", 8, 2, 1, 5.0, 2)
+    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 8, 2, 1, 5.0, 2)
     messages[0].ack()
     assert figures(db)["orders.fifo"].blocked == 2, "part of a batch still blocks its group"
     messages[1].ack()
-    assert figures(db)["orders.fifo"] == Figures("orders.fifo", 6, 0, 1, 5.0, 1)
+    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 6, 0, 1, 5.0, 1)
     clock.ms += 60_000
-    assert figures(db)["orders.fifo"] == Figures("orders.fifo", 6, 0, 0, 65.0, 0)
+    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 6, 0, 0, 65.0, 0)
     assert figures(db)["empty"].blocked == 0
 
 
@@ -87,7 +88,7 @@ def test_a_hidden_message_that_blocks_nobody_before_it(db: Database) -> None:
     queue.send("now", group="g")
     queue.send("later", group="g", delay_s=60)
     queue.send("single", delay_s=60)
-    assert figures(db)["q"] == Figures("q", 3, 0, 2, 0.0, 0)
+    assert figures(db)["q"] == QueueFigures("q", 3, 0, 2, 0.0, 0)
 
 
 class Took:
@@ -103,7 +104,8 @@ class Asked:
 
 
 def made(db: Database) -> Metrics:
-    return Metrics(db, Asked(), (0.0005, 0.5))
+    asked: Any = Asked()
+    return Metrics(db, asked, (0.0005, 0.5))
 
 
 def test_the_page(db: Database) -> None:
@@ -184,7 +186,8 @@ def test_what_the_http_server_counts(db: Database) -> None:
             self.pending_bytes = 4096
 
     metrics = made(db)
-    metrics.front = Front()
+    front: Any = Front()
+    metrics.front = front
     found = samples(asyncio.run(metrics.page()))
     assert found["inturn_http_connections", ()] == 3
     assert found["inturn_http_pending_bytes", ()] == 4096

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inturn.core import limits
+from inturn.server import limits
 from inturn.server.auth.conditions import facts_of
 from inturn.server.auth.policy import PolicyDecision, PolicyError, PolicyRequest, parse, stored
 

@@ -21,9 +21,9 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 import inturn
-from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.database import Database
+from inturn.server import limits
 from inturn.server.config import AccessKey, Config, QueueConfig, ServerConfig
 from inturn.server.run import Endpoint
 from inturn.store.sqlite.backup import restore

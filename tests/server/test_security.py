@@ -30,9 +30,9 @@ from raw_http import Client, post
 from served import Answer, Served, code_of
 from signing import signed
 
-from inturn.core.limits import HTTP_BODY_BYTES, HTTP_PENDING_BYTES
 from inturn.server.auth import Key
 from inturn.server.config import AccessKey, Config, ServerConfig
+from inturn.server.limits import HTTP_BODY_BYTES, HTTP_PENDING_BYTES
 
 # --- what requests say comes back as it was, and is nothing but text ---
 

@@ -239,7 +239,7 @@ def test_who_may_read_the_metrics(db: Database) -> None:
 
         async def main() -> None:
             async with Endpoint(db, Config(server=ServerConfig(port=0, metrics=metrics))) as endpoint:
-                endpoint._handle(http.Request("GET", b"/metrics", {}, b"", peer), answers.append)
+                endpoint._app.handle(http.Request("GET", b"/metrics", {}, b"", peer), answers.append)
                 while not answers:
                     await asyncio.sleep(0.01)
 

@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.database import Database
+from inturn.server import limits
 from inturn.server.config import AccessKey, Config, ServerConfig, load
 from inturn.server.run import Endpoint
 from inturn.server.shared import keys, remove_key, save_key, text_of
@@ -110,7 +111,7 @@ def test_a_key_of_one_server_is_known_to_the_others(databases: list[Database]) -
 
 def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database]) -> None:
     def keep(store: Any, _now_ms: int) -> None:
-        store.servers.shared.keep("key/odd", '{"secret": 7}')
+        store.servers.keep("key/odd", '{"secret": 7}')
 
     def use(one: Endpoint) -> None:
         databases[1].writer.run(Ask("", keep))
@@ -328,7 +329,7 @@ def test_queues_by_their_address(postgres_url: str) -> None:
 
 def test_a_line_that_is_cut_without_a_word_is_known_soon_unless_the_address_says_otherwise(postgres_url: str) -> None:
     for address, timeout in (
-        (postgres_url, str(limits.DEAD_LINE_S * 1000)),
+        (postgres_url, str(core_limits.DEAD_LINE_S * 1000)),
         (f"{postgres_url}&tcp_user_timeout=5", "5"),
     ):
         with plainly(address) as connection:

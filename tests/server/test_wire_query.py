@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from boto_halves import plain
 
-from inturn.core import limits
-from inturn.server import errors, wire
+from inturn.server import errors, limits, wire
 from inturn.server.errors import SqsError
 from inturn.server.http import Request
 from inturn.server.model import (
@@ -298,7 +297,7 @@ def test_an_element_without_content_closes_itself() -> None:
     message = ApiMessage("m", "h", "d", "", {"": ""})
     told = wire.answered(call, ReceiveMessageAnswer([message]), "r").body
     assert b"<Body/><Attribute><Name/><Value/></Attribute></Message>" in told
-    assert b"<Message/><Detail/>" in wire.refused(Protocol.QUERY, errors.message_not_inflight(), "r").body
+    assert b"<Message/><Detail/>" in wire.refused(Protocol.QUERY, errors.over_limit(""), "r").body
 
 
 # --- in JSON ---
@@ -372,7 +371,7 @@ def test_an_error_in_json() -> None:
         "RequestId": "r",
     }
     odd = wire.refused(Protocol.QUERY_JSON, errors.invalid_parameter_value("\ud800"), "r")
-    assert json.loads(odd.body)["Error"]["ApiMessage"] == "?"
+    assert json.loads(odd.body)["Error"]["Message"] == "?"
 
 
 @pytest.mark.parametrize("action", sorted(ACTIONS))

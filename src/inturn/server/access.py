@@ -12,29 +12,21 @@ from typing import Any
 
 import msgspec
 
-from inturn.core import limits
+from inturn.server import limits
 from inturn.server.auth import Key, Replays, Signer, Verifier, allowed, denied
 from inturn.server.config import AccessKey, Config
-from inturn.server.context import Context, asking
-from inturn.server.errors import SqsError, invalid_parameter_value, signature_does_not_match
+from inturn.server.context import Context, Permit
+from inturn.server.errors import SqsError, invalid_parameter_value, signature_already_used
 from inturn.server.failures import Failures
 from inturn.server.http import Request
 from inturn.server.model import ACTIONS
 from inturn.server.naming import RequestOrigin, prefix, scope_of, stored_name
 from inturn.server.policies import Need, Policies
 from inturn.server.wire import Call
-from inturn.store.commands import Command
 
 
 class Access:
-    """The checks of each API request, for endpoints with keys.
-
-    Args:
-        config: the configuration, with the keys.
-        context: the naming of queues.
-        clock: the time in seconds since 1970; replaceable in tests.
-        failures: the log of refused requests.
-    """
+    """The checks of each API request, for endpoints with keys; tests replace the clock."""
 
     def __init__(
         self,
@@ -45,12 +37,11 @@ class Access:
     ) -> None:
         server = config.server
         self._region = server.region if server.check_region else None
-        self._replays = _Noting() if server.replays == "refuse" else None
+        self._replays = Replays() if server.replays == "refuse" else None
         self._context = context
         self._clock = clock
         self._allowed = lru_cache(limits.DECISIONS)(self._decided)
         self._policies = Policies(context, server, clock)
-        self._doubt: Callable[[Any], None] | None = None
         self._failures = failures or Failures()
         self.use(config.keys)
 
@@ -63,12 +54,7 @@ class Access:
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def admit(self, head: Request) -> None:
-        """Check the head of a request before its body arrives.
-
-        Raises:
-            SqsError: if the request is refused whatever its body is.
-        """
-        self._doubt = None
+        """Refuse a request whatever its body is, before the body arrives."""
         try:
             self._verifier.admit(head.method, head.target, head.headers, self._clock())
         except SqsError as error:
@@ -76,11 +62,7 @@ class Access:
             raise
 
     def enter(self, request: Request) -> Signer:
-        """Verify the signature of a request and return its signer.
-
-        Raises:
-            SqsError: if the signature is missing or invalid.
-        """
+        """Verify the signature of a request and return its signer; a missing or invalid one is refused."""
         method, target, headers, body, _ = request
         try:
             return self._verifier.verify(method, target, headers, body, self._clock())
@@ -88,15 +70,16 @@ class Access:
             self._note(error, request, _named(request))
             raise
 
-    def permit(self, signer: Signer, request: Request, call: Call) -> RequestOrigin:
-        """Check that the key may perform the action, and return the caller.
+    def permit(self, signer: Signer, request: Request, call: Call) -> Permit:
+        """Check that the key may perform the action; return the caller, and the checks that need a transaction.
 
-        Raises:
-            SqsError: if the key or a policy does not permit it.
+        These are whether another server has already accepted the signature, and whether a policy that refuses the
+        request still does.
         """
-        self._doubt = None
-        key, region = signer
-        caller = RequestOrigin(key.id, region, key.account)
+        key, region = signer.key, signer.region
+        caller, checks = RequestOrigin(key.id, region, key.account), list[Callable[[Any], None]]()
+        if self._replays is not None and self._context.db.store.servers.is_shared:
+            checks.append(partial(self._check_unused, signer))
         context = self._context.to(caller)
         try:
             is_concerned = call.action == "StartMessageMoveTask"  # it touches queues that the call does not name
@@ -109,38 +92,19 @@ class Access:
             if is_concerned:
                 needs = [Need(*each) for each in _needs(context, call)]
                 note = partial(self._note, request=request, action=call.action)
-                self._doubt = self._policies.ask(key, request, call, needs, note)
+                checks += self._policies.ask(key, request, call, needs, note)
         except SqsError as error:
             self._note(error, request, call.action)
             raise
-        return caller
+        return Permit(caller, checks)
+
+    def _check_unused(self, signer: Signer, store: Any) -> None:
+        if not store.servers.is_new(signer.signature, signer.until, int(self._clock())):
+            raise signature_already_used()
 
     def _note(self, error: SqsError, request: Request, action: str) -> None:
         code = error.query_code
         self._failures.note(("refused", code), "refused", code=code, action=action, peer=request.peer)
-
-    def first(self, command: Command[Any]) -> Command[Any]:
-        """Return the command for the request just permitted, preceded by the checks that need a transaction.
-
-        These are whether another server has already accepted the signature, and whether a policy that refuses the
-        request still does.
-
-        Args:
-            command: the command that follows the checks.
-        """
-        doubt = self._doubt
-        is_shared = self._replays is not None and self._context.db.store.servers.shared is not None
-        if doubt is None and not is_shared:
-            return command
-        noted, now = self._replays.noted if self._replays is not None else None, self._clock()
-
-        def see(store: Any, _now_ms: int) -> None:
-            if is_shared and noted is not None and not store.servers.shared.is_new(*noted, int(now)):
-                raise signature_does_not_match("Signature already used: sign each request anew.")
-            if doubt is not None:
-                doubt(store)
-
-        return asking(see, lambda _nothing: command)
 
     def _decided(self, key: Key, action: str, queue: str | None) -> bool:
         if queue is None:
@@ -172,17 +136,6 @@ def _needs(context: Context, call: Call) -> Iterator[tuple[str, str | None]]:
 def _of_arn(context: Context, arn: str) -> str:
     """Return the stored name of an ARN's queue; for an ARN that the action will refuse, one of the caller's scope."""
     return context.of_arn(arn) or f"{prefix(context.scope)}{arn.rpartition(':')[2]}"
-
-
-class _Noting(Replays):
-    """A replay memory that keeps the last accepted signature and the end of its validity, in seconds since 1970."""
-
-    noted: tuple[bytes, int] = b"", 0
-
-    def is_new(self, signature: bytes, until: int, now: float) -> bool:
-        """Return whether this server sees a signature for the first time."""
-        self.noted = signature, until
-        return super().is_new(signature, until, now)
 
 
 def _named(request: Request) -> str:

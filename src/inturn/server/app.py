@@ -6,25 +6,24 @@ asyncio task of its own.
 
 import time
 import uuid
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from inturn.database import Database
 from inturn.server import errors, wire
 from inturn.server.actions import DONE_BY
 from inturn.server.actions.moves import Mover
-from inturn.server.context import Context, QueueNaming, again
+from inturn.server.context import Context, Permit, QueueNaming, again, asking
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
-from inturn.server.missing import Missing
-from inturn.server.naming import RequestOrigin
+from inturn.server.metrics import RequestCounts
+from inturn.server.naming import RequestOrigin, scope_of
 from inturn.server.wire import Call
 from inturn.store.commands import Ask, Command, Receive
+from inturn.store.protocols import Store
 
 
 class AccessCheck(Protocol):
@@ -38,12 +37,8 @@ class AccessCheck(Protocol):
         """Return the signer, before the request's parameters are read."""
         ...
 
-    def permit(self, who: Any, request: Request, call: Call) -> RequestOrigin:
-        """Check that the signer may perform the call, and return the caller."""
-        ...
-
-    def first(self, command: Command[Any]) -> Command[Any]:
-        """Return a command that runs pending checks before the permitted command and returns its result."""
+    def permit(self, who: Any, request: Request, call: Call) -> Permit:
+        """Check that the signer may perform the call; return the caller, and the checks that need a transaction."""
         ...
 
 
@@ -56,59 +51,19 @@ class OpenAccess:
     def enter(self, request: Request) -> None:
         """Accept requests without a signature."""
 
-    def permit(self, who: None, request: Request, call: Call) -> RequestOrigin:  # noqa: ARG002 - whatever it is
+    def permit(self, who: None, request: Request, call: Call) -> Permit:  # noqa: ARG002 - whatever it is
         """Permit every action."""
-        return RequestOrigin()
-
-    def first(self, command: Command[Any]) -> Command[Any]:
-        """Return the command unchanged."""
-        return command
-
-
-BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""The upper bounds of the latency histogram's buckets, in seconds; one more bucket lies beyond the last."""
-
-
-@dataclass
-class Latency:
-    """The latency histogram of an action: the count of each bucket of :data:`BOUNDS_S`, and the sum in seconds."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
-    sum_s: float = 0.0
-
-
-class RequestCounts:
-    """Request counts and latencies, read by the metrics; changed only in the event loop.
-
-    Attributes:
-        requests: counts by action and code. The code is "" for success, else the Query protocol's. The action is "" if
-            it could not be read.
-        latencies: histograms by action, from the parsed request to the response; a long poll's wait is included.
-    """
-
-    def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str]] = Counter()
-        self.latencies: defaultdict[str, Latency] = defaultdict(Latency)
-
-    def add(self, action: str, code: str, took_s: float) -> None:
-        """Count an answered request."""
-        self.requests[action, code] += 1
-        latency = self.latencies[action]
-        latency.counts[bisect_left(BOUNDS_S, took_s)] += 1
-        latency.sum_s += took_s
+        return Permit(RequestOrigin())
 
 
 class App:
     """Answers API requests over a database.
 
-    Args:
-        db: the database with the queues.
-        place: account, region and base URL.
-        gate: authentication and authorisation; None permits everything.
-        failures: the log of failures that are not the client's.
-
     Attributes:
-        gate: as given; it may be replaced while requests arrive.
+        gate: authentication and authorisation, which by default permits everything; it may be replaced while requests
+            arrive.
+        show: shows the page that a GET or HEAD asks for, if it asks for one, and returns whether it does; without a
+            reply it only returns that.
     """
 
     def __init__(
@@ -122,10 +77,10 @@ class App:
         self.counts = RequestCounts()
         self._db = db
         self.gate: AccessCheck = gate or OpenAccess()
+        self.show: Callable[[Request, Reply | None], bool] = lambda _request, _reply: False
         self._failures = failures or Failures()
-        self._mover = Mover(db.writer, self._failures, is_alone=db.store.servers.shared is None)
+        self._mover = Mover(db.writer, self._failures)
         self._context = Context(db=db, place=place, on_move=self._mover.begin)
-        self._missing = Missing(self._context, self._failures)
         self._ids = 0
         self._run = uuid.uuid4().hex[:20]
 
@@ -153,6 +108,8 @@ class App:
     def admit(self, head: Request) -> Response | None:
         """Check the head of a request before its body arrives; return the response if it is refused, else None."""
         began = time.perf_counter()
+        if head.method != "POST" and self.show(head, None):
+            return None
         try:
             self.gate.admit(head)
         except Exception as error:  # noqa: BLE001 - the client is told what it may know
@@ -161,16 +118,21 @@ class App:
 
     def handle(self, request: Request, reply: Reply) -> None:
         """Answer a request; this and the reply are called in the event loop."""
+        if request.method != "POST" and self.show(request, reply):
+            return
         began = time.perf_counter()
         gate, action = self.gate, ""
         try:
             who = gate.enter(request)  # before the parameters are parsed
             call = wire.parse(request)
             action = call.action
-            context = self._context.to(gate.permit(who, request, call))
+            caller, checks = gate.permit(who, request, call)
+            context = self._context.to(caller)
             if b"x-amzn-trace-id" in request.headers:
                 context = replace(context, trace=request.headers[b"x-amzn-trace-id"].decode("latin-1"))
-            self._post(reply, gate.first(self._command(context, call)), partial(self._done, reply, call, began))
+            command = self._command(context, call)
+            first = _checking(checks, command) if checks else command
+            self._post(reply, first, partial(self._done, reply, call, began))
         except Exception as error:  # noqa: BLE001 - as above
             reply(self._refusal(action, wire.protocol_of(request), began, error))
 
@@ -207,12 +169,27 @@ class App:
         if not told.sender_fault:
             self._failures.failed(f"{action or 'a request'} failed", error)
         if told.missing is not None:
-            self._missing.note(told.missing)
+            self._note_missing(told.missing)
         self.counts.add(action, told.query_code, time.perf_counter() - began)
         return wire.refused(protocol, told, self._id())
+
+    def _note_missing(self, queue: str) -> None:
+        """Log a queue that was not found, if its name exists in another region or account; the client is not told."""
+        home = self._context.home
+        asked, name = scope_of(home, queue)
+        found = [scope_of(home, each) for each in list(self._db.store.queues)]  # another thread may add queues
+        there = sorted(str(scope) for scope, each in found if each == name)
+        if there:
+            text = f"{name} was asked for in {asked}; it exists in {', '.join(there)}"
+            self._failures.note(("missing", queue), text)
 
     def _id(self) -> str:
         """Return a request id as a UUID: a random part for this run, and a counter. It need not be hard to guess."""
         self._ids += 1
         run = self._run
         return f"{run[:8]}-{run[8:12]}-4{run[12:15]}-8{run[15:18]}-{self._ids:012x}"
+
+
+def _checking(checks: Sequence[Callable[[Store], None]], command: Command[Any]) -> Command[Any]:
+    """Return a command that makes the checks, and then runs the command."""
+    return asking(lambda store, _now_ms: [check(store) for check in checks], lambda _none: command)

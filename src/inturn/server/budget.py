@@ -14,13 +14,7 @@ Holder = TypeVar("Holder", bound=Hashable)
 class Budget(Generic[Holder]):
     """The bytes held by each holder, and the choice of the holder that makes room.
 
-    Args:
-        total: the maximum of bytes held by all holders together.
-        holders: the maximum number of holders.
-
-    Attributes:
-        share: the bytes that each holder may always hold.
-        used: the bytes held now.
+    A holder may always hold its ``share``; all together hold ``used``.
     """
 
     def __init__(self, total: int, holders: int) -> None:

@@ -33,8 +33,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from inturn.core import limits
 from inturn.core.errors import InputError
+from inturn.server import limits
 from inturn.server.misfits import misfit, told
 from inturn.server.model import ACTIONS
 from inturn.server.naming import ACCOUNT, REGION, Scope, address

@@ -17,11 +17,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
-from inturn.core import limits as bounds
+from inturn.server import limits as bounds
 from inturn.server.budget import Budget
 from inturn.server.failures import Failures
-from inturn.server.request import Request, RequestLimits, RequestReader
-from inturn.server.response import Admit, Handler, Response, encode, refusal
+from inturn.server.http1 import Admit, Handler, Request, RequestLimits, RequestReader, Response, encode, refusal
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE: Final = b"\r\nConnection: close"
@@ -54,13 +53,6 @@ class Exchange:
 
 class Room:
     """The state that all connections of a server share: the limits, the open connections and the byte budget.
-
-    Args:
-        handler: the request handler.
-        limits: the bounds on clients.
-        admit: the check that refuses requests by their heads.
-        is_vital: whether a request is answered when there are too many connections.
-        failures: the log of failures, and of clients that are turned away.
 
     Attributes:
         requests: the number of complete requests.

@@ -8,15 +8,13 @@ be slightly stale if another process shares the file. So a refusal is checked ag
 before the client is told; only refused requests pay for that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings
 from inturn.database import Database
-from inturn.server import errors, naming
-from inturn.server.attempts import Attempts
+from inturn.server import errors, limits, naming
 from inturn.server.errors import SqsError
 from inturn.server.naming import Home, RequestOrigin, Scope
 from inturn.store.commands import Ask, Command
@@ -44,6 +42,13 @@ class QueueNaming(Protocol):
     base_url: str
 
 
+class Permit(NamedTuple):
+    """The permission to perform an action: the caller, and the checks to make before it in a transaction."""
+
+    caller: RequestOrigin
+    checks: Sequence[Callable[[Store], None]] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """The context of an action; it knows a queue by its stored name, see :mod:`inturn.server.naming`.
@@ -52,7 +57,6 @@ class Context:
         db: the database with the queues.
         place: the naming of queues.
         caller: the caller, with region and account.
-        attempts: the repeatable receives. Only the event loop changes them, and a restart forgets them.
         trace: the request's X-Amzn-Trace-Id; "" if it has none.
         on_move: called in the event loop with the source queue of a new move task.
     """
@@ -60,7 +64,6 @@ class Context:
     db: Database
     place: QueueNaming
     caller: RequestOrigin = _NOBODY
-    attempts: Attempts = field(default_factory=Attempts)
     trace: str = ""
     on_move: Callable[[str], None] = lambda _name: None
     _known: dict[RequestOrigin, "Context"] = field(default_factory=dict, repr=False)
@@ -89,19 +92,11 @@ class Context:
         return Scope(self._region(caller.region or home.region), caller.account or home.account)
 
     def queue(self, url: str) -> QueueInfo:
-        """Return the queue that a URL names; a bare name is accepted too, as in SQS.
-
-        Raises:
-            SqsError: if it does not exist.
-        """
+        """Return the queue that a URL names, if it exists; a bare name is accepted too, as in SQS."""
         return self.named(self.name(url))
 
     def named(self, name: str) -> QueueInfo:
-        """Return the queue with this name in the store.
-
-        Raises:
-            SqsError: if it does not exist.
-        """
+        """Return the queue with this name in the store, if it exists."""
         info = self.db.store.queues.get(name)
         if info is None:
             raise errors.queue_does_not_exist(name)
@@ -110,8 +105,7 @@ class Context:
     def name(self, url: str) -> str:
         """Return the stored name of the queue that a URL names; a bare name means a queue of the caller's scope.
 
-        Raises:
-            SqsError: if the URL names no queue, or one of another region than the request is signed for.
+        A URL of another region than the request is signed for is refused.
         """
         found = self._named.get((self.caller, url))
         if found is None:
@@ -131,15 +125,7 @@ class Context:
         return self._stored(region or self.home.region, account, name)
 
     def own(self, name: str, account: str | None = None) -> str:
-        """Return the stored name of a queue in the caller's region.
-
-        Args:
-            name: the bare name.
-            account: the queue's account; None: the caller's.
-
-        Raises:
-            SqsError: if no queue can have this name.
-        """
+        """Return the stored name of a queue in the caller's region, by default also in its account."""
         region, own = self.scope
         return self._stored(region, own if account is None else account, name)
 
@@ -208,11 +194,8 @@ def kept(settings: QueueSettings, name: str, default: T) -> T:
 def asking(function: Callable[[Store, int], T], answer: Callable[[T], Any] = lambda value: value) -> Command[Any]:
     """Return a command that may refuse with an :class:`SqsError`, as long as it has changed nothing.
 
-    The refusal is passed as a value: if it were raised, all other commands of the transaction would run again.
-
-    Args:
-        function: the work, given the store and the time.
-        answer: turns its result into the answer; called in the event loop.
+    The refusal is passed as a value: if it were raised, all other commands of the transaction would run again. The
+    answer is made of the function's result in the event loop.
     """
 
     def ask(store: Store, now_ms: int) -> T | SqsError:
@@ -237,12 +220,20 @@ def again(action: Action, context: Context, params: Any) -> Command[Any]:
 
 
 def queue_in(store: Store, name: str) -> QueueInfo:
-    """Return a queue, within a transaction.
-
-    Raises:
-        SqsError: if it does not exist.
-    """
+    """Return a queue, within a transaction, if it exists."""
     info = store.queues.get(name)
     if info is None:
         raise errors.queue_does_not_exist(name)
     return info
+
+
+def in_queue(context: Context, url: str, function: Callable[[Store, QueueInfo, int], T]) -> Command[T]:
+    """Return a command that is given the queue that a URL names, and may refuse as with :func:`asking`."""
+    name = context.name(url)
+    return asking(lambda store, now_ms: function(store, queue_in(store, name), now_ms))
+
+
+def keep(store: Store, queue: QueueInfo, *, purge: bool = False, **extra: Any) -> None:
+    """Save a queue with values in its ``extra`` settings."""
+    queue.settings = replace(queue.settings, extra={**queue.settings.extra, **extra})
+    store.save(queue.name, queue, purge=purge)

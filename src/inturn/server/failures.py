@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.errors import InturnError
+from inturn.server import limits
 
 _LOG: Final = logging.getLogger("inturn.server")
 
@@ -36,11 +37,7 @@ class _Kind:
 
 
 class Failures:
-    """The failure log of one endpoint.
-
-    Args:
-        clock: the time in seconds; replaceable in tests.
-    """
+    """The failure log of one endpoint; tests replace the clock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,7 +47,7 @@ class Failures:
         """Log a failure: as a sentence for a known cause, else with a traceback."""
         if isinstance(error, InturnError | OSError):
             self.note(
-                (type(error), str(error)[: limits.SHOWN_LENGTH]),
+                (type(error), str(error)[: core_limits.SHOWN_LENGTH]),
                 f"{what}: {str(error) or type(error).__name__}",
                 level=logging.ERROR,
             )
@@ -58,14 +55,7 @@ class Failures:
             self._add((type(error), _place(error)), _Line(logging.ERROR, what, error, {}))
 
     def note(self, kind: Hashable, message: str, *, level: int = logging.WARNING, **about: Any) -> None:
-        """Log a failure of this kind.
-
-        Args:
-            kind: the key of the rate limit, one line a minute.
-            message: the text of the line.
-            level: of the line.
-            about: further fields of the line.
-        """
+        """Log a failure: one line a minute of each kind, with further fields about it."""
         self._add(kind, _Line(level, message, None, about))
 
     def look(self, *, is_last: bool = False) -> None:

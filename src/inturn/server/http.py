@@ -12,8 +12,7 @@ from email.utils import formatdate
 
 from inturn.server.connection import Connection, Exchange, Room
 from inturn.server.failures import Failures
-from inturn.server.request import Request, RequestLimits
-from inturn.server.response import Admit, Handler, Reply, Response
+from inturn.server.http1 import Admit, Handler, Reply, Request, RequestLimits, Response
 
 __all__ = ["Exchange", "Handler", "HttpServer", "Reply", "Request", "RequestLimits", "Response"]
 
@@ -26,7 +25,7 @@ class HttpServer(Room):
         host: the address to listen on.
         port: the port to listen on; 0 takes a free one.
         tls: the context for HTTPS; None: plain HTTP.
-        limits: the bounds on clients; None: those of ``inturn.core.limits``.
+        limits: the bounds on clients; None: those of ``inturn.server.limits``.
         admit: the check that refuses requests by their heads.
         is_vital: whether a request is answered when there are too many connections.
         failures: the log of failures, and of clients that are turned away.
@@ -76,11 +75,7 @@ class HttpServer(Room):
             raise
 
     async def stop(self, grace_s: float) -> None:
-        """Stop listening, close idle connections, let requests that have begun be answered, then cut the rest.
-
-        Args:
-            grace_s: the time for the responses, in seconds.
-        """
+        """Stop listening, close idle connections, let requests that have begun be answered, then cut the rest."""
         self.is_stopping = True
         self._listener.close()
         for connection in tuple(self.connections):

@@ -5,21 +5,21 @@ own host name may resolve to this machine (DNS rebinding).
 """
 
 import logging
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
-from inturn.core import limits
-from inturn.server.auth import credential, scoped_region
+from inturn.server import limits
 from inturn.server.config import is_loopback
+from inturn.server.context import Permit
 from inturn.server.errors import access_denied, signature_does_not_match
 from inturn.server.http import Request
-from inturn.server.naming import RequestOrigin
+from inturn.server.naming import RequestOrigin, is_region
 from inturn.server.wire import Call
-from inturn.store.commands import Command
 
 _LOG: Final = logging.getLogger(__name__)
-_NOBODY: Final = RequestOrigin()
+_NOBODY: Final = Permit(RequestOrigin())
 
 READING: Final = frozenset(
     (
@@ -35,13 +35,14 @@ _SETTING: Final = frozenset(("AddPermission", "CreateQueue", "SetQueueAttributes
 _IN_A_PAGE: Final = (b"text/html", b"text/css", b"image/")
 """The start of ``Accept`` values that browsers send for a page's content, and SQS clients never do."""
 
+_NAME: Final = b"Credential="
+_IN_QUERY: Final = b"X-Amz-Credential="
+
 
 class Local:
     """The checks of each API request, for endpoints without keys.
 
-    Args:
-        base_url: the URL whose host is accepted too.
-        region: the region that signed requests must be signed for; None: any.
+    The host of the base URL is accepted too. Signed requests must be signed for the region; None: any.
     """
 
     def __init__(self, base_url: str | None = None, region: str | None = None) -> None:
@@ -52,11 +53,7 @@ class Local:
         self._caller = lru_cache(limits.CLAIMS)(self._called)
 
     def admit(self, head: Request) -> None:
-        """Check by its head that no web page made a request.
-
-        Raises:
-            SqsError: if one did.
-        """
+        """Refuse a request of a web page by its head."""
         headers = head.headers
         from_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
         if from_page or not self.is_own(headers.get(b"host", b"")):
@@ -66,23 +63,15 @@ class Local:
             )
 
     def enter(self, request: Request) -> None:
-        """Check the same again; requests need no signature.
-
-        Raises:
-            SqsError: if a web page made the request.
-        """
+        """Check the same again; requests need no signature."""
         self.admit(request)
 
-    def permit(self, _who: None, request: Request, call: Call) -> RequestOrigin:
+    def permit(self, _who: None, request: Request, call: Call) -> Permit:
         """Check that no page changes anything by a request that browsers send without a preflight.
 
         A page may load a request's address as an image, or send a form. A request with an ``Authorization`` header
         passes, since a page cannot add that header. A signature in the query proves nothing, as it cannot be verified
-        without keys. The region that a request is signed for is believed.
-
-        Raises:
-            SqsError: if a page may have made a request that changes something, or if its region is malformed or not the
-                required one.
+        without keys. The region that a request is signed for is believed, if it can be one and is the required one.
         """
         headers = request.headers
         if call.action not in READING and b"authorization" not in headers:
@@ -107,16 +96,11 @@ class Local:
             self._has_told = True
             _LOG.warning("policies of queues do not apply: without access keys everybody is the owner")
 
-    @staticmethod
-    def first(command: Command[Any]) -> Command[Any]:
-        """Return the command unchanged."""
-        return command
-
-    def _called(self, said: bytes) -> RequestOrigin:
+    def _called(self, said: bytes) -> Permit:
         region = scoped_region(said)
         if region is not None and self._region not in (region, None):
             raise signature_does_not_match("Credential should be scoped to a valid region.")
-        return RequestOrigin("", region)
+        return Permit(RequestOrigin("", region))
 
     def _is_own(self, host: bytes) -> bool:
         try:
@@ -134,3 +118,35 @@ def _is_from(referer: bytes | None, host: bytes) -> bool:
         return urlsplit(referer.decode("latin-1")).netloc.lower() == host.decode("latin-1").lower()
     except ValueError:
         return False
+
+
+# --- the region of a request, whose signature is not verified ---
+
+
+def credential(target: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the part of a request with its credential, the same for many requests; None if it is not signed."""
+    authorization = headers.get(b"authorization")
+    if authorization is None:
+        said, begin, after = target, target.find(_IN_QUERY), b"&"
+    else:
+        said, begin, after = authorization, authorization.find(_NAME), b","
+    if begin < 0:
+        return None
+    most = begin + limits.CREDENTIAL_BYTES
+    end = said.find(after, begin, most)
+    return said[begin : most if end < 0 else end]
+
+
+def scoped_region(said: bytes) -> str | None:
+    """Return the region of a :func:`credential`, quoted or not; refuse what cannot be one.
+
+    As in ``Credential=key/20261123/us-east-1/sqs/aws4_request``.
+    """
+    parts = unquote_to_bytes(said.partition(_NAME)[2]).rsplit(b"/", 4)
+    if len(parts) < 5:
+        return None
+    region = parts[2].decode("latin-1")
+    if not is_region(region):
+        text = f"Credential should be scoped to a valid region, not {region!r}: small letters, digits and hyphens."
+        raise signature_does_not_match(text)
+    return region

@@ -15,9 +15,7 @@ from structlog.types import EventDict, Processor
 def configure(*, json_lines: bool, stream: TextIO | None = None) -> None:
     """Send the logs of this package and of its dependencies to a stream, replacing the root logger's handlers.
 
-    Args:
-        json_lines: whether each event is a line of JSON; else it is formatted for people.
-        stream: the target; None: standard error.
+    Events are lines of JSON, or formatted for people; the stream is by default standard error.
     """
     stream = stream or sys.stderr
     last: list[Processor]

@@ -8,92 +8,67 @@ time, at most once a second, however many clients ask.
 import asyncio
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.errors import InturnError
 from inturn.core.queue.delivery import SettleAction, SettleResult
 from inturn.database import Database
+from inturn.server import limits
 from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
+from inturn.store.servers import QueueFigures
+
+if TYPE_CHECKING:
+    from inturn.server.http import HttpServer
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of :meth:`Metrics.page`, https://prometheus.io/docs/instrumenting/exposition_formats/."""
 
 _ACK: Final = SettleAction.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
 _DONE: Final = SettleResult.DONE
-_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, limits.COMMANDS_AT_ONCE)
+_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, core_limits.COMMANDS_AT_ONCE)
 
 
-class Histogram(Protocol):
-    """A latency histogram.
-
-    Attributes:
-        counts: the count of each bucket; the last lies beyond all bounds.
-        sum_s: the sum, in seconds.
-    """
-
-    counts: list[int]
-    sum_s: float
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""The upper bounds of the latency histogram's buckets, in seconds; one more bucket lies beyond the last."""
 
 
-class CountedRequests(Protocol):
-    """The endpoint's own request counts.
+@dataclass
+class Latency:
+    """The latency histogram of an action: the count of each bucket of :data:`BOUNDS_S`, and the sum in seconds."""
 
-    Attributes:
-        requests: counts by action and code; "" for an unknown action, and for success.
-        latencies: histograms by action.
-    """
-
-    @property
-    def requests(self) -> Mapping[tuple[str, str], int]: ...  # noqa: D102 - above
-
-    @property
-    def latencies(self) -> Mapping[str, Histogram]: ...  # noqa: D102 - above
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    sum_s: float = 0.0
 
 
-class Figures(NamedTuple):
-    """The figures of a queue.
+class RequestCounts:
+    """Request counts and latencies, read by the metrics; changed only in the event loop.
 
     Attributes:
-        queue: its name.
-        messages: the number of messages that are not deleted.
-        in_flight: the number of those that a receiver has leased.
-        delayed: the number of those that are hidden for a time and not leased.
-        oldest_s: the age of the oldest message since its send, in seconds; 0 if the queue is empty.
-        blocked: the number of groups with messages of which none can be received now.
+        requests: counts by action and code. The code is "" for success, else the Query protocol's. The action is "" if
+            it could not be read.
+        latencies: histograms by action, from the parsed request to the response; a long poll's wait is included.
     """
 
-    queue: str
-    messages: int
-    in_flight: int
-    delayed: int
-    oldest_s: float
-    blocked: int
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.latencies: defaultdict[str, Latency] = defaultdict(Latency)
 
-
-class Front(Protocol):
-    """The counts of the HTTP server."""
-
-    requests: int
-    refused: Counter[int]
-
-    @property
-    def open_connections(self) -> int:
-        """The number of connections."""
-        ...
-
-    @property
-    def pending_bytes(self) -> int:
-        """The number of bytes kept of requests that are unfinished or wait behind another."""
-        ...
+    def add(self, action: str, code: str, took_s: float) -> None:
+        """Count an answered request."""
+        self.requests[action, code] += 1
+        latency = self.latencies[action]
+        latency.counts[bisect_left(BOUNDS_S, took_s)] += 1
+        latency.sum_s += took_s
 
 
 class _Traffic:
@@ -106,22 +81,16 @@ class _Traffic:
 
 
 class Metrics:
-    """The counters, and the pages that show them.
-
-    Args:
-        db: the database with the queues.
-        asked: the endpoint's request counts.
-        bounds_s: the upper bounds of the latency buckets, in seconds.
-        failures: the log of store failures.
-
-    Attributes:
-        front: the HTTP server, once it runs.
-    """
+    """The counters, and the pages that show them; ``front`` is the HTTP server, once it runs."""
 
     def __init__(
-        self, db: Database, asked: CountedRequests, bounds_s: Sequence[float], failures: Failures | None = None
+        self,
+        db: Database,
+        asked: RequestCounts,
+        bounds_s: Sequence[float] = BOUNDS_S,
+        failures: Failures | None = None,
     ) -> None:
-        self.front: Front | None = None
+        self.front: HttpServer | None = None
         self._db = db
         self._asked = asked
         self._bounds_s = bounds_s
@@ -135,9 +104,7 @@ class Metrics:
     def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
         """Count the results of one transaction of the writer; called by the thread or task that leads it.
 
-        Args:
-            commands: the transaction's commands. Receives that found nothing and keep waiting are not counted.
-            outcomes: their outcomes.
+        Receives that found nothing and keep waiting are not counted.
         """
         size = 0
         for command, (answers, error) in zip(commands, outcomes, strict=True):
@@ -171,7 +138,7 @@ class Metrics:
         Raises:
             StoreError: if the store cannot be read.
         """
-        figures: list[Figures] = await self._figures()
+        figures: list[QueueFigures] = await self._figures()
         there = {each.queue for each in figures}
         for gone in self._traffic.keys() - there:
             del self._traffic[gone]
@@ -189,30 +156,30 @@ class Metrics:
             return False, {"status": "unavailable", "error": "the store cannot be written; the log says more"}
         return True, {"status": "ok", "queues": queues, "messages": messages}
 
-    async def _look(self) -> list[Figures]:
+    async def _look(self) -> list[QueueFigures]:
         return await self._db.writer.arun(Ask("", figures_of))
 
     async def _probe(self) -> tuple[int, int]:
         async with asyncio.timeout(limits.HEALTH_S):
             return await self._db.writer.arun(Ask("", _written))
 
-    def _families(self, figures: list[Figures]) -> Iterator[Any]:
-        for name, what, field in (
+    def _families(self, figures: list[QueueFigures]) -> Iterator[Any]:
+        for name, what, of in (
             ("messages", "Messages that are not deleted.", "messages"),
             ("in_flight", "Messages that a receiver has.", "in_flight"),
             ("delayed", "Messages that are hidden for a time.", "delayed"),
             ("oldest_message_age_seconds", "How long ago the oldest message was sent.", "oldest_s"),
             ("groups_blocked", "Groups of which no message can be received now.", "blocked"),
         ):
-            yield _gauge(f"inturn_queue_{name}", what, {each.queue: getattr(each, field) for each in figures})
+            yield _gauge(f"inturn_queue_{name}", what, {each.queue: getattr(each, of) for each in figures})
         traffic = dict(self._traffic)
-        for name, what, field in (
+        for name, what, of in (
             ("messages_sent", "Messages that were added.", "sent"),
             ("messages_received", "Messages that were received, each time counted.", "received"),
             ("messages_deleted", "Messages that their receivers deleted.", "deleted"),
             ("duplicates_dropped", "Sends of messages that were known already.", "duplicates"),
         ):
-            counts = {(queue,): getattr(each, field) for queue, each in traffic.items()}
+            counts = {(queue,): getattr(each, of) for queue, each in traffic.items()}
             yield _counter(f"inturn_{name}", what, ["queue"], counts)
         requests = {(action or "unknown", code or "OK"): n for (action, code), n in self._asked.requests.items()}
         yield _counter("inturn_requests", "Requests that were answered.", ["action", "code"], requests)
@@ -241,22 +208,16 @@ class Metrics:
 def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
     """Return the cumulative counts of a histogram by upper bound, as Prometheus has them.
 
-    Args:
-        bounds: the upper bounds of the buckets.
-        counts: the count of each bucket; the last lies beyond all bounds.
+    The last count lies beyond all bounds.
     """
     names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
     return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
 
 
-def figures_of(store: Any, now_ms: int) -> list[Figures]:
+def figures_of(store: Any, now_ms: int) -> list[QueueFigures]:
     """Return the figures of all queues; the cost grows with the messages in flight or delayed, not with all of them."""
-    return [
-        Figures(
-            name, messages, in_flight, delayed, 0.0 if sent_ms is None else max(0, now_ms - sent_ms) / 1000, blocked
-        )
-        for name, messages, in_flight, delayed, sent_ms, blocked in store.servers.figures(now_ms)
-    ]
+    figures: list[QueueFigures] = store.servers.figures(now_ms)
+    return figures
 
 
 def _written(store: Any, now_ms: int) -> tuple[int, int]:

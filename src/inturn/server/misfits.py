@@ -46,13 +46,7 @@ def _unknown(name: str, table: Any) -> str:
 
 
 def misfit(table: Any, name: str, value: Any) -> str:
-    """Return the text for a value that does not fit.
-
-    Args:
-        table: the type of the table.
-        name: of the setting.
-        value: of the setting.
-    """
+    """Return the text for a value that does not fit its setting in a table of this type."""
     info = msgspec.inspect.type_info(table)
     fields = {each.name: each.type for each in info.fields} if isinstance(info, msgspec.inspect.StructType) else {}
     of = fields.get(name)

@@ -28,9 +28,6 @@ class Empty(Shape):
     """An answer without content."""
 
 
-# Parts of requests and answers
-
-
 class MessageAttributeValue(Shape):
     """A message attribute, or a message system attribute: a string, a number as text, or bytes.
 
@@ -65,7 +62,10 @@ class ApiMessage(Shape):
     message_attributes: dict[str, MessageAttributeValue] = {}
 
 
-# Queues
+class _OfQueue(Shape):
+    """Parameters that begin with a queue's URL."""
+
+    queue_url: str
 
 
 class CreateQueue(Shape):
@@ -82,10 +82,8 @@ class CreateQueueAnswer(Shape):
     queue_url: str
 
 
-class DeleteQueue(Shape):
+class DeleteQueue(_OfQueue):
     """Delete a queue with its messages."""
-
-    queue_url: str
 
 
 class GetQueueUrl(Shape):
@@ -95,10 +93,8 @@ class GetQueueUrl(Shape):
     queue_owner_aws_account_id: str | None = None
 
 
-class GetQueueUrlAnswer(Shape):
+class GetQueueUrlAnswer(CreateQueueAnswer):
     """The queue's URL."""
-
-    queue_url: str
 
 
 class ListQueues(Shape):
@@ -116,10 +112,9 @@ class ListQueuesAnswer(Shape):
     next_token: str | None = None
 
 
-class ListDeadLetterSourceQueues(Shape):
+class ListDeadLetterSourceQueues(_OfQueue):
     """List the queues that have this dead-letter queue."""
 
-    queue_url: str
     next_token: str | None = None
     max_results: int | None = None
 
@@ -131,10 +126,9 @@ class ListDeadLetterSourceQueuesAnswer(Shape):
     next_token: str | None = None
 
 
-class GetQueueAttributes(Shape):
+class GetQueueAttributes(_OfQueue):
     """Read a queue's settings and message counts."""
 
-    queue_url: str
     attribute_names: tuple[str, ...] = ()
 
 
@@ -144,40 +138,30 @@ class GetQueueAttributesAnswer(Shape):
     attributes: dict[str, str] = {}
 
 
-class SetQueueAttributes(Shape):
+class SetQueueAttributes(_OfQueue):
     """Change a queue's settings."""
 
-    queue_url: str
     attributes: dict[str, str]
 
 
-class PurgeQueue(Shape):
+class PurgeQueue(_OfQueue):
     """Delete all messages of a queue."""
 
-    queue_url: str
 
-
-# Tags and permissions
-
-
-class TagQueue(Shape):
+class TagQueue(_OfQueue):
     """Add tags to a queue, or change their values."""
 
-    queue_url: str
     tags: dict[str, str]
 
 
-class UntagQueue(Shape):
+class UntagQueue(_OfQueue):
     """Remove tags from a queue."""
 
-    queue_url: str
     tag_keys: tuple[str, ...]
 
 
-class ListQueueTags(Shape):
+class ListQueueTags(_OfQueue):
     """List a queue's tags."""
-
-    queue_url: str
 
 
 class ListQueueTagsAnswer(Shape):
@@ -186,29 +170,23 @@ class ListQueueTagsAnswer(Shape):
     tags: dict[str, str] = {}
 
 
-class AddPermission(Shape):
+class AddPermission(_OfQueue):
     """Allow accounts to perform actions on a queue."""
 
-    queue_url: str
     label: str
     aws_account_ids: tuple[str, ...]
     actions: tuple[str, ...]
 
 
-class RemovePermission(Shape):
+class RemovePermission(_OfQueue):
     """Remove the permission with this label."""
 
-    queue_url: str
     label: str
 
 
-# Sending
-
-
-class SendMessage(Shape):
+class SendMessage(_OfQueue):
     """Send a message to a queue."""
 
-    queue_url: str
     message_body: str
     delay_seconds: int | None = None
     message_attributes: dict[str, MessageAttributeValue] = {}
@@ -239,10 +217,9 @@ class SendMessageBatchRequestEntry(Shape):
     message_group_id: str | None = None
 
 
-class SendMessageBatch(Shape):
+class SendMessageBatch(_OfQueue):
     """Send messages to a queue. Entries are not required here: an empty batch, of any kind, has its own error."""
 
-    queue_url: str
     entries: tuple[SendMessageBatchRequestEntry, ...] = ()
 
 
@@ -264,13 +241,9 @@ class SendMessageBatchAnswer(Shape):
     failed: list[BatchResultErrorEntry] = []
 
 
-# Receiving
-
-
-class ReceiveMessage(Shape):
+class ReceiveMessage(_OfQueue):
     """Receive messages of a queue. ``attribute_names`` is the older name of ``message_system_attribute_names``."""
 
-    queue_url: str
     attribute_names: tuple[str, ...] = ()
     message_system_attribute_names: tuple[str, ...] = ()
     message_attribute_names: tuple[str, ...] = ()
@@ -286,10 +259,9 @@ class ReceiveMessageAnswer(Shape):
     messages: list[ApiMessage] = []
 
 
-class DeleteMessage(Shape):
+class DeleteMessage(_OfQueue):
     """Delete a received message."""
 
-    queue_url: str
     receipt_handle: str
 
 
@@ -300,10 +272,9 @@ class DeleteMessageBatchRequestEntry(Shape):
     receipt_handle: str
 
 
-class DeleteMessageBatch(Shape):
+class DeleteMessageBatch(_OfQueue):
     """Delete received messages."""
 
-    queue_url: str
     entries: tuple[DeleteMessageBatchRequestEntry, ...] = ()
 
 
@@ -320,33 +291,27 @@ class DeleteMessageBatchAnswer(Shape):
     failed: list[BatchResultErrorEntry] = []
 
 
-class ChangeMessageVisibility(Shape):
+class ChangeMessageVisibility(_OfQueue):
     """Set the visibility timeout of a received message, in seconds from now."""
 
-    queue_url: str
     receipt_handle: str
     visibility_timeout: int
 
 
-class ChangeMessageVisibilityBatchRequestEntry(Shape):
+class ChangeMessageVisibilityBatchRequestEntry(DeleteMessageBatchRequestEntry):
     """A receipt handle of a batch, with its new visibility timeout."""
 
-    id: str
-    receipt_handle: str
     visibility_timeout: int | None = None
 
 
-class ChangeMessageVisibilityBatch(Shape):
+class ChangeMessageVisibilityBatch(_OfQueue):
     """Set the visibility timeouts of received messages, in seconds from now."""
 
-    queue_url: str
     entries: tuple[ChangeMessageVisibilityBatchRequestEntry, ...] = ()
 
 
-class ChangeMessageVisibilityBatchResultEntry(Shape):
+class ChangeMessageVisibilityBatchResultEntry(DeleteMessageBatchResultEntry):
     """A message whose visibility timeout was changed."""
-
-    id: str
 
 
 class ChangeMessageVisibilityBatchAnswer(Shape):
@@ -354,9 +319,6 @@ class ChangeMessageVisibilityBatchAnswer(Shape):
 
     successful: list[ChangeMessageVisibilityBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
-
-
-# Dead letters
 
 
 class StartMessageMoveTask(Shape):
@@ -420,32 +382,15 @@ class ApiAction(NamedTuple):
     answer: type[Shape]
 
 
+_PARAMS: Final[tuple[type[Shape], ...]] = (
+    *(AddPermission, CancelMessageMoveTask, ChangeMessageVisibility, ChangeMessageVisibilityBatch, CreateQueue),
+    *(DeleteMessage, DeleteMessageBatch, DeleteQueue, GetQueueAttributes, GetQueueUrl, ListDeadLetterSourceQueues),
+    *(ListMessageMoveTasks, ListQueueTags, ListQueues, PurgeQueue, ReceiveMessage, RemovePermission, SendMessage),
+    *(SendMessageBatch, SetQueueAttributes, StartMessageMoveTask, TagQueue, UntagQueue),
+)
+
 ACTIONS: Final = {
-    params.__name__: ApiAction(params.__name__, params, answer)
-    for params, answer in (
-        (AddPermission, Empty),
-        (CancelMessageMoveTask, CancelMessageMoveTaskAnswer),
-        (ChangeMessageVisibility, Empty),
-        (ChangeMessageVisibilityBatch, ChangeMessageVisibilityBatchAnswer),
-        (CreateQueue, CreateQueueAnswer),
-        (DeleteMessage, Empty),
-        (DeleteMessageBatch, DeleteMessageBatchAnswer),
-        (DeleteQueue, Empty),
-        (GetQueueAttributes, GetQueueAttributesAnswer),
-        (GetQueueUrl, GetQueueUrlAnswer),
-        (ListDeadLetterSourceQueues, ListDeadLetterSourceQueuesAnswer),
-        (ListMessageMoveTasks, ListMessageMoveTasksAnswer),
-        (ListQueueTags, ListQueueTagsAnswer),
-        (ListQueues, ListQueuesAnswer),
-        (PurgeQueue, Empty),
-        (ReceiveMessage, ReceiveMessageAnswer),
-        (RemovePermission, Empty),
-        (SendMessage, SendMessageAnswer),
-        (SendMessageBatch, SendMessageBatchAnswer),
-        (SetQueueAttributes, Empty),
-        (StartMessageMoveTask, StartMessageMoveTaskAnswer),
-        (TagQueue, Empty),
-        (UntagQueue, Empty),
-    )
+    params.__name__: ApiAction(params.__name__, params, globals().get(f"{params.__name__}Answer", Empty))
+    for params in _PARAMS
 }
-"""Every action by its name."""
+"""Every action by its name; an action without an answer type of its own has an empty answer."""

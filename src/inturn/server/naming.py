@@ -38,12 +38,7 @@ class Scope(NamedTuple):
 
 
 class Home(NamedTuple):
-    """A server's own region and account.
-
-    Attributes:
-        scope: the region and the account.
-        by_arn: the home's queues that have their ARN as stored name all the same; see :func:`named_by_arn`.
-    """
+    """A server's own region and account, and its queues with their ARN as stored name: see :func:`named_by_arn`."""
 
     scope: Scope
     by_arn: frozenset[str] = frozenset()
@@ -64,13 +59,7 @@ class RequestOrigin(NamedTuple):
 
 
 class Address(NamedTuple):
-    """The parts of a queue's URL.
-
-    Attributes:
-        region: None if the URL has none.
-        account: None if the URL has none; then it has no region either.
-        name: of the queue; "" if the URL names none.
-    """
+    """The parts of a queue's URL: region and account are None if it has none, the name is "" if it names none."""
 
     region: str | None
     account: str | None
@@ -97,13 +86,7 @@ def address(url: str) -> Address:
 
 
 def url(base: str, home: Scope, stored: str) -> str:
-    """Return the URL of a queue.
-
-    Args:
-        base: the start of all queue URLs.
-        home: the server's own region and account.
-        stored: the queue's name in the store.
-    """
+    """Return the URL of a queue, given the start of all URLs and the queue's name in the store."""
     (region, account), name = scope_of(home, stored)
     where = account if region == home.region else f"{_QUEUE}/{region}/{account}"
     return f"{base.rstrip('/')}/{where}/{quote(name, safe='')}"
@@ -139,10 +122,6 @@ def scope_of(home: Scope, stored: str) -> tuple[Scope, str]:
 
 def named_by_arn(home: Scope, queues: Collection[str]) -> frozenset[str]:
     """Return the home's queues that have their ARN as stored name: they were created while the home was another.
-
-    Args:
-        home: the server's own region and account.
-        queues: all names in the store.
 
     Raises:
         InputError: if another queue has the bare name of one of them.

@@ -1,5 +1,6 @@
 """The pages beside the API: health, readiness, metrics, and a start page for browsers."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -7,7 +8,8 @@ import msgspec
 
 from inturn.server.config import Config, is_loopback
 from inturn.server.errors import SqsError
-from inturn.server.http import Request, Response
+from inturn.server.failures import Failures
+from inturn.server.http import Reply, Request, Response
 from inturn.server.local import Local
 from inturn.server.metrics import CONTENT_TYPE, Metrics
 
@@ -34,19 +36,17 @@ can be written, and <a href="metrics">/metrics</a> is for Prometheus.</p>
 
 
 class Pages:
-    """The pages of an endpoint.
+    """The pages of an endpoint, which is not ready any more while it ``is_stopping``."""
 
-    Args:
-        config: the configuration, with the access to the metrics.
-        metrics: the metrics.
-
-    Attributes:
-        is_stopping: whether the endpoint takes no more requests.
-    """
-
-    def __init__(self, config: Config, metrics: Metrics) -> None:
+    def __init__(self, config: Config, metrics: Metrics, failures: Failures) -> None:
         self.is_stopping = False
         self._metrics = metrics
+        self._failures = failures
+        self._showing: set[asyncio.Task[None]] = set()
+        self.use(config)
+
+    def use(self, config: Config) -> None:
+        """Apply a configuration."""
         self._pages: dict[bytes, Page] = {b"/health": self._health, b"/ready": self._ready}
         if config.server.metrics != "off":
             self._pages[b"/metrics"] = self._counts
@@ -54,8 +54,19 @@ class Pages:
         self._is_guarded = not config.keys
         self._is_for_all = config.server.metrics == "all"
 
-    def find(self, request: Request) -> Page | None:
-        """Return the page that a request asks for; None if it is for the API."""
+    def show(self, request: Request, reply: Reply | None) -> bool:
+        """Show the page that a request asks for; return False if it asks for none, but for the API.
+
+        Without a reply nothing is shown: the request has not arrived completely.
+        """
+        page = self._find(request)
+        if page is not None and reply is not None:
+            task = asyncio.get_running_loop().create_task(self._show(page, request, reply))
+            self._showing.add(task)
+            task.add_done_callback(self._showing.discard)
+        return page is not None
+
+    def _find(self, request: Request) -> Page | None:
         if request.method not in {"GET", "HEAD"}:
             return None
         path, _, query = request.target.partition(b"?")
@@ -69,14 +80,18 @@ class Pages:
         """Return whether a request is answered when there are too many connections."""
         return request.method in {"GET", "HEAD"} and request.target.partition(b"?")[0] in _VITAL
 
-    async def show(self, page: Page, request: Request) -> Response:
-        """Return a page, or 403 if an endpoint without keys must not show it to the client."""
-        if self._is_guarded:
-            try:
+    async def _show(self, page: Page, request: Request, reply: Reply) -> None:
+        """Give a page, or 403 if an endpoint without keys must not show it to the client."""
+        try:
+            if self._is_guarded:
                 self._local.admit(request)
-            except SqsError as error:
-                return _text(403, error.message)
-        return await page(request)
+            response = await page(request)
+        except SqsError as error:
+            response = _text(403, error.message)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asks is answered
+            self._failures.failed("a page failed", error)
+            response = Response(503, b"the store cannot be asked; the log says more\n", "text/plain")
+        reply(response)
 
     async def _about(self, _request: Request) -> Response:
         return Response(200, _ABOUT, "text/html; charset=utf-8", _NOTHING_ELSE)

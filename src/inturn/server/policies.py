@@ -9,16 +9,16 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
+from inturn.server import limits
 from inturn.server.auth import ADMIN_ACTIONS, Key, denied, permission
 from inturn.server.auth.conditions import facts_of
 from inturn.server.auth.policy import OWNERS_ONLY, PolicyDecision, PolicyRequest, stored
 from inturn.server.config import ServerConfig
 from inturn.server.context import Context, kept
 from inturn.server.errors import SqsError
+from inturn.server.http1 import Request
 from inturn.server.naming import scope_of
-from inturn.server.request import Request
 from inturn.server.wire import Call
 from inturn.store.protocols import Store
 
@@ -38,13 +38,7 @@ class Need(NamedTuple):
 
 
 class Policies:
-    """The evaluation of queue policies.
-
-    Args:
-        context: the naming of queues.
-        server: the server settings: TLS and base URL.
-        clock: the time in seconds since 1970.
-    """
+    """The evaluation of queue policies."""
 
     def __init__(self, context: Context, server: ServerConfig, clock: Callable[[], float]) -> None:
         self._context = context
@@ -62,21 +56,12 @@ class Policies:
 
     def ask(
         self, key: Key, request: Request, call: Call, needs: Sequence[Need], note: Callable[[SqsError], None]
-    ) -> Callable[[Store], None] | None:
+    ) -> Sequence[Callable[[Store], None]]:
         """Evaluate the known policies; return the check to repeat in a transaction, if they are not conclusive.
 
         The policies known in the event loop may be slightly stale if other servers share the database. So a refusal is
-        checked again in a transaction, and so is a queue that is not known yet.
-
-        Args:
-            key: the key that signed the request.
-            request: the HTTP request.
-            call: the parsed request.
-            needs: the permissions that the key's configuration has granted.
-            note: called with a refusal.
-
-        Returns:
-            A function that raises :class:`SqsError` if a policy refuses the request; None: all let it pass.
+        checked again in a transaction, and so is a queue that is not known yet. ``needs`` are the permissions that the
+        key's configuration has granted; ``note`` is called with a refusal.
         """
         queues = self._context.db.store.queues
 
@@ -90,8 +75,8 @@ class Policies:
         try:
             self.check(key, request, call, needs, queues)
         except SqsError:
-            return again
-        return None if all(need.queue is None or need.queue in queues for need in needs) else again
+            return [again]
+        return [] if all(need.queue is None or need.queue in queues for need in needs) else [again]
 
     def is_secure(self, headers: Mapping[bytes, bytes]) -> bool:
         """Return whether a request came by TLS: to this server, or to the proxy that the base URL names."""
@@ -100,18 +85,7 @@ class Policies:
     def check(
         self, key: Key, request: Request, call: Call, needs: Iterable[Need], queues: Mapping[str, QueueInfo]
     ) -> None:
-        """Evaluate the policies of all queues that a request concerns.
-
-        Args:
-            key: the key that signed the request.
-            request: the HTTP request.
-            call: the parsed request.
-            needs: the permissions that the key's configuration has granted.
-            queues: the existing queues.
-
-        Raises:
-            SqsError: if a policy refuses the request.
-        """
+        """Refuse a request if the policy of a queue that it concerns does."""
         facts = facts_of(
             account=key.account,
             key_id=key.id,

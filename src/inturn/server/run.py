@@ -21,23 +21,21 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
-from inturn.core import limits
 from inturn.core.errors import InputError, InturnError, StoreError
 from inturn.database import Database
-from inturn.server import http
+from inturn.server import http, limits
 from inturn.server.access import Access
 from inturn.server.actions.queues import create_queue
-from inturn.server.app import BOUNDS_S, App
+from inturn.server.app import App
 from inturn.server.config import Config, QueueConfig, check_exposure
 from inturn.server.context import Context
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
-from inturn.server.http import Reply, Request, Response
 from inturn.server.local import Local
 from inturn.server.metrics import Metrics, figures_of
 from inturn.server.model import CreateQueue
 from inturn.server.naming import Home, RequestOrigin, Scope, named_by_arn, scope_of
-from inturn.server.pages import Page, Pages
+from inturn.server.pages import Pages
 from inturn.server.policies import policies_in
 from inturn.server.shared import Shared
 from inturn.store.commands import Ask
@@ -85,8 +83,6 @@ class Endpoint:
     """
 
     def __init__(self, db: Database, config: Config) -> None:
-        if db.store.servers.shared is None:
-            check_exposure(config)
         self._db = db
         self._config = config
         self._shared = Shared(db, config)
@@ -94,9 +90,9 @@ class Endpoint:
         self._context = Context(db=db, place=self._place)
         self._failures = Failures()
         self._app = App(db, self._place, gate=self._gate(), failures=self._failures)
-        self.metrics = Metrics(db, self._app.counts, BOUNDS_S, self._failures)
-        self._pages = Pages(config, self.metrics)
-        self._showing: set[asyncio.Task[None]] = set()
+        self.metrics = Metrics(db, self._app.counts, failures=self._failures)
+        self._pages = Pages(config, self.metrics, self._failures)
+        self._app.show = self._pages.show
         self._server: http.HttpServer
 
     @property
@@ -131,15 +127,15 @@ class Endpoint:
         check_exposure(self._config)
         self._place.be_at(self._config)
         self._app.gate = self._gate()
-        self._pages = Pages(self._config, self.metrics)
+        self._pages.use(self._config)
         server = self._config.server
         self._server = http.HttpServer(
-            self._handle,
+            self._app.handle,
             server.host.strip("[]"),
             server.port,
             tls=None if server.tls_cert is None else _tls(server.tls_cert, server.tls_key),
             limits=_limits(self._config),
-            admit=self._admit,
+            admit=self._app.admit,
             is_vital=self._pages.is_vital,
             failures=self._failures,
         )
@@ -174,11 +170,7 @@ class Endpoint:
             self._app.gate.tell_of_policies()
 
     def _find_home(self) -> None:
-        """Find the queues of the server's own region and account, and warn of queues that are out of reach.
-
-        Raises:
-            InputError: if two have the same name.
-        """
+        """Find the queues of the server's own region and account, and warn of queues that are out of reach."""
         queues, home = list(self._db.store.queues), self._context.home
         self._place.home = Home(home, named_by_arn(home, queues))
         elsewhere = sum(scope_of(home, each)[0].region != home.region for each in queues)
@@ -210,10 +202,7 @@ class Endpoint:
             self._failures.look()
             try:
                 keys = await self._shared.changed()
-                if self._db.store.servers.shared is not None:
-                    await self._app.look()
-                elif isinstance(self._app.gate, Access):  # reads the policies that another server of the file has set
-                    await self._db.writer.arun(Ask("", lambda _store, _now_ms: None))
+                await self._app.look()  # which also reads the policies that another server has set
             except StoreError:  # the database is unavailable; requests meanwhile are answered with an error
                 continue
             except InturnError as error:
@@ -227,7 +216,7 @@ class Endpoint:
             elif keys:
                 self._config = replace(self._config, keys=tuple(keys))
                 self._app.gate = self._gate()
-                self._pages = Pages(self._config, self.metrics)
+                self._pages.use(self._config)
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop accepting requests, and answer those that have arrived.
@@ -242,27 +231,6 @@ class Endpoint:
         await self._server.stop(self._config.server.grace_s if grace_s is None else grace_s)
         self._failures.look(is_last=True)
         _LOG.info("stopped", extra={"requests": self._server.requests})
-
-    # --- requests ---
-
-    def _admit(self, head: Request) -> Response | None:
-        return None if self._pages.find(head) is not None else self._app.admit(head)
-
-    def _handle(self, request: Request, reply: Reply) -> None:
-        page = self._pages.find(request)
-        if page is None:
-            self._app.handle(request, reply)
-            return
-        task = asyncio.get_running_loop().create_task(self._show(page, request, reply))
-        self._showing.add(task)
-        task.add_done_callback(self._showing.discard)
-
-    async def _show(self, page: Page, request: Request, reply: Reply) -> None:
-        try:
-            reply(await self._pages.show(page, request))
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asks is answered
-            self._failures.failed("a page failed", error)
-            reply(Response(503, b"the store cannot be asked; the log says more\n", "text/plain"))
 
 
 async def serve(db: Database, config: Config) -> None:

@@ -7,7 +7,8 @@ at their next start. Servers of a file have only their own configuration.
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +18,9 @@ from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server.config import AccessKey, Config, Loaded, ServerConfig, with_options
 from inturn.store.commands import Ask
+
+if TYPE_CHECKING:
+    from inturn.store.servers import ServerStore
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -37,12 +41,7 @@ class _StoredKey(Struct):
 
 
 class Shared:
-    """A server's view of the shared keys and settings.
-
-    Args:
-        db: the database.
-        config: the server's configuration.
-    """
+    """A server's view of the shared keys and settings."""
 
     def __init__(self, db: Database, config: Config) -> None:
         self._db = db
@@ -56,8 +55,6 @@ class Shared:
             StoreError: if the database cannot be used.
             InputError: if a saved value fits no setting.
         """
-        if self._db.store.servers.shared is None:
-            return self._config
         self._version, facts, changed = await self._db.writer.arun(Ask("", self._declare))
         for name in changed:
             _LOG.warning("%s in the database; all servers have it now as it is configured here", name)
@@ -74,8 +71,6 @@ class Shared:
         Raises:
             StoreError: if the database cannot be used.
         """
-        if self._db.store.servers.shared is None:
-            return None
         version, facts = await self._db.writer.arun(Ask("", self._look))
         if version == self._version:
             return None
@@ -83,22 +78,22 @@ class Shared:
         return keys_in(facts)
 
     def _declare(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str], list[str]]:
-        shared = store.servers.shared
-        facts: dict[str, str] = shared.facts()
+        servers: ServerStore = store.servers
+        facts = servers.facts()
         changed = []
         for name, value in sorted(_facts_of(self._config).items()):
             if facts.get(name) != value:
                 if name in facts:
                     is_secret = name.startswith(_KEY)
                     changed.append(f"{name} was {'otherwise' if is_secret else f'{facts[name]}, not {value},'}")
-                shared.keep(name, value)
+                servers.keep(name, value)
                 facts[name] = value
-        return shared.version(), facts, changed
+        return servers.version(), facts, changed
 
     def _look(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str]]:
-        shared = store.servers.shared
-        version = shared.version()
-        return version, {} if version == self._version else shared.facts()
+        servers: ServerStore = store.servers
+        version = servers.version()
+        return version, {} if version == self._version else servers.facts()
 
 
 def _facts_of(config: Config) -> dict[str, str]:
@@ -158,52 +153,38 @@ def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
 
 
 def keys(db: Database) -> tuple[AccessKey, ...]:
-    """Return all keys of a database.
-
-    Raises:
-        InputError: if the database is a file, which has no shared keys.
-    """
+    """Return all keys of a database. A file, which has no keys, is refused."""
     _check(db)
-    return db.writer.run(Ask("", lambda store, _now_ms: keys_in(_shared(store).facts())))
+
+    def look(store: Any, _now_ms: int) -> tuple[AccessKey, ...]:
+        return keys_in(store.servers.facts())
+
+    return db.writer.run(Ask("", look))
 
 
 def save_key(db: Database, key: AccessKey) -> bool:
-    """Add a key, or replace the one with its id; return whether there was one.
-
-    Raises:
-        InputError: if the database is a file, which has no shared keys.
-    """
+    """Add a key, or replace the one with its id; return whether there was one. A file has no keys."""
     _check(db)
 
-    def save(store: Any, _now_ms: int) -> bool:
-        there = f"{_KEY}{key.id}" in _shared(store).facts()
-        _shared(store).keep(f"{_KEY}{key.id}", text_of(key))
-        return there
-
-    return db.writer.run(Ask("", save))
+    return db.writer.run(Ask("", partial(_keep, f"{_KEY}{key.id}", text_of(key))))
 
 
 def remove_key(db: Database, name: str) -> bool:
-    """Remove a key; return whether there was one.
-
-    Raises:
-        InputError: if the database is a file, which has no shared keys.
-    """
+    """Remove a key; return whether there was one. A file, which has no keys, is refused."""
     _check(db)
 
-    def remove(store: Any, _now_ms: int) -> bool:
-        there = f"{_KEY}{name}" in _shared(store).facts()
-        if there:
-            _shared(store).keep(f"{_KEY}{name}", None)
-        return there
-
-    return db.writer.run(Ask("", remove))
+    return db.writer.run(Ask("", partial(_keep, f"{_KEY}{name}", None)))
 
 
-def _shared(store: Any) -> Any:
-    return store.servers.shared
+def _keep(name: str, value: str | None, store: Any, _now_ms: int) -> bool:
+    """Save or remove a key; return whether there was one."""
+    servers: ServerStore = store.servers
+    is_there = name in servers.facts()
+    if is_there or value is not None:
+        servers.keep(name, value)
+    return is_there
 
 
 def _check(db: Database) -> None:
-    if db.store.servers.shared is None:
+    if not db.store.servers.is_shared:
         raise InputError("a file keeps no access keys: they are [[keys]] in the configuration of its server")

@@ -1,7 +1,7 @@
-"""Protocols of the server tables: figures of queues, and values shared by all servers of one database."""
+"""The protocol of the server tables: figures of queues, and values shared by all servers of one database."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from inturn.core.queue.messages import QueueInfo
 
@@ -14,7 +14,7 @@ class QueueFigures(NamedTuple):
         messages: number of messages that are not acknowledged.
         in_flight: number of them that are leased.
         delayed: number of them that are hidden for a time and not leased.
-        oldest_ms: when the oldest of them was sent; None if there is none.
+        oldest_s: age of the oldest of them since its send, in seconds; 0 if there is none.
         blocked: number of groups with hidden messages of which none can be received now.
     """
 
@@ -22,8 +22,16 @@ class QueueFigures(NamedTuple):
     messages: int
     in_flight: int
     delayed: int
-    oldest_ms: int | None
+    oldest_s: float
     blocked: int
+
+    @classmethod
+    def at(
+        cls, now_ms: int, queue: str, messages: int, in_flight: int, delayed: int, oldest_ms: int | None, blocked: int
+    ) -> Self:
+        """Return the figures at a time; ``oldest_ms`` is when the oldest message was sent."""
+        oldest_s = 0.0 if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000
+        return cls(queue, messages, in_flight, delayed, oldest_s, blocked)
 
 
 class ReceivedLease(NamedTuple):
@@ -46,8 +54,27 @@ class ReceivedLease(NamedTuple):
     until_ms: int
 
 
-class SharedStore(Protocol):
-    """Values shared by all servers of one database; all methods are called in a transaction."""
+class ServerStore(Protocol):
+    """The server tables of a database; all methods are called in a transaction."""
+
+    @property
+    def is_shared(self) -> bool:
+        """True if keys, settings and signatures are kept for the servers of several machines.
+
+        Each server of a file has its own of these: nothing is kept, and each signature is new.
+        """
+        ...
+
+    def figures(self, now_ms: int) -> list[QueueFigures]:
+        """Return the figures of all queues, by their names.
+
+        The cost grows with the number of hidden messages, not with the number of all messages.
+        """
+        ...
+
+    def written(self, now_ms: int) -> int:
+        """Write the time, which shows that the database can be written; return the number of messages."""
+        ...
 
     def version(self) -> int:
         """Return a number that changes whenever :meth:`keep` changes something."""
@@ -77,24 +104,4 @@ class SharedStore(Protocol):
 
     def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:
         """Return whether a signature is seen for the first time; it is stored until it expires."""
-        ...
-
-
-class ServerStore(Protocol):
-    """The server tables of a database; all methods are called in a transaction."""
-
-    @property
-    def shared(self) -> SharedStore | None:
-        """The values shared by all servers; None for a file, whose servers are on one machine."""
-        ...
-
-    def figures(self, now_ms: int) -> list[QueueFigures]:
-        """Return the figures of all queues, by their names.
-
-        The cost grows with the number of hidden messages, not with the number of all messages.
-        """
-        ...
-
-    def written(self, now_ms: int) -> int:
-        """Write the time, which shows that the database can be written; return the number of messages."""
         ...

@@ -20,8 +20,8 @@ from inturn.server import wire
 from inturn.server.auth import Key, Verifier
 from inturn.server.auth.canonical import canonical_path, canonical_query, pairs
 from inturn.server.errors import SqsError
+from inturn.server.http1 import Request, RequestLimits, RequestReader
 from inturn.server.model import ACTIONS
-from inturn.server.request import Request, RequestLimits, RequestReader
 
 _LIMITS = RequestLimits(header_bytes=400, headers=8, body_bytes=300)
 _NOW = 1_700_000_000.0

@@ -1,13 +1,12 @@
 """GetQueueAttributes and SetQueueAttributes."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from inturn.core.queue.messages import Depth, QueueInfo
 from inturn.server import errors
 from inturn.server.actions import settings
-from inturn.server.context import Context, asking, is_fifo, kept, queue_in
+from inturn.server.context import Context, in_queue, is_fifo, keep, kept
 from inturn.server.model import Empty, GetQueueAttributes, GetQueueAttributesAnswer, SetQueueAttributes
 from inturn.store.commands import Command
 from inturn.store.protocols import Store
@@ -23,11 +22,9 @@ _USUAL_WINDOW: Final = "300"
 
 def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Command[GetQueueAttributesAnswer]:
     """Return the requested settings and message counts of a queue; without names, none."""
-    name = context.name(params.queue_url)
     asked = params.attribute_names
 
-    def look(store: Store, now_ms: int) -> GetQueueAttributesAnswer:
-        queue = queue_in(store, name)
+    def look(store: Store, queue: QueueInfo, now_ms: int) -> GetQueueAttributesAnswer:
         for each in asked:
             if each not in _READABLE and each != "All":
                 raise errors.invalid_attribute_name(each)
@@ -39,7 +36,7 @@ def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Comman
             has.update({each: str(count(depth)) for each, count in _DEPTHS.items()})
         return GetQueueAttributesAnswer({each: value for each, value in has.items() if "All" in asked or each in asked})
 
-    return asking(look)
+    return in_queue(context, params.queue_url, look)
 
 
 def _told(context: Context, queue: QueueInfo) -> dict[str, str]:
@@ -54,19 +51,11 @@ def _told(context: Context, queue: QueueInfo) -> dict[str, str]:
 
 def set_queue_attributes(context: Context, params: SetQueueAttributes) -> Command[Empty]:
     """Change a queue's settings; others stay."""
-    name = context.name(params.queue_url)
 
-    def change(store: Store, now_ms: int) -> Empty:
-        queue = queue_in(store, name)
+    def change(store: Store, queue: QueueInfo, now_ms: int) -> Empty:
         changes = settings.wanted(params.attributes, fifo=is_fifo(queue))
-        queue.settings = settings.applied(context, store, name, queue.settings, changes, params.attributes)
-        save(store, queue, now_ms)
+        queue.settings = settings.applied(context, store, queue.name, queue.settings, changes, params.attributes)
+        keep(store, queue, modified_ms=now_ms)
         return Empty()
 
-    return asking(change)
-
-
-def save(store: Store, queue: QueueInfo, now_ms: int) -> None:
-    """Save a queue's changed settings with the time of the change."""
-    queue.settings = replace(queue.settings, extra={**queue.settings.extra, "modified_ms": now_ms})
-    store.save(queue.name, queue)
+    return in_queue(context, params.queue_url, change)

@@ -9,17 +9,16 @@ import asyncio
 import base64
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import QueueInfo, StoredMessage
-from inturn.server import errors
-from inturn.server.context import Context, asking, is_arn, is_fifo, kept
+from inturn.server import errors, limits
+from inturn.server.context import Context, asking, is_arn, is_fifo, keep, kept
 from inturn.server.failures import Failures
 from inturn.server.model import (
     CancelMessageMoveTask,
@@ -80,7 +79,7 @@ def start_message_move_task(context: Context, params: StartMessageMoveTask) -> C
             "started_ms": now_ms,
             "failure": None,
         }
-        _save(store, source, [task, *tasks][: limits.MOVE_TASKS])
+        keep(store, source, move_tasks=[task, *tasks][: limits.MOVE_TASKS])
         return source.name
 
     def answer(name: str) -> StartMessageMoveTaskAnswer:
@@ -130,7 +129,7 @@ def cancel_message_move_task(context: Context, params: CancelMessageMoveTask) ->
             raise errors.no_such_task()
         if task["status"] != RUNNING:
             raise errors.unsupported_operation("Only active tasks can be cancelled.")
-        _save(store, source, [{**each, "status": "CANCELLED"} if each is task else each for each in tasks])
+        keep(store, source, move_tasks=[{**each, "status": "CANCELLED"} if each is task else each for each in tasks])
         return CancelMessageMoveTaskAnswer(task["moved"])
 
     return asking(cancel)
@@ -166,14 +165,9 @@ def _tasks(queue: QueueInfo) -> list[dict[str, Any]]:
     return list(kept(queue.settings, "move_tasks", []))
 
 
-def _save(store: Store, queue: QueueInfo, tasks: Sequence[Mapping[str, Any]]) -> None:
-    queue.settings = replace(queue.settings, extra={**queue.settings.extra, "move_tasks": list(tasks)})
-    store.save(queue.name, queue)
-
-
 def _is_done_by_another(task: Mapping[str, Any], mover: str, now_ms: int) -> bool:
     """Return whether another server runs a task: its claim is not over yet."""
-    return bool(mover) and task.get("by", mover) != mover and now_ms < task["by_until_ms"]
+    return task.get("by", mover) != mover and bool(now_ms < task["by_until_ms"])
 
 
 def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
@@ -206,7 +200,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
         task["status"] = "COMPLETED"
     else:
         task["after"] = entries[-1].sequence_number
-    _save(store, queue, [task, *tasks[1:]])
+    keep(store, queue, move_tasks=[task, *tasks[1:]])
     return len(entries) / rate if task["status"] == RUNNING else None
 
 
@@ -218,23 +212,27 @@ def _target(store: Store, name: str, to: str | None, entry: StoredMessage) -> tu
     return (target, None) if target in store.queues and target != name else (None, _NO_TARGET)
 
 
+def _give_back(names: Iterable[str], mover: str, store: Store, _now_ms: int) -> None:
+    """End a server's claims of tasks."""
+    for name in names:
+        queue = store.queues.get(name)
+        tasks = _tasks(queue) if queue is not None else []
+        if queue is not None and tasks and tasks[0].get("by") == mover:
+            keep(store, queue, move_tasks=[{**tasks[0], "by_until_ms": 0}, *tasks[1:]])
+
+
 class Mover:
     """Runs the move tasks, one asyncio task for each source queue.
 
     Of several servers over one database, one runs a task. It renews its claim with every step; when the claim is older
     than ``limits.MOVER_S``, the next server that looks takes over. Every step reads the task's position, so nothing is
-    moved twice.
-
-    Args:
-        writer: the writer that runs the steps.
-        failures: the log of tasks that cannot continue.
-        is_alone: whether no other server could take over; servers of one file count as alone.
+    moved twice. A server that stops gives its claims back.
     """
 
-    def __init__(self, writer: Writer, failures: Failures, *, is_alone: bool) -> None:
+    def __init__(self, writer: Writer, failures: Failures) -> None:
         self._writer = writer
         self._failures = failures
-        self._id = "" if is_alone else uuid.uuid4().hex
+        self._id = uuid.uuid4().hex
         self._running: dict[str, asyncio.Task[None]] = {}
         self._begun: set[str] = set()  # queues begun since their last step
 
@@ -261,13 +259,16 @@ class Mover:
             self._running[name] = asyncio.get_running_loop().create_task(self._run(name))
 
     async def stop(self) -> None:
-        """Stop between two steps; a later start resumes the tasks."""
-        tasks = [*self._running.values()]
-        for task in tasks:
+        """Stop between two steps, and give the tasks back; another server, or a later start, resumes them."""
+        running = dict(self._running)
+        for task in running.values():
             task.cancel()
-        for task in tasks:
+        for task in running.values():
             with suppress(asyncio.CancelledError):
                 await task
+        if running:
+            with suppress(StoreError):  # the claims end soon by themselves
+                await self._writer.arun(Ask("", partial(_give_back, running, self._id)))
 
     async def _run(self, name: str) -> None:
         step = Ask("", lambda store, now_ms: _step(store, name, self._id, now_ms))

@@ -1,15 +1,19 @@
-"""The names of messages and receipts for clients: message ids, sequence numbers, receipt handles.
+"""What tells a client of a message: its id, its sequence number, its receipt handle, its MD5 digests.
 
 A message id is computed from the sequence number of the message's first send and the database's lineage alone. So it
 needs no storage, a duplicate is answered with the first message's id, and a moved message keeps its id, though its
 first queue may be gone by then. No two messages of a database have the same id. Two databases have practically none in
 common; see :meth:`MessageNames.message_id`.
+
+Source of the digests: the SQS developer's guide, "Calculating the MD5 message digest for message attributes"; for
+lists, which the guide leaves out, the SDKs.
 """
 
+import hashlib
 import struct
 from binascii import a2b_base64, b2a_base64, crc32
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +21,7 @@ from msgspec import Struct
 from inturn.core.queue.messages import QueueInfo
 from inturn.server import errors
 from inturn.server.context import Context
+from inturn.server.model import MessageAttributeValue
 
 _LOW: Final = (1 << 32) - 1  # the bits of a UUID's first part
 _HIGH: Final = (1 << 90) - 1  # the bits of its other parts, without version and variant
@@ -33,13 +38,7 @@ _FROM_URL: Final = bytes.maketrans(b"-_+/", b"+/  ")
 
 
 class ReceiptHandle(Struct, gc=False):
-    """The content of a receipt handle.
-
-    Attributes:
-        sequence_number: of the message.
-        token: of the lease.
-        received_ms: the time of the receive.
-    """
+    """A receipt handle's content: the message's sequence number, its lease's token, and the time of the receive."""
 
     sequence_number: int
     token: int
@@ -47,11 +46,7 @@ class ReceiptHandle(Struct, gc=False):
 
 
 class MessageNames:
-    """The names that one database gives to its messages and receipts.
-
-    Args:
-        lineage: of the database; see ``SqlStore.lineage``.
-    """
+    """The names that one database gives to its messages and receipts; see ``SqlStore.lineage``."""
 
     def __init__(self, lineage: bytes) -> None:
         mask = int.from_bytes(_derived(lineage, b"message id", 16))
@@ -89,11 +84,7 @@ class MessageNames:
         return b2a_base64(packed, newline=False).translate(_TO_URL).decode()
 
     def receipt(self, queue: QueueInfo, text: str) -> ReceiptHandle:
-        """Return the content of a queue's receipt handle.
-
-        Raises:
-            SqsError: if the handle is malformed, or of another queue or database.
-        """
+        """Return the content of a queue's receipt handle; one of another queue or database is refused."""
         try:
             packed = a2b_base64(text.encode().translate(_FROM_URL)) if len(text) == _LENGTH else b""
             mark, number, token, received_ms, checksum = _WITH_SUM.unpack(packed)
@@ -114,9 +105,39 @@ def names_of(context: Context) -> MessageNames:
 
 
 def _derived(lineage: bytes, purpose: bytes, size: int) -> bytes:
-    return blake2b(purpose, key=lineage, digest_size=size).digest()
+    return hashlib.blake2b(purpose, key=lineage, digest_size=size).digest()
 
 
 def sequence_number(number: int) -> str:
     """Return a sequence number in SQS form: twenty digits, so that texts and numbers sort alike."""
     return str(10**19 + number)
+
+
+def md5_of(body: bytes) -> str:
+    """Return the digest of a message's body, in hexadecimal."""
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def md5_of_attributes(attributes: Mapping[str, MessageAttributeValue]) -> str | None:
+    """Return the digest of a message's attributes, or of its system attributes; None if there are none."""
+    if not attributes:
+        return None
+    return md5_of(b"".join(part for name in sorted(attributes) for part in _parts(name, attributes[name])))
+
+
+def _parts(name: str, value: MessageAttributeValue) -> Iterator[bytes]:
+    yield _sized(name.encode())
+    yield _sized(value.data_type.encode())
+    if value.string_value is not None:
+        yield b"\x01" + _sized(value.string_value.encode())
+    elif value.binary_value is not None:
+        yield b"\x02" + _sized(value.binary_value)
+    elif value.string_list_values:
+        yield b"\x03" + b"".join(_sized(text.encode()) for text in value.string_list_values)
+    elif value.binary_list_values:
+        yield b"\x04" + b"".join(map(_sized, value.binary_list_values))
+
+
+def _sized(data: bytes) -> bytes:
+    """Return data with its length before it: four bytes, big-endian."""
+    return len(data).to_bytes(4, "big") + data

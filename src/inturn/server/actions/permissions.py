@@ -7,13 +7,11 @@ import json
 import re
 from typing import Any, Final
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.actions import settings
-from inturn.server.actions.attributes import save
 from inturn.server.auth.policy import OWNERS_ONLY
-from inturn.server.context import Context, asking, kept, queue_in
+from inturn.server.context import Context, in_queue, keep, kept
 from inturn.server.model import AddPermission, Empty, RemovePermission
 from inturn.store.commands import Command
 from inturn.store.protocols import Store
@@ -37,10 +35,8 @@ _GRANTED: Final = frozenset(
 
 def add_permission(context: Context, params: AddPermission) -> Command[Empty]:
     """Add a policy statement that allows actions to accounts."""
-    name = context.name(params.queue_url)
 
-    def add(store: Store, now_ms: int) -> Empty:
-        queue = queue_in(store, name)
+    def add(store: Store, queue: QueueInfo, now_ms: int) -> Empty:
         _check(params)
         policy = _policy(context, queue)
         if any(statement.get("Sid") == params.label for statement in policy["Statement"]):
@@ -53,13 +49,13 @@ def add_permission(context: Context, params: AddPermission) -> Command[Empty]:
                 "Effect": "Allow",
                 "Principal": {"AWS": principals[0] if len(principals) == 1 else principals},
                 "Action": actions[0] if len(actions) == 1 else actions,
-                "Resource": context.arn(name),
+                "Resource": context.arn(queue.name),
             }
         )
         _save(context, store, queue, policy, now_ms)
         return Empty()
 
-    return asking(add)
+    return in_queue(context, params.queue_url, add)
 
 
 def _check(params: AddPermission) -> None:
@@ -106,15 +102,13 @@ def _save(context: Context, store: Store, queue: QueueInfo, policy: dict[str, An
         raise errors.over_limit(f"The policy would have {len(text)} bytes; at most {limits.POLICY_BYTES} are allowed.")
     changes = {"Policy": text}
     queue.settings = settings.applied(context, store, queue.name, queue.settings, changes, changes)
-    save(store, queue, now_ms)
+    keep(store, queue, modified_ms=now_ms)
 
 
 def remove_permission(context: Context, params: RemovePermission) -> Command[Empty]:
     """Remove a policy statement."""
-    name = context.name(params.queue_url)
 
-    def remove(store: Store, now_ms: int) -> Empty:
-        queue = queue_in(store, name)
+    def remove(store: Store, queue: QueueInfo, now_ms: int) -> Empty:
         policy = _policy(context, queue)
         left = [statement for statement in policy["Statement"] if statement.get("Sid") != params.label]
         if len(left) == len(policy["Statement"]):
@@ -123,4 +117,4 @@ def remove_permission(context: Context, params: RemovePermission) -> Command[Emp
         _save(context, store, queue, {**policy, "Statement": left}, now_ms)
         return Empty()
 
-    return asking(remove)
+    return in_queue(context, params.queue_url, remove)

@@ -54,13 +54,7 @@ def kept_with(text: str | None) -> dict[str, Any]:
 
 
 class Wanted(NamedTuple):
-    """The attributes that a receiver requests.
-
-    Attributes:
-        system: names of system attributes.
-        names: names of the sender's attributes.
-        prefixes: prefixes of names of the sender's attributes.
-    """
+    """The attributes that a receiver requests: names of system attributes, names and prefixes of the sender's own."""
 
     system: frozenset[str]
     names: frozenset[str]
@@ -76,11 +70,7 @@ class Wanted(NamedTuple):
 
 
 def wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
-    """Parse a receiver's lists of names.
-
-    Raises:
-        SqsError: if a system attribute does not exist.
-    """
+    """Parse a receiver's lists of names; refuse a system attribute that does not exist."""
     if len(system) + len(names) > 20:  # long lists are rare, and would make the cache large
         return _wanted.__wrapped__(system, names)
     return _wanted(system, names)

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.actions import settings, tags
-from inturn.server.context import FIFO, Context, asking, kept, queue_in
+from inturn.server.context import FIFO, Context, asking, in_queue, keep, kept, queue_in
 from inturn.server.model import (
     CreateQueue,
     CreateQueueAnswer,
@@ -79,30 +78,25 @@ def delete_queue(context: Context, params: DeleteQueue) -> Command[Empty]:
 
     The service then refuses the name for a minute; here the queue is gone at once, so its name can be used again.
     """
-    name = context.name(params.queue_url)
 
-    def delete(store: Store, _now_ms: int) -> Empty:
-        queue_in(store, name)
-        store.save(name, None)
+    def delete(store: Store, queue: QueueInfo, _now_ms: int) -> Empty:
+        store.save(queue.name, None)
         return Empty()
 
-    return asking(delete)
+    return in_queue(context, params.queue_url, delete)
 
 
 def purge_queue(context: Context, params: PurgeQueue) -> Command[Empty]:
     """Delete all messages of a queue, and forget its deduplication ids."""
-    name = context.name(params.queue_url)
 
-    def purge(store: Store, now_ms: int) -> Empty:
-        queue = queue_in(store, name)
+    def purge(store: Store, queue: QueueInfo, now_ms: int) -> Empty:
         purged_ms = kept(queue.settings, "purged_ms", None)
         if purged_ms is not None and purged_ms <= now_ms < purged_ms + limits.PURGE_S * 1000:
-            raise errors.purge_queue_in_progress(context.bare(name))
-        queue.settings = replace(queue.settings, extra={**queue.settings.extra, "purged_ms": now_ms})
-        store.save(name, queue, purge=True)
+            raise errors.purge_queue_in_progress(context.bare(queue.name))
+        keep(store, queue, purge=True, purged_ms=now_ms)
         return Empty()
 
-    return asking(purge)
+    return in_queue(context, params.queue_url, purge)
 
 
 # --- finding ---
@@ -138,14 +132,12 @@ def list_dead_letter_source_queues(
     context: Context, params: ListDeadLetterSourceQueues
 ) -> Command[ListDeadLetterSourceQueuesAnswer]:
     """List the queues that have this dead-letter queue."""
-    target = context.name(params.queue_url)
 
-    def look(store: Store, _now_ms: int) -> ListDeadLetterSourceQueuesAnswer:
-        queue_in(store, target)
-        page, token = _page(store, params, lambda queue: queue.settings.dead_letter == target)
+    def look(store: Store, target: QueueInfo, _now_ms: int) -> ListDeadLetterSourceQueuesAnswer:
+        page, token = _page(store, params, lambda queue: queue.settings.dead_letter == target.name)
         return ListDeadLetterSourceQueuesAnswer([context.url(name) for name in page], token)
 
-    return asking(look)
+    return in_queue(context, params.queue_url, look)
 
 
 def _page(

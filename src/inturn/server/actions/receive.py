@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
+from inturn.server import limits
 from inturn.server.actions import properties, validate
-from inturn.server.actions.names import names_of, sequence_number
+from inturn.server.actions.names import md5_of, md5_of_attributes, names_of, sequence_number
 from inturn.server.actions.properties import Wanted
-from inturn.server.attempts import Attempt, AttemptLease
 from inturn.server.context import Context, asking, is_fifo, kept, queue_in
 from inturn.server.model import ApiMessage, ReceiveMessage, ReceiveMessageAnswer
-from inturn.server.wire import md5
 from inturn.store.commands import Command, Receive
 from inturn.store.protocols import Store
-from inturn.store.servers import ReceivedLease
+from inturn.store.servers import ReceivedLease, ServerStore
 
 _NOTHING: Final = ReceiveMessageAnswer()
 
@@ -38,8 +37,8 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
         reason = f"Must be >= 0 and <= {limits.RECEIVE_WAIT_S}, if provided."
         validate.check_range(wait_s, "WaitTimeSeconds", 0, limits.RECEIVE_WAIT_S, reason)
     if visibility_s is not None:
-        reason = f"Must be >= 0 and <= {limits.VISIBILITY_S}, if provided."
-        validate.check_range(visibility_s, "VisibilityTimeout", 0, limits.VISIBILITY_S, reason)
+        reason = f"Must be >= 0 and <= {core_limits.VISIBILITY_S}, if provided."
+        validate.check_range(visibility_s, "VisibilityTimeout", 0, core_limits.VISIBILITY_S, reason)
     visibility_ms = None if visibility_s is None else visibility_s * 1000
     wanted = properties.wanted(
         params.attribute_names + params.message_system_attribute_names, params.message_attribute_names
@@ -51,18 +50,9 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
     if not is_fifo(queue):
         raise validate.not_for_this_type(attempt_id, "ReceiveRequestAttemptId")
     validate.check_token(attempt_id, "ReceiveRequestAttemptId")
-    is_shared = context.db.store.servers.shared is not None
-    remembered = _remembered if is_shared else _received_by_attempt
-    first: Receive[Any] = Receive(
-        queue.name,
-        partial(remembered, context, queue, wanted, attempt_id),
-        ReceiveRequest(limit, visibility_ms),
-        wait_s=wait_s,
-    )
-    if is_shared:
-        return _once_more_anywhere(context, queue, wanted, attempt_id, first)
-    attempt = context.attempts.get(queue.number, attempt_id, context.now_ms())
-    return first if attempt is None else _once_more(context, queue, wanted, attempt, first)
+    remember = partial(_remember, context, queue, wanted, attempt_id)
+    first: Receive[Any] = Receive(queue.name, remember, ReceiveRequest(limit, visibility_ms), wait_s=wait_s)
+    return _once_more(context, queue, wanted, attempt_id, first)
 
 
 def _received(
@@ -77,67 +67,10 @@ def _answer(
     return ReceiveMessageAnswer([_message(context, queue, wanted, each, received_ms) for each in deliveries])
 
 
-# --- repeated receives ---
+# --- repeated receives: the database holds the leases, so any server of it can repeat them ---
 
 
-def _received_by_attempt(
-    context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, deliveries: Sequence[Delivery]
-) -> ReceiveMessageAnswer:
-    if not deliveries:
-        return _NOTHING
-    now_ms = context.now_ms()  # the same time for both, since it is in the receipt handles
-    context.attempts.remember(queue.number, attempt_id, deliveries, now_ms)
-    return _answer(context, queue, wanted, deliveries, now_ms)
-
-
-def _once_more(
-    context: Context, queue: QueueInfo, wanted: Wanted, attempt: Attempt, otherwise: Receive[Any]
-) -> Command[Any]:
-    """Return the messages of an earlier receive with a new visibility timeout; if one is gone, receive anew."""
-    leases = attempt.leases
-
-    def look(store: Store, now_ms: int) -> list[Delivery] | None:
-        return _given_again(store, queue_in(store, queue.name), leases, otherwise.want, now_ms)
-
-    def answer(deliveries: list[Delivery] | None) -> Any:
-        return otherwise if deliveries is None else _told_again(context, queue, wanted, deliveries, leases)
-
-    return asking(look, answer)
-
-
-def _given_again(
-    store: Store, queue: QueueInfo, leases: Sequence[AttemptLease | ReceivedLease], want: ReceiveRequest, now_ms: int
-) -> list[Delivery] | None:
-    visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
-    changes = [Settlement(each.sequence_number, each.token, SettleAction.EXTEND, visibility_ms) for each in leases]
-    if any(verdict is not SettleResult.DONE for verdict in store.settle(queue, changes, now_ms)):
-        return None
-    entries = [store.read(queue, each.sequence_number - 1, 1, pending=True)[0] for each in leases]
-    return [
-        Delivery(entry, each.token, now_ms + visibility_ms, each.attempts, each.first_ms)
-        for entry, each in zip(entries, leases, strict=True)
-    ]
-
-
-def _told_again(
-    context: Context,
-    queue: QueueInfo,
-    wanted: Wanted,
-    deliveries: Sequence[Delivery],
-    leases: Sequence[AttemptLease | ReceivedLease],
-) -> ReceiveMessageAnswer:
-    return ReceiveMessageAnswer(
-        [
-            _message(context, queue, wanted, each, lease.received_ms)
-            for each, lease in zip(deliveries, leases, strict=True)
-        ]
-    )
-
-
-# --- repeated receives where servers share a database: it holds the leases, so any server can repeat them ---
-
-
-def _remembered(
+def _remember(
     context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, deliveries: Sequence[Delivery]
 ) -> Any:
     """Return a command that saves the leases of a receive before it is answered."""
@@ -152,28 +85,49 @@ def _remembered(
 
     def remember(store: Any, now_ms: int) -> None:
         until_ms = now_ms + limits.RECEIVE_ATTEMPT_S * 1000
-        store.servers.shared.remember(queue, attempt_id, leases, until_ms, now_ms)
+        servers: ServerStore = store.servers
+        servers.remember(queue, attempt_id, leases, until_ms, now_ms)
 
     return asking(remember, lambda _nothing: answer)
 
 
-def _once_more_anywhere(
+def _once_more(
     context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, otherwise: Receive[Any]
 ) -> Command[Any]:
+    """Return the messages of an earlier receive with a new visibility timeout; if one is gone, receive anew."""
+
     def look(store: Any, now_ms: int) -> tuple[list[Delivery], list[ReceivedLease]] | None:
         info = queue_in(store, queue.name)
-        leases: list[ReceivedLease] = store.servers.shared.attempt(info, attempt_id, now_ms)
+        servers: ServerStore = store.servers
+        leases = servers.attempt(info, attempt_id, now_ms)
         deliveries = _given_again(store, info, leases, otherwise.want, now_ms) if leases else None
         if not deliveries:
             return None
         leases = [lease._replace(until_ms=each.until_ms) for lease, each in zip(leases, deliveries, strict=True)]
-        store.servers.shared.remember_leases(info, attempt_id, leases)
+        servers.remember_leases(info, attempt_id, leases)
         return deliveries, leases
 
     def answer(given: tuple[list[Delivery], list[ReceivedLease]] | None) -> Any:
-        return otherwise if given is None else _told_again(context, queue, wanted, *given)
+        if given is None:
+            return otherwise
+        pairs = zip(*given, strict=True)
+        return ReceiveMessageAnswer([_message(context, queue, wanted, each, it.received_ms) for each, it in pairs])
 
     return asking(look, answer)
+
+
+def _given_again(
+    store: Store, queue: QueueInfo, leases: Sequence[ReceivedLease], want: ReceiveRequest, now_ms: int
+) -> list[Delivery] | None:
+    visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+    changes = [Settlement(each.sequence_number, each.token, SettleAction.EXTEND, visibility_ms) for each in leases]
+    if any(verdict is not SettleResult.DONE for verdict in store.settle(queue, changes, now_ms)):
+        return None
+    entries = [store.read(queue, each.sequence_number - 1, 1, pending=True)[0] for each in leases]
+    return [
+        Delivery(entry, each.token, now_ms + visibility_ms, each.attempts, each.first_ms)
+        for entry, each in zip(entries, leases, strict=True)
+    ]
 
 
 # --- messages ---
@@ -185,7 +139,7 @@ def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Deliv
     message = ApiMessage(
         names.message_id(entry.origin or entry.sequence_number),
         names.handle(entry.sequence_number, delivery.token, received_ms),
-        md5.of_body(body.encode()),
+        md5_of(body.encode()),
         body,
     )
     if wanted.system:
@@ -194,7 +148,7 @@ def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Deliv
         chosen = wanted.chosen(properties.kept_with(entry.attributes))
         if chosen:
             message.message_attributes = chosen
-            message.md5_of_message_attributes = md5.of_attributes(chosen)
+            message.md5_of_message_attributes = md5_of_attributes(chosen)
     return message
 
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.queue.messages import Content, Draft, QueueInfo, Sent
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.actions import properties, validate
-from inturn.server.actions.names import MessageNames, names_of, sequence_number
+from inturn.server.actions.names import MessageNames, md5_of, md5_of_attributes, names_of, sequence_number
 from inturn.server.context import Context, is_fifo, kept
 from inturn.server.errors import SqsError
 from inturn.server.model import (
@@ -26,7 +26,6 @@ from inturn.server.model import (
     SendMessageBatchRequestEntry,
     SendMessageBatchResultEntry,
 )
-from inturn.server.wire import md5
 from inturn.store.commands import Command, Send
 
 _NO_ID: Final = (
@@ -88,7 +87,7 @@ def send_message_batch(context: Context, params: SendMessageBatch) -> Command[Se
         except SqsError as error:
             outcomes.append((entry, error))
             size += len(entry.message_body.encode(errors="replace"))
-    if size > limits.BODY_BYTES:
+    if size > core_limits.BODY_BYTES:
         raise errors.batch_request_too_long(size)
     drafts = [checked.draft for _, checked in outcomes if isinstance(checked, _Checked)]
     return Send(queue.name, partial(_batch_sent, names_of(context), fifo, outcomes), drafts)
@@ -136,11 +135,7 @@ def _checked(
     fifo: bool,  # noqa: FBT001 - looked up once for all messages of a batch
     message: SendMessage | SendMessageBatchRequestEntry,
 ) -> _Checked:
-    """Check a message and return it with its digests.
-
-    Raises:
-        SqsError: if it cannot be sent.
-    """
+    """Check a message and return it with its digests."""
     body = message.message_body
     if not body:
         raise errors.missing_parameter("MessageBody")
@@ -149,7 +144,7 @@ def _checked(
         raise errors.invalid_message_contents()
     attributes, system = message.message_attributes, message.message_system_attributes
     size = len(data) + (validate.attributes_size(attributes) if attributes else 0)
-    longest = kept(queue.settings, "maximum_message_size", limits.BODY_BYTES)
+    longest = kept(queue.settings, "maximum_message_size", core_limits.BODY_BYTES)
     if size > longest:
         text = f"One or more parameters are invalid. Reason: Message must be shorter than {longest} bytes."
         raise errors.invalid_parameter_value(text)
@@ -171,9 +166,9 @@ def _checked(
     return _Checked(
         _draft((body, _TEXT, group, None, dedup_id, delay_ms, more)),
         size,
-        md5.of_body(data),
-        md5.of_attributes(attributes) if attributes else None,
-        md5.of_attributes(system) if system else None,
+        md5_of(data),
+        md5_of_attributes(attributes) if attributes else None,
+        md5_of_attributes(system) if system else None,
     )
 
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings
-from inturn.server import errors, naming
+from inturn.server import errors, limits, naming
 from inturn.server.auth.policy import PolicyError, parse
 from inturn.server.context import Context, is_arn, is_fifo, kept
 from inturn.server.errors import MODEL, SqsError
@@ -36,11 +36,11 @@ _ALLOWED_SOURCES: Final = 10
 _NUMBERS: Final = {
     "DelaySeconds": (0, limits.SEND_DELAY_S),
     "KmsDataKeyReusePeriodSeconds": _DATA_KEY_S,
-    "MaximumMessageSize": (_MESSAGE_SIZE, limits.BODY_BYTES),
+    "MaximumMessageSize": (_MESSAGE_SIZE, core_limits.BODY_BYTES),
     "MessageRetentionPeriod": limits.RETENTION_S,
     "ReceiveMessageWaitTimeSeconds": (0, limits.RECEIVE_WAIT_S),
     RETRY: (0, limits.SEND_DELAY_S),
-    "VisibilityTimeout": (0, limits.VISIBILITY_S),
+    "VisibilityTimeout": (0, core_limits.VISIBILITY_S),
 }
 _CHOICES: Final = {
     "ContentBasedDeduplication": ("true", "false"),
@@ -77,11 +77,7 @@ _EXTRA: Final = {
 
 
 def wanted(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
-    """Return a request's attributes with normalised values; "" removes an attribute.
-
-    Raises:
-        SqsError: for an unknown attribute or an invalid value.
-    """
+    """Return a request's attributes with normalised values, or refuse them; "" removes an attribute."""
     return {name: _one_form(name, value, fifo=fifo) for name, value in attributes.items()}
 
 
@@ -102,7 +98,7 @@ def _one_form(name: str, value: str, *, fifo: bool) -> str:
             raise errors.invalid_attribute_value(name, "Modifying queue type is not supported.")
         return "true"
     if name == WINDOW:
-        return value if value == FOREVER else _number(name, value, 1, limits.KEPT_S)
+        return value if value == FOREVER else _number(name, value, 1, core_limits.KEPT_S)
     if name in _DOCUMENTS and value:
         return _document(name, value)
     return value
@@ -116,7 +112,7 @@ def _only_fifo(name: str) -> SqsError:
 
 
 def _number(name: str, value: str, least: int, most: int) -> str:
-    if not (value.isascii() and value.isdigit() and len(value) <= len(str(limits.KEPT_S))):
+    if not (value.isascii() and value.isdigit() and len(value) <= len(str(core_limits.KEPT_S))):
         raise errors.invalid_attribute_value(name)
     if not least <= int(value) <= most:
         raise errors.invalid_attribute_value(name)
@@ -153,12 +149,12 @@ def _redrive(text: str, policy: Mapping[str, Any]) -> str:
         raise errors.redrive_policy(text, f"Only following attributes are supported: [{', '.join(_REDRIVE)}].")
     count = policy["maxReceiveCount"]
     number = int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 6 else count
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= limits.MAX_RECEIVES:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= core_limits.MAX_RECEIVES:
         shown = "of another kind" if isinstance(count, dict | list) else count
         raise errors.redrive_policy(
             text,
             f"Invalid value for maxReceiveCount: {shown}, "
-            f"valid values are from 1 to {limits.MAX_RECEIVES} both inclusive.",
+            f"valid values are from 1 to {core_limits.MAX_RECEIVES} both inclusive.",
         )
     target = policy["deadLetterTargetArn"]
     if not isinstance(target, str) or not is_arn(target):
@@ -191,7 +187,7 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
     settings = queue.settings
     has: dict[str, str] = {
         "DelaySeconds": _seconds(settings.delay_s),
-        "MaximumMessageSize": str(limits.BODY_BYTES),
+        "MaximumMessageSize": str(core_limits.BODY_BYTES),
         "ReceiveMessageWaitTimeSeconds": "0",
         "VisibilityTimeout": _seconds(settings.visibility_timeout_s),
     }
@@ -241,7 +237,7 @@ def applied(
     changes: Mapping[str, str],
     said: Mapping[str, str],
 ) -> QueueSettings:
-    """Return settings with the changes applied.
+    """Return settings with the changes applied; refuse attributes that exclude each other.
 
     Args:
         context: the naming of queues.
@@ -250,9 +246,6 @@ def applied(
         settings: the queue's settings; None for a new queue.
         changes: from :func:`wanted`.
         said: the request's own attribute values, for error texts.
-
-    Raises:
-        SqsError: if the dead-letter queue does not exist or may not be used, or two attributes exclude each other.
     """
     fields: dict[str, Any] = {}
     if settings is None:

@@ -5,9 +5,9 @@ lease. A message that another receiver has leased by then is not deleted; its vi
 such a handle.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from inturn.core import limits
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
@@ -21,12 +21,10 @@ from inturn.server.model import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
     ChangeMessageVisibilityBatchAnswer,
-    ChangeMessageVisibilityBatchRequestEntry,
     ChangeMessageVisibilityBatchResultEntry,
     DeleteMessage,
     DeleteMessageBatch,
     DeleteMessageBatchAnswer,
-    DeleteMessageBatchRequestEntry,
     DeleteMessageBatchResultEntry,
     Empty,
 )
@@ -34,48 +32,111 @@ from inturn.store.commands import Command, Settle
 
 _EMPTY: Final = Empty()
 _ACK: Final = SettleAction.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
+_DONE: Final = SettleResult.DONE
 _EXPIRED: Final = SettleResult.EXPIRED
-_change: Final[Callable[[tuple[Any, ...]], Settlement]] = partial(
-    tuple.__new__, Settlement
-)  # takes half the time of Change(…)
-E = TypeVar("E")
+_change: Final[Callable[[tuple[Any, ...]], Settlement]] = partial(tuple.__new__, Settlement)  # in half the time
 
-# --- deleting ---
+_Refused = Callable[[str, SettleResult], SqsError | None]
+
+
+class _Received(validate.BatchEntry, Protocol):
+    receipt_handle: str
+
+
+E = TypeVar("E", bound=_Received)
+
+
+class _SettleKind(NamedTuple):
+    """A kind of action.
+
+    Attributes:
+        refused: the error for a receipt handle and the result of its change, if the client is told one.
+        refused_late: the same for the change that is repeated without the lease.
+        any_holder: whether that also changes a message that another receiver has leased by then.
+    """
+
+    refused: _Refused
+    refused_late: _Refused
+    any_holder: bool
+
+    def late(self, change: Settlement) -> Settlement:
+        """Return a change without its lease."""
+        return change._replace(token=None, any_holder=self.any_holder)
+
+
+def _settle(queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str) -> Command[Empty]:
+    return Settle(queue.name, partial(_settled, queue, kind, change, handle), (change,))
+
+
+def _settled(
+    queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str, verdicts: Sequence[SettleResult]
+) -> Any:
+    if verdicts[0] is _EXPIRED and not is_fifo(queue):
+        return Settle(queue.name, partial(_answer, kind.refused_late, handle), (kind.late(change),))
+    return _answer(kind.refused, handle, verdicts)
+
+
+def _answer(refused: _Refused, handle: str, verdicts: Sequence[SettleResult]) -> Empty:
+    error = refused(handle, verdicts[0])
+    if error is not None:
+        raise error
+    return _EMPTY
+
+
+def _settle_batch(
+    queue: QueueInfo,
+    kind: _SettleKind,
+    entries: Sequence[E],
+    change_of: Callable[[E], Settlement],
+    answer_of: Callable[[list[str], list[Any]], Any],
+) -> Command[Any]:
+    """Return the command for a batch, each entry of which fails by itself."""
+    outcomes: list[tuple[E, Settlement | SqsError]] = []
+    for entry in entries:
+        try:
+            outcomes.append((entry, change_of(entry)))
+        except SqsError as error:
+            outcomes.append((entry, error))
+    changes = [change for _, change in outcomes if isinstance(change, Settlement)]
+
+    def answer(refused: _Refused, verdicts: Sequence[SettleResult]) -> Any:
+        successful, failed, given = [], [], iter(verdicts)
+        for entry, change in outcomes:
+            error = change if isinstance(change, SqsError) else refused(entry.receipt_handle, next(given))
+            if error is None:
+                successful.append(entry.id)
+            else:
+                failed.append(validate.failed(entry, error))
+        return answer_of(successful, failed)
+
+    def settled(verdicts: Sequence[SettleResult]) -> Any:
+        if is_fifo(queue) or _EXPIRED not in verdicts:
+            return answer(kind.refused, verdicts)
+
+        def once_more(others: Sequence[SettleResult]) -> Any:
+            given = iter(others)
+            return answer(kind.refused_late, [next(given) if each is _EXPIRED else each for each in verdicts])
+
+        pairs = zip(changes, verdicts, strict=True)
+        return Settle(queue.name, once_more, [kind.late(change) for change, verdict in pairs if verdict is _EXPIRED])
+
+    return Settle(queue.name, settled, changes)
+
+
+# --- deleting: a message that is gone was deleted, and deleting it again succeeds ---
+
+
+_DELETING: Final = _SettleKind(
+    refused=lambda handle, verdict: errors.receipt_handle_expired(handle) if verdict is _EXPIRED else None,
+    refused_late=lambda _handle, _verdict: None,
+    any_holder=False,
+)
 
 
 def delete_message(context: Context, params: DeleteMessage) -> Command[Empty]:
     """Delete a received message."""
     queue = context.queue(params.queue_url)
-    change = _deleting(names_of(context), queue, params.receipt_handle)
-    return Settle(queue.name, partial(_deleted, context, queue, change, params.receipt_handle), (change,))
-
-
-def _deleting(names: MessageNames, queue: QueueInfo, handle: str) -> Settlement:
-    receipt = names.receipt(queue, handle)
-    return _change((receipt.sequence_number, receipt.token, _ACK, 0, None, None, False))
-
-
-def _deleted(
-    context: Context, queue: QueueInfo, change: Settlement, handle: str, verdicts: Sequence[SettleResult]
-) -> Any:
-    context.attempts.void(change.sequence_number)
-    if verdicts[0] is not SettleResult.EXPIRED:  # a message that is gone was deleted, and deleting it again succeeds
-        return _EMPTY
-    if is_fifo(queue):
-        raise errors.receipt_handle_expired(handle)
-    return Settle(queue.name, _nothing_more, _without_leases([change]))
-
-
-def _without_leases(changes: Iterable[Settlement]) -> list[Settlement]:
-    return [change._replace(token=None) for change in changes]
-
-
-def _whoever_has_them(changes: Iterable[Settlement]) -> list[Settlement]:
-    return [change._replace(token=None, any_holder=True) for change in changes]
-
-
-def _nothing_more(_verdicts: Sequence[SettleResult]) -> Empty:
-    return _EMPTY
+    return _settle(queue, _DELETING, _deleting(names_of(context), queue, params.receipt_handle), params.receipt_handle)
 
 
 def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Command[DeleteMessageBatchAnswer]:
@@ -83,66 +144,59 @@ def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Comman
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "DeleteMessageBatchRequestEntry")
     names = names_of(context)
-    outcomes = _each(params.entries, lambda entry: _deleting(names, queue, entry.receipt_handle))
-    return Settle(queue.name, partial(_batch_deleted, context, queue, outcomes), _changes(outcomes))
+    return _settle_batch(
+        queue,
+        _DELETING,
+        params.entries,
+        lambda entry: _deleting(names, queue, entry.receipt_handle),
+        lambda ids, failed: DeleteMessageBatchAnswer([*map(DeleteMessageBatchResultEntry, ids)], failed),
+    )
 
 
-def _each(entries: Sequence[E], change_of: Callable[[E], Settlement]) -> list[tuple[E, Settlement | SqsError]]:
-    """Return the change for each entry of a batch, or its error."""
-    outcomes: list[tuple[E, Settlement | SqsError]] = []
-    for entry in entries:
-        try:
-            outcomes.append((entry, change_of(entry)))
-        except SqsError as error:
-            outcomes.append((entry, error))
-    return outcomes
-
-
-def _changes(outcomes: Sequence[tuple[E, Settlement | SqsError]]) -> list[Settlement]:
-    return [change for _, change in outcomes if isinstance(change, Settlement)]
-
-
-def _batch_deleted(
-    context: Context,
-    queue: QueueInfo,
-    outcomes: Sequence[tuple[DeleteMessageBatchRequestEntry, Settlement | SqsError]],
-    verdicts: Sequence[SettleResult],
-) -> Any:
-    answer = DeleteMessageBatchAnswer([], [])
-    fifo, given = is_fifo(queue), iter(verdicts)
-    late: list[Settlement] = []
-    for entry, change in outcomes:
-        error = change if isinstance(change, SqsError) else None
-        if isinstance(change, Settlement):
-            context.attempts.void(change.sequence_number)
-            if next(given) is _EXPIRED:
-                late.append(change)
-                error = errors.receipt_handle_expired(entry.receipt_handle) if fifo else None
-        if error is None:
-            answer.successful.append(DeleteMessageBatchResultEntry(entry.id))
-        else:
-            answer.failed.append(validate.failed(entry, error))
-    if fifo or not late:
-        return answer
-    return Settle(queue.name, lambda _verdicts: answer, _without_leases(late))
+def _deleting(names: MessageNames, queue: QueueInfo, handle: str) -> Settlement:
+    receipt = names.receipt(queue, handle)
+    return _change((receipt.sequence_number, receipt.token, _ACK, 0, None, None, False))
 
 
 # --- visibility ---
 
 
+def _not_changed(handle: str, verdict: SettleResult) -> SqsError | None:
+    if verdict is _DONE:
+        return None
+    if verdict is not _EXPIRED:
+        reason = "Message does not exist or is not available for visibility timeout change."
+        return errors.invalid_value(handle, "ReceiptHandle", reason)
+    return errors.message_not_inflight()
+
+
+_CHANGING: Final = _SettleKind(refused=_not_changed, refused_late=_not_changed, any_holder=True)
+
+
 def change_message_visibility(context: Context, params: ChangeMessageVisibility) -> Command[Empty]:
     """Set the visibility timeout of a received message, in seconds from now."""
     queue = context.queue(params.queue_url)
-    change = _keeping(context, queue, params.receipt_handle, params.visibility_timeout)
-    return Settle(queue.name, partial(_kept, context, queue, change, params.receipt_handle), (change,))
+    change = _changing(context, queue, params.receipt_handle, params.visibility_timeout)
+    return _settle(queue, _CHANGING, change, params.receipt_handle)
 
 
-def _keeping(context: Context, queue: QueueInfo, handle: str, visibility_s: int | None) -> Settlement:
-    """Return the change that sets a message's visibility timeout; 0 gives the message back.
+def change_message_visibility_batch(
+    context: Context, params: ChangeMessageVisibilityBatch
+) -> Command[ChangeMessageVisibilityBatchAnswer]:
+    """Set the visibility timeouts of received messages; each entry fails by itself."""
+    queue, result = context.queue(params.queue_url), ChangeMessageVisibilityBatchResultEntry
+    validate.check_batch(params.entries, "ChangeMessageVisibilityBatchRequestEntry")
+    return _settle_batch(
+        queue,
+        _CHANGING,
+        params.entries,
+        lambda entry: _changing(context, queue, entry.receipt_handle, entry.visibility_timeout),
+        lambda ids, failed: ChangeMessageVisibilityBatchAnswer([*map(result, ids)], failed),
+    )
 
-    Raises:
-        SqsError: if the handle or the timeout is invalid, or the timeout ends more than twelve hours after the receive.
-    """
+
+def _changing(context: Context, queue: QueueInfo, handle: str, visibility_s: int | None) -> Settlement:
+    """Return the change that sets a message's visibility timeout; 0 gives the message back."""
     if visibility_s is None:
         raise errors.missing_parameter("VisibilityTimeout")
     reason = f"Must be >= 0 and <= {limits.VISIBILITY_S}, if provided."
@@ -154,73 +208,3 @@ def _keeping(context: Context, queue: QueueInfo, handle: str, visibility_s: int 
         raise errors.invalid_value(visibility_s, "VisibilityTimeout", reason)
     act = SettleAction.EXTEND if visibility_s else SettleAction.NACK
     return Settlement(receipt.sequence_number, receipt.token, act, visibility_s * 1000)
-
-
-def _refused(handle: str, verdict: SettleResult) -> SqsError | None:
-    if verdict is SettleResult.DONE:
-        return None
-    if verdict is not SettleResult.EXPIRED:
-        reason = "Message does not exist or is not available for visibility timeout change."
-        return errors.invalid_value(handle, "ReceiptHandle", reason)
-    return errors.message_not_inflight("The specified message isn't in flight.")
-
-
-def _kept(context: Context, queue: QueueInfo, change: Settlement, handle: str, verdicts: Sequence[SettleResult]) -> Any:
-    context.attempts.void(change.sequence_number)
-    if verdicts[0] is SettleResult.EXPIRED and not is_fifo(queue):
-        return Settle(queue.name, partial(_kept_late, handle), _whoever_has_them([change]))
-    return _kept_late(handle, verdicts)
-
-
-def _kept_late(handle: str, verdicts: Sequence[SettleResult]) -> Empty:
-    error = _refused(handle, verdicts[0])
-    if error is not None:
-        raise error
-    return _EMPTY
-
-
-def change_message_visibility_batch(
-    context: Context, params: ChangeMessageVisibilityBatch
-) -> Command[ChangeMessageVisibilityBatchAnswer]:
-    """Set the visibility timeouts of received messages; each entry fails by itself."""
-    queue = context.queue(params.queue_url)
-    validate.check_batch(params.entries, "ChangeMessageVisibilityBatchRequestEntry")
-    outcomes = _each(
-        params.entries, lambda entry: _keeping(context, queue, entry.receipt_handle, entry.visibility_timeout)
-    )
-    return Settle(queue.name, partial(_batch_kept, context, queue, outcomes), _changes(outcomes))
-
-
-def _batch_kept(
-    context: Context,
-    queue: QueueInfo,
-    outcomes: Sequence[tuple[ChangeMessageVisibilityBatchRequestEntry, Settlement | SqsError]],
-    verdicts: Sequence[SettleResult],
-) -> Any:
-    changes = _changes(outcomes)
-    for change in changes:
-        context.attempts.void(change.sequence_number)
-    late = [change for change, verdict in zip(changes, verdicts, strict=True) if verdict is SettleResult.EXPIRED]
-    if is_fifo(queue) or not late:
-        return _batch_answer(outcomes, verdicts)
-
-    def once_more(others: Sequence[SettleResult]) -> ChangeMessageVisibilityBatchAnswer:
-        given = iter(others)
-        return _batch_answer(outcomes, [next(given) if each is SettleResult.EXPIRED else each for each in verdicts])
-
-    return Settle(queue.name, once_more, _whoever_has_them(late))
-
-
-def _batch_answer(
-    outcomes: Sequence[tuple[ChangeMessageVisibilityBatchRequestEntry, Settlement | SqsError]],
-    verdicts: Sequence[SettleResult],
-) -> ChangeMessageVisibilityBatchAnswer:
-    answer = ChangeMessageVisibilityBatchAnswer([], [])
-    given = iter(verdicts)
-    for entry, change in outcomes:
-        error = change if isinstance(change, SqsError) else _refused(entry.receipt_handle, next(given))
-        if error is None:
-            answer.successful.append(ChangeMessageVisibilityBatchResultEntry(entry.id))
-        else:
-            answer.failed.append(validate.failed(entry, error))
-    return answer

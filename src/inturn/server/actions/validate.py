@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Final, Protocol
 
-from inturn.core import limits
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.errors import SqsError
 from inturn.server.model import BatchResultErrorEntry, MessageAttributeValue
 
@@ -26,15 +25,7 @@ class BatchEntry(Protocol):
 
 
 def check_batch(entries: Sequence[BatchEntry], kind: str) -> None:
-    """Check a batch as a whole.
-
-    Args:
-        entries: of the batch.
-        kind: the API's name of the entry type.
-
-    Raises:
-        SqsError: for the whole request.
-    """
+    """Check a batch as a whole; ``kind`` is the API's name of the entry type."""
     if not entries:
         raise errors.empty_batch_request(kind)
     if len(entries) > limits.BATCH_ENTRIES:
@@ -58,22 +49,14 @@ def failed(entry: BatchEntry, error: SqsError) -> BatchResultErrorEntry:
 
 
 def check_token(value: str, parameter: str) -> None:
-    """Check that a group, deduplication or attempt id has 1 to 128 letters, digits and punctuation marks.
-
-    Raises:
-        SqsError: if not.
-    """
+    """Check that a group, deduplication or attempt id has 1 to 128 letters, digits and punctuation marks."""
     if _TOKEN.fullmatch(value) is None:
         reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
         raise errors.invalid_value(value, parameter, reason)
 
 
 def check_range(value: int, parameter: str, least: int, most: int, reason: str) -> None:
-    """Check that a number is within its bounds; the reason is a sentence in the service's words.
-
-    Raises:
-        SqsError: if not.
-    """
+    """Check that a number is within its bounds; the reason is a sentence in the service's words."""
     if not least <= value <= most:
         raise errors.invalid_value(value, parameter, reason)
 
@@ -85,12 +68,7 @@ def not_for_this_type(value: object, parameter: str) -> SqsError:
 
 
 def check_text(text: str, data: bytes) -> bool:
-    """Return whether a text has only characters that XML can hold.
-
-    Args:
-        text: the text.
-        data: its UTF-8.
-    """
+    """Return whether a text, given also as UTF-8, has only characters that XML can hold."""
     if text.isprintable():  # the usual case; line ends are not printable, but valid in XML
         return True
     if len(data.translate(None, _CONTROLS)) != len(data):
@@ -99,11 +77,7 @@ def check_text(text: str, data: bytes) -> bool:
 
 
 def utf8(text: str) -> bytes:
-    """Return the UTF-8 bytes of a text.
-
-    Raises:
-        SqsError: if it has an unpaired surrogate.
-    """
+    """Return the UTF-8 bytes of a text; refuse an unpaired surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -111,11 +85,7 @@ def utf8(text: str) -> bytes:
 
 
 def attributes_size(attributes: Mapping[str, MessageAttributeValue]) -> int:
-    """Check a message's attributes, and return the size of their names, types and values in bytes.
-
-    Raises:
-        SqsError: if they are invalid.
-    """
+    """Check a message's attributes, and return the size of their names, types and values in bytes."""
     if len(attributes) > limits.MESSAGE_ATTRIBUTES:
         text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [10]."
         raise errors.invalid_parameter_value(text)

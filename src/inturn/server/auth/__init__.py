@@ -2,7 +2,6 @@
 
 from inturn.server.auth.keys import ADMIN_ACTIONS, Key, allowed, denied, permission
 from inturn.server.auth.policy import PolicyError
-from inturn.server.auth.region import credential, scoped_region
 from inturn.server.auth.replay import Replays
 from inturn.server.auth.verifier import Signer, Verifier
 
@@ -14,8 +13,6 @@ __all__ = [
     "Signer",
     "Verifier",
     "allowed",
-    "credential",
     "denied",
     "permission",
-    "scoped_region",
 ]

@@ -8,13 +8,13 @@ from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from inturn.core import limits
+from inturn.server import limits
 
 
 def canonical_request(
     method: str, path: bytes, query: bytes, names: Sequence[bytes], headers: Mapping[bytes, bytes], payload: bytes
 ) -> bytes | None:
-    """Return the canonical request.
+    """Return the canonical request; None if a signed header is missing.
 
     Args:
         method: as in ``POST``.
@@ -23,9 +23,6 @@ def canonical_request(
         names: of the signed headers, as the client lists them.
         headers: all headers of the request, by their names in lower case.
         payload: the SHA-256 of the body, in hexadecimal digits.
-
-    Returns:
-        None if a signed header is missing.
     """
     try:
         block = b"".join([b"%b:%b\n" % (name, headers[name]) for name in names])
@@ -47,8 +44,7 @@ def canonical_request(
 def canonical_path(path: bytes) -> bytes:
     """Return a path without ``.``, ``..`` and empty segments, encoded once more: all services but S3 sign it so.
 
-    Args:
-        path: as sent, percent-encoded; its own escapes are therefore encoded twice.
+    The path is percent-encoded as sent; its own escapes are therefore encoded twice.
     """
     parts: list[bytes] = []
     for part in path.split(b"/"):

@@ -26,15 +26,7 @@ ABSENT: Final = ("aws:sourcearn", "aws:sourceaccount")
 
 
 def facts_of(*, account: str, key_id: str, address: str, is_secure: bool, now: float) -> Facts:
-    """Return the condition keys of a request.
-
-    Args:
-        account: of the key that signed it.
-        key_id: the key's public name.
-        address: the client's address, as in ``127.0.0.1`` or ``::1``.
-        is_secure: whether it came by TLS.
-        now: the time, in seconds since 1970.
-    """
+    """Return the condition keys of a request by the key of an account, at a time in seconds since 1970."""
     return dict.fromkeys(ABSENT) | {
         "aws:currenttime": datetime.fromtimestamp(now, UTC).isoformat(),
         "aws:epochtime": str(now),

@@ -43,11 +43,7 @@ def permission(action: str) -> str:
 def allowed(key: Key, action: str, queue: str | None) -> bool:
     """Return whether a key may perform an action.
 
-    Args:
-        key: the key that signed the request.
-        action: as in ``SendMessage``.
-        queue: the name of the queue; None for ``ListQueues``, which concerns no single queue: then only the action is
-            checked.
+    ``ListQueues`` concerns no single queue: for None only the action is checked.
     """
     names = {action.lower(), permission(action).lower()}
     if key.admin and action in ADMIN_ACTIONS:
@@ -57,15 +53,7 @@ def allowed(key: Key, action: str, queue: str | None) -> bool:
 
 
 def denied(key: Key, action: str, arn: str, account: str, why: str = "") -> SqsError:
-    """Return the error for a key that may not perform an action.
-
-    Args:
-        key: the key that signed the request.
-        action: as in ``SendMessage``.
-        arn: of the queue, or of all queues of the account.
-        account: the number of the account.
-        why: the end of the text, if a policy is the reason.
-    """
+    """Return the error for a key that may not perform an action; ``why`` ends the text if a policy is the reason."""
     return access_denied(
         f"User: arn:aws:iam::{account}:user/{key.id} is not authorized to perform: "
         f"sqs:{permission(action).lower()} on resource: {arn}{why}"

@@ -12,7 +12,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from inturn.core import limits
+from inturn.core import limits as core_limits
+from inturn.server import limits
 from inturn.server.auth.conditions import Facts, Test, Truth, all_of, any_of, compiled, glob, opposite
 from inturn.server.model import ACTIONS
 
@@ -73,12 +74,8 @@ class PolicyDecision(Enum):
 class PolicyRequest(NamedTuple):
     """A request in the form that policies evaluate.
 
-    Attributes:
-        account: of the key that signed it.
-        key_id: the key's public name.
-        actions: its names in lower case, as in ``sqs:sendmessage``; a batch also has that of its single form.
-        resource: the queue's ARN.
-        facts: its condition keys.
+    The actions are its names in lower case, as in ``sqs:sendmessage``; a batch also has that of its single form. The
+    resource is the queue's ARN.
     """
 
     account: str
@@ -99,11 +96,7 @@ class _Statement(NamedTuple):
 
 
 class Policy:
-    """A parsed policy.
-
-    Args:
-        statements: the statements, each evaluated by itself.
-    """
+    """A parsed policy, of statements each of which is evaluated by itself."""
 
     def __init__(self, statements: tuple[_Statement, ...]) -> None:
         self._denying = [each.tests for each in statements if each.denies]
@@ -119,11 +112,7 @@ class Policy:
 
 
 def parse(text: str) -> Policy:
-    """Parse a policy.
-
-    Raises:
-        PolicyError: if it is malformed.
-    """
+    """Parse a policy; a malformed one raises :class:`PolicyError`."""
     size = len(text.encode())
     if size > limits.POLICY_BYTES:
         raise PolicyError(f"the policy has {size} bytes; at most {limits.POLICY_BYTES} are allowed.")
@@ -305,4 +294,4 @@ def _shown(value: object) -> str:
         text = repr(value) if isinstance(value, str) else json.dumps(value)
     except RecursionError:
         text = "nested too deeply"
-    return text if len(text) <= limits.SHOWN_LENGTH else f"{text[: limits.SHOWN_LENGTH]}…"
+    return text if len(text) <= core_limits.SHOWN_LENGTH else f"{text[: core_limits.SHOWN_LENGTH]}…"

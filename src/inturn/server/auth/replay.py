@@ -7,7 +7,7 @@ client may send both.
 
 from heapq import heappop, heappush
 
-from inturn.core import limits
+from inturn.server import limits
 
 
 class Replays:
@@ -16,9 +16,6 @@ class Replays:
     When there are too many, those that expire first are forgotten; from then on, a request that would expire by that
     time is refused, seen or not. So nothing is ever accepted twice; the cost of many requests is less tolerance of slow
     clocks.
-
-    Args:
-        most: the maximum of remembered signatures.
     """
 
     def __init__(self, most: int = limits.REPLAYS) -> None:
@@ -29,12 +26,9 @@ class Replays:
         self._over = 0
 
     def is_new(self, signature: bytes, until: int, now: float) -> bool:
-        """Return whether a signature is new, and remember it.
+        """Return whether a signature is new, and remember it; times are in seconds since 1970.
 
-        Args:
-            signature: a verified one, so that only the holder of a key can fill the memory.
-            until: the end of its validity, in seconds since 1970.
-            now: the time, in seconds since 1970.
+        It is a verified one, so only the holder of a key can fill the memory.
         """
         while self._ends and self._ends[0] < now:
             self._forget()

@@ -19,7 +19,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from inturn.core import limits
+from inturn.server import limits
 from inturn.server.auth.canonical import canonical_request, pairs, sha256_hex
 from inturn.server.auth.keys import Key
 from inturn.server.auth.replay import Replays
@@ -28,6 +28,7 @@ from inturn.server.errors import (
     incomplete_signature,
     invalid_client_token_id,
     missing_authentication_token,
+    signature_already_used,
     signature_does_not_match,
 )
 from inturn.server.naming import is_region
@@ -47,25 +48,24 @@ the body and JSON in ``x-amz-target``.
 
 
 class Signer(NamedTuple):
-    """The key and the region that a request is signed with."""
+    """The key and the region of a request's signature, and the end of its validity in seconds since 1970."""
 
     key: Key
     region: str
+    signature: bytes
+    until: int
 
 
 class _Claim(NamedTuple):
     """The statements of a request about its signature, without the signature itself.
 
-    Attributes:
-        signer: the stated key and region.
-        scope: date, region, service, as they are signed.
-        date: of the scope, YYYYMMDD.
-        hmac: keyed for that key and scope; copied for each request.
-        names: of the signed headers.
-        unsigned: the decisive headers that are not signed.
+    The scope is date, region and service, as they are signed; the date is YYYYMMDD. ``hmac`` is keyed for that key and
+    scope, and copied for each request. ``names`` are those of the signed headers, ``unsigned`` the decisive headers
+    that are not among them.
     """
 
-    signer: Signer
+    key: Key
+    region: str
     scope: bytes
     date: bytes
     hmac: hmac.HMAC
@@ -74,15 +74,7 @@ class _Claim(NamedTuple):
 
 
 class _Signed(NamedTuple):
-    """The signature of one request.
-
-    Attributes:
-        claim: the claim of its signer.
-        signature: as sent.
-        date: of the signature, as sent.
-        valid_s: the length of its validity, in seconds.
-        query: the signed part of the query.
-    """
+    """The signature of one request: itself and its date as sent, and the signed part of the query."""
 
     claim: _Claim
     signature: bytes
@@ -93,6 +85,9 @@ class _Signed(NamedTuple):
 
 class Verifier:
     """Verifies requests against access keys.
+
+    The target of a request is path and query as sent, its headers are by their names in lower case, and times are in
+    seconds since 1970.
 
     Args:
         keys: the known keys.
@@ -107,41 +102,21 @@ class Verifier:
         self._claims: dict[bytes, _Claim] = {}
 
     def verify(self, method: str, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Signer:
-        """Verify a request and return its signer.
-
-        Args:
-            method: as in ``POST``.
-            target: path and query as sent.
-            headers: by their names in lower case.
-            body: the whole body.
-            now: the time, in seconds since 1970.
-
-        Raises:
-            SqsError: if the signature is missing, wrong or expired, or its key is unknown.
-        """
+        """Verify a request and return its signer; refuse a missing, wrong or expired signature, or an unknown key."""
         signed, until = self._claimed(target, headers, now)
         payload = sha256_hex(body)
         if headers.get(_PAYLOAD, payload) != payload:
             raise signature_does_not_match()
         digest = _checked_signature(signed, method, target, headers, payload)
         if self._replays is not None and not self._replays.is_new(digest, until, now):
-            raise signature_does_not_match("Signature already used: sign each request anew.")
-        return signed.claim.signer
+            raise signature_already_used()
+        return Signer(signed.claim.key, signed.claim.region, digest, until)
 
     def admit(self, method: str, target: bytes, headers: Mapping[bytes, bytes], now: float) -> None:
         """Refuse a request that cannot be verified whatever its body is, before the body is read.
 
         If the client sends the body's hash (``x-amz-content-sha256``), the signature itself is checked; the hash is
         compared with the body later. Else only the key and the time are checked.
-
-        Args:
-            method: as in ``POST``.
-            target: path and query as sent.
-            headers: by their names in lower case.
-            now: the time, in seconds since 1970.
-
-        Raises:
-            SqsError: as :meth:`verify` would, whatever the body is.
         """
         signed, _ = self._claimed(target, headers, now)
         if _PAYLOAD in headers:
@@ -228,8 +203,7 @@ class Verifier:
         if b"host" not in names:
             raise signature_does_not_match("'Host' or ':authority' must be a 'SignedHeader' in the AWS Authorization.")
         code = hmac.new(_signing_key(key.secret, date, region, service), digestmod="sha256")
-        signer = Signer(key, region.decode())
-        return _Claim(signer, b"/".join(parts[1:]), date, code, names, _DECISIVE.difference(names))
+        return _Claim(key, region.decode(), b"/".join(parts[1:]), date, code, names, _DECISIVE.difference(names))
 
 
 def _checked_signature(

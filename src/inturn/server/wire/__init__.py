@@ -4,17 +4,13 @@ from inturn.server.errors import SqsError
 from inturn.server.http import Request, Response
 from inturn.server.model import Shape
 from inturn.server.wire import json, query
-from inturn.server.wire.call import Call, Protocol, protocol_of
+from inturn.server.wire.json import Call, Protocol, protocol_of
 
 __all__ = ["Call", "Protocol", "answered", "parse", "protocol_of", "refused"]
 
 
 def parse(request: Request) -> Call:
-    """Parse a request.
-
-    Raises:
-        SqsError: if the action is unknown, a parameter is missing, or the request cannot be parsed.
-    """
+    """Parse a request, or refuse it."""
     return json.parse(request) if protocol_of(request) is Protocol.JSON else query.parse(request)
 
 

@@ -3,9 +3,14 @@
 Source: the Smithy specification of ``awsJson1_0`` and of ``awsQueryCompatible``, by which an error carries its older
 code in a header. Current SDKs use this protocol, so it has to be fast: the parameters are decoded straight into their
 type, and only a body that does not fit is parsed again.
+
+The Query protocol makes the same calls, of a tree of the same names.
 """
 
-from typing import Final, NoReturn
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -13,10 +18,44 @@ from inturn.server import errors
 from inturn.server.errors import SqsError
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS, ApiAction, Shape
-from inturn.server.wire.call import Call, Protocol
-from inturn.server.wire.params import params_of
+
+
+class Protocol(Enum):
+    """The protocol of a request and its response."""
+
+    JSON = "json"
+    """AWS JSON 1.0: the action in a header, a JSON body."""
+
+    QUERY = "query"
+    """A form, answered in XML: the protocol of older SDKs."""
+
+    QUERY_JSON = "query, in JSON"
+    """A form, answered in JSON if the client accepts that: used by gateways and scripts."""
+
+
+class Call(NamedTuple):
+    """A parsed request for one action.
+
+    Attributes:
+        protocol: of the request and its response.
+        action: its name, a key of ``ACTIONS``.
+        params: its parameters, of the type in ``ACTIONS``; a Query request that names its queue only in its path has
+            that path as ``queue_url``.
+        path: the path of the request, as sent.
+    """
+
+    protocol: Protocol
+    action: str
+    params: Shape
+    path: str
+
 
 CONTENT_TYPE: Final = "application/x-amz-json-1.0"
+
+_DEPTH: Final = 6
+"""The depth of the API's parameters: params, entries, entry, attributes, value, list."""
+
+_MISSING: Final = re.compile(r"Object missing required field `(\w+)`(?: - at `\$\.Entries\[(\d+)\]`)?")
 
 _READERS: Final = {
     b"AmazonSQS." + name.encode(): (action, msgspec.json.Decoder(action.params).decode)
@@ -25,21 +64,29 @@ _READERS: Final = {
 _encode = msgspec.json.Encoder().encode
 
 
-def parse(request: Request) -> Call:
-    """Parse a request.
+def protocol_of(request: Request) -> Protocol:
+    """Return the protocol of a request, whether or not the request can be parsed."""
+    headers = request.headers
+    if b"x-amz-target" in headers or headers.get(b"content-type", b"").startswith(b"application/x-amz-json"):
+        return Protocol.JSON
+    accepted = headers.get(b"accept", b"").lower()
+    return Protocol.QUERY_JSON if b"application/json" in accepted and b"xml" not in accepted else Protocol.QUERY
 
-    Raises:
-        SqsError: if the action is unknown, a parameter is missing, or the body cannot be parsed.
-    """
+
+def parse(request: Request) -> Call:
+    """Parse a request, or refuse it."""
     found = _READERS.get(request.headers.get(b"x-amz-target", b""))
     if found is None:
-        _no_action(request.headers.get(b"x-amz-target"))
+        target = request.headers.get(b"x-amz-target")
+        if target is None:
+            raise errors.missing_action("the header X-Amz-Target: AmazonSQS.SendMessage, for example")
+        raise errors.invalid_action(target.decode("latin-1").removeprefix("AmazonSQS."))
     action, read = found
     body = request.body or b"{}"
     try:
         params = read(body)
     except (ValueError, RecursionError):
-        params = _again(action, body)
+        params = _params_without_nulls(action, body)
     return Call(Protocol.JSON, action.name, params, request.target.partition(b"?")[0].decode("latin-1"))
 
 
@@ -59,16 +106,33 @@ def refused(error: SqsError, request_id: str) -> Response:
     return Response(error.status, body, CONTENT_TYPE, headers)
 
 
-def _no_action(target: bytes | None) -> NoReturn:
-    if target is None:
-        raise errors.missing_action("the header X-Amz-Target: AmazonSQS.SendMessage, for example")
-    raise errors.invalid_action(target.decode("latin-1").removeprefix("AmazonSQS."))
-
-
-def _again(action: ApiAction, body: bytes) -> Shape:
-    """Parse a body that did not fit at first, without its nulls; raise what is still wrong."""
+def _params_without_nulls(action: ApiAction, body: bytes) -> Shape:
+    """Parse a body that did not fit at first; raise what is still wrong."""
     try:
         tree = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
         raise errors.serialization(f"The body is not JSON that can be read: {error}") from None
     return params_of(action, tree, errors.serialization)
+
+
+def params_of(action: ApiAction, tree: object, refuse: Callable[[str], SqsError]) -> Shape:
+    """Return the parameters in a tree of API names; a null counts as missing. ``refuse`` makes an error of a reason."""
+    try:
+        return msgspec.convert(_without_nulls(tree, _DEPTH), type=action.params)
+    except msgspec.ValidationError as error:
+        missing = _MISSING.match(str(error))
+        if missing is None:
+            raise refuse(str(error)) from None
+        name, entry = missing.groups()
+        prefix = "" if entry is None else f"{action.name}RequestEntry.{int(entry) + 1}."
+        raise errors.missing_parameter(prefix + name) from None
+
+
+def _without_nulls(tree: Any, depth: int) -> Any:
+    if depth == 0:
+        return tree
+    if isinstance(tree, dict):
+        return {name: _without_nulls(value, depth - 1) for name, value in tree.items() if value is not None}
+    if isinstance(tree, list):
+        return [_without_nulls(value, depth - 1) for value in tree]
+    return tree

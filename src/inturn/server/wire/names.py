@@ -18,6 +18,7 @@ _ONE: Final = {
     "MessageAttributes": "MessageAttribute",
     "MessageSystemAttributeNames": "MessageSystemAttributeName",
     "MessageSystemAttributes": "MessageSystemAttribute",
+    "Messages": "Message",
     "QueueUrls": "QueueUrl",
     "StringListValues": "StringListValue",
     "TagKeys": "TagKey",
@@ -37,10 +38,11 @@ def members(kind: type[Struct]) -> list[tuple[str, str, inspect.Type]]:
 def query_name(name: str, kind: inspect.Type) -> str:
     """Return the Query name of a member, given its API name; of a list or a map, the name of one item."""
     match kind:
-        case inspect.ListType(item_type=inspect.StructType(cls=cls)):
-            return cls.__name__
-        case inspect.VarTupleType(item_type=inspect.StructType(cls=cls)):
-            return cls.__name__
+        case (
+            inspect.ListType(item_type=inspect.StructType(cls=cls))
+            | inspect.VarTupleType(item_type=inspect.StructType(cls=cls))
+        ):
+            return _ONE.get(name, cls.__name__)
         case inspect.ListType() | inspect.VarTupleType() | inspect.DictType():
             return _ONE[name]
         case _:

@@ -13,17 +13,15 @@ from typing import Any, Final
 
 from msgspec import Struct, inspect
 
-from inturn.core import limits
-from inturn.server import errors
+from inturn.server import errors, limits
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS, Shape
-from inturn.server.wire import plain
-from inturn.server.wire.call import Call, Protocol, protocol_of
+from inturn.server.wire.answers import answer_text, error_text, json_answer, json_error
+from inturn.server.wire.json import Call, Protocol, params_of, protocol_of
 from inturn.server.wire.names import members, query_name
-from inturn.server.wire.params import params_of
-from inturn.server.wire.xml import answer_text, error_text
 
 CONTENT_TYPE: Final = "text/xml"
+_JSON: Final = "application/json"
 _NO_CALL: Final = errors.unknown_operation().query_code
 
 _ESCAPES: Final = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
@@ -40,11 +38,7 @@ _Reader = Callable[[Any, str], Any]
 
 
 def parse(request: Request) -> Call:
-    """Parse a request.
-
-    Raises:
-        SqsError: if the action is unknown, a parameter is missing or of another type, or the form cannot be parsed.
-    """
+    """Parse a request, or refuse it."""
     path, _, query = request.target.partition(b"?")
     fields = _fields(query, request.body if request.method != "GET" else b"")
     name = fields.get("Action")
@@ -64,14 +58,14 @@ def parse(request: Request) -> Call:
 def answered(call: Call, answer: Shape, request_id: str) -> Response:
     """Return the response with an action's answer."""
     if call.protocol is Protocol.QUERY_JSON:
-        return Response(200, plain.answer(call.action, answer, request_id), plain.CONTENT_TYPE, _headers(request_id))
+        return Response(200, json_answer(call.action, answer, request_id), _JSON, _headers(request_id))
     return _document(200, answer_text(call.action, answer, request_id), request_id)
 
 
 def refused(protocol: Protocol, error: errors.SqsError, request_id: str) -> Response:
     """Return the response with an error; without an action, as for a browser, the service sends the code only."""
     if protocol is Protocol.QUERY_JSON:
-        return Response(error.status, plain.error(error, request_id), plain.CONTENT_TYPE, _headers(request_id))
+        return Response(error.status, json_error(error, request_id), _JSON, _headers(request_id))
     if error.query_code == _NO_CALL:
         return Response(error.status, f"<{_NO_CALL}/>".encode(), CONTENT_TYPE, _headers(request_id))
     return _document(error.status, error_text(error, request_id), request_id)

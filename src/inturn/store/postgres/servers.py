@@ -20,16 +20,13 @@ _decode: Final = msgspec.json.Decoder(list[ReceivedLease]).decode
 class PostgresServers(PostgresStatements):
     """The server tables of a database."""
 
-    @property
-    def shared(self) -> "PostgresServers":
-        """The values shared by all servers."""
-        return self
+    is_shared: Final = True
 
     # --- figures ---
 
     def figures(self, now_ms: int) -> list[QueueFigures]:
         """Return the figures of all queues, with one statement."""
-        return [QueueFigures(*row) for row in self._all("figures", now_ms, limits.SEQUENCE_BITS)]
+        return [QueueFigures.at(now_ms, *row) for row in self._all("figures", now_ms, limits.SEQUENCE_BITS)]
 
     def written(self, now_ms: int) -> int:
         """Write the time; return the number of messages."""

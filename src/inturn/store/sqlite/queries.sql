@@ -624,6 +624,39 @@ insert or replace into inturn_meta (name, value) values ('written_ms', ?);
 select grp from inturn_hold where queue = ?1 and until_ms > ?2 and grp is not null
 union select grp from inturn_lease where queue = ?1 and until_ms > ?2;
 
+-- name: attempt
+select leases from inturn_attempt where queue = ? and id = ? and until_ms > ?;
+
+-- name: leased_so
+select count(*)
+from (
+    select json_extract(value, '$[0]') number, json_extract(value, '$[1]') token, json_extract(value, '$[5]') until_ms
+    from json_each(?1)
+) given
+where until_ms > ?3 and (
+    exists (
+        select 1 from inturn_hold
+        where sequence_number = given.number and token = given.token and until_ms = given.until_ms
+    )
+    or exists (
+        select 1 from inturn_message m
+        join inturn_lease l on l.queue = ?2 and l.grp = m.grp
+        where m.sequence_number = given.number and l.token = given.token and l.until_ms = given.until_ms
+          and given.number in (select value from json_each(l.numbers))
+    )
+);
+
+-- name: forget_attempts
+delete from inturn_attempt where (queue, id) in (
+    select queue, id from inturn_attempt where until_ms <= ? order by until_ms limit ?
+);
+
+-- name: remember_attempt
+insert or replace into inturn_attempt (queue, id, until_ms, leases) values (?, ?, ?, ?);
+
+-- name: remember_leases
+update inturn_attempt set leases = ? where queue = ? and id = ?;
+
 -- name: incarnation
 select id from inturn_incarnation where queue = ? and after < ? order by after desc limit 1;
 

@@ -1,23 +1,32 @@
-"""Figures about the file for a server. Servers of one file share nothing but the file."""
+"""The server tables in SQLite: figures, and receives that can be retried.
 
+Servers of one file share no keys, settings or signatures.
+"""
+
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.store.servers import QueueFigures
+from inturn.store.servers import QueueFigures, ReceivedLease
 from inturn.store.sqlite.statements import SqliteStatements
 
 if TYPE_CHECKING:
     from inturn.store.sqlite.store import SqliteStore
 
+_decode: Final = msgspec.json.Decoder(list[ReceivedLease]).decode
+
 
 class SqliteServers(SqliteStatements):
-    """Figures of one file.
+    """The server tables of one file.
 
     Args:
         store: the store with its queues.
     """
 
-    shared: Final = None
+    is_shared: Final = False
 
     def __init__(self, store: "SqliteStore") -> None:
         super().__init__(store.connection)
@@ -31,7 +40,9 @@ class SqliteServers(SqliteStatements):
             oldest = self._store.read(info, 0, 1, pending=True)
             blocked = self._blocked(info, now_ms) if depth.in_flight + depth.delayed else 0
             sent_ms = oldest[0].sent_ms if oldest else None
-            found.append(QueueFigures(name, depth.messages, depth.in_flight, depth.delayed, sent_ms, blocked))
+            found.append(
+                QueueFigures.at(now_ms, name, depth.messages, depth.in_flight, depth.delayed, sent_ms, blocked)
+            )
         return found
 
     def _blocked(self, queue: QueueInfo, now_ms: int) -> int:
@@ -43,3 +54,39 @@ class SqliteServers(SqliteStatements):
         """Write the time, since SQLite skips writes that change nothing; return the depth of all queues."""
         self._do("written", now_ms)
         return sum(info.depth for info in self._store.queues.values())
+
+    # --- what each server of a file has for itself ---
+
+    def version(self) -> int:
+        """Return a number that never changes, as there are no texts."""
+        return 0
+
+    def facts(self) -> dict[str, str]:
+        """Return no texts."""
+        return {}
+
+    def keep(self, name: str, value: str | None) -> None:
+        """Store nothing."""
+
+    def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:  # noqa: ARG002 - each server knows its own
+        """Return True: no other server has accepted the signature."""
+        return True
+
+    # --- receives that can be retried ---
+
+    def attempt(self, queue: QueueInfo, attempt_id: str, now_ms: int) -> list[ReceivedLease]:
+        """Return the leases of the receive with this id if all of them are unchanged, otherwise an empty list."""
+        row = self._one("attempt", queue.number, attempt_id, now_ms)
+        leases = [] if row is None else _decode(row[0])
+        return leases if leases and self._one("leased_so", row[0], queue.number, now_ms)[0] == len(leases) else []
+
+    def remember(
+        self, queue: QueueInfo, attempt_id: str, leases: Sequence[ReceivedLease], until_ms: int, now_ms: int
+    ) -> None:
+        """Store the leases of a receive; remove those that can no longer be retried."""
+        self._do("forget_attempts", now_ms, limits.FORGET_AT_ONCE)
+        self._do("remember_attempt", queue.number, attempt_id, until_ms, msgspec.json.encode(leases).decode())
+
+    def remember_leases(self, queue: QueueInfo, attempt_id: str, leases: Sequence[ReceivedLease]) -> None:
+        """Store the extended leases of a receive."""
+        self._do("remember_leases", msgspec.json.encode(leases).decode(), queue.number, attempt_id)

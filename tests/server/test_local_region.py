@@ -3,9 +3,9 @@
 import pytest
 from signing import signed
 
-from inturn.core.limits import CREDENTIAL_BYTES
-from inturn.server.auth import credential, scoped_region
 from inturn.server.errors import SqsError
+from inturn.server.limits import CREDENTIAL_BYTES
+from inturn.server.local import credential, scoped_region
 
 
 def region(target: bytes, headers: dict[bytes, bytes]) -> str | None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moto.sqs.models import Message as MotoMessage
 
+from inturn.server.actions.names import md5_of, md5_of_attributes
 from inturn.server.model import MessageAttributeValue
-from inturn.server.wire import md5
 
 NAMES = st.text("abcXYZ019_-.", min_size=1, max_size=10)
 VALUES = st.builds(
@@ -15,16 +15,16 @@ VALUES = st.builds(
 
 
 def test_a_body() -> None:
-    assert md5.of_body(b"") == "d41d8cd98f00b204e9800998ecf8427e"
+    assert md5_of(b"") == "d41d8cd98f00b204e9800998ecf8427e"
 
 
 def test_no_attributes_have_no_digest() -> None:
-    assert md5.of_attributes({}) is None
+    assert md5_of_attributes({}) is None
 
 
 def test_an_attribute_as_the_service_has_answered_it() -> None:
     value = MessageAttributeValue("Number", "1493147359900")
-    assert md5.of_attributes({"timestamp": value}) == "235c5c510d26fb653d073faed50ae77c"
+    assert md5_of_attributes({"timestamp": value}) == "235c5c510d26fb653d073faed50ae77c"
 
 
 @given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4))
@@ -35,7 +35,7 @@ def test_attributes_as_moto_has_them(attributes: dict[str, MessageAttributeValue
         | ({"StringValue": value.string_value} if value.binary_value is None else {"BinaryValue": value.binary_value})
         for name, value in attributes.items()
     }
-    assert md5.of_attributes(attributes) == message.attribute_md5
+    assert md5_of_attributes(attributes) == message.attribute_md5
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_attributes_as_moto_has_them(attributes: dict[str, MessageAttributeValue
     ],
 )
 def test_every_part_counts(other: dict[str, MessageAttributeValue]) -> None:
-    assert md5.of_attributes(other) != md5.of_attributes({"a": MessageAttributeValue("String", "x")})
+    assert md5_of_attributes(other) != md5_of_attributes({"a": MessageAttributeValue("String", "x")})

@@ -1,17 +1,20 @@
-"""An HTTP/1.1 request parser for one connection: httptools parses, this module applies the rules and the limits.
+"""HTTP/1.1 without I/O: a request parser for one connection, and responses as bytes.
 
-It does no I/O, so that every rule is tested with bytes alone. The result depends on the bytes, not on how they were
-split in transit. A request is refused for what RFC 9112 forbids where two servers could read it differently
-(smuggling).
+httptools parses, this module applies the rules and the limits, so that every rule is tested with bytes alone. The
+result depends on the bytes, not on how they were split in transit. A request is refused for what RFC 9112 forbids where
+two servers could read it differently (smuggling).
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
+from http.client import responses
+from typing import NamedTuple, Protocol
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from inturn.core import limits as bounds
+from inturn.server import limits as bounds
 
 
 class Request(NamedTuple):
@@ -32,9 +35,42 @@ class Request(NamedTuple):
     peer: str
 
 
+class Response(NamedTuple):
+    """An HTTP response. The server adds the headers Date, Content-Length, Content-Type and Connection.
+
+    Attributes:
+        status: one that has a body: not 1xx, 204 or 304.
+        body: left out in the response to a HEAD.
+        content_type: the value of Content-Type.
+        headers: further names and values. If one contains a line end, the client gets 500 instead.
+    """
+
+    status: int
+    body: bytes
+    content_type: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Reply(Protocol):
+    """The callback for a response, called once, in the event loop's thread, now or later. A late call does nothing."""
+
+    on_gone: Callable[[], None] | None
+
+    def __call__(self, response: Response) -> None:
+        """Send the response."""
+        ...
+
+
+Handler = Callable[[Request, Reply], None]
+"""Called in the event loop's thread with each request. If it raises, the client gets 500 without details."""
+
+Admit = Callable[[Request], Response | None]
+"""Called with the head of a request before its body arrives: returns the response that refuses it, or None."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The bounds on clients, in bytes, numbers and seconds; ``inturn.core.limits`` describes each."""
+    """The bounds on clients, in bytes, numbers and seconds; ``inturn.server.limits`` describes each."""
 
     header_bytes: int = bounds.HTTP_HEADER_BYTES
     headers: int = bounds.HTTP_HEADERS
@@ -251,3 +287,35 @@ class RequestReader:
 
 def _size(target: bytes, headers: dict[bytes, bytes]) -> int:
     return len(target) + sum(map(len, headers)) + sum(map(len, headers.values()))
+
+
+# --- responses ---
+
+
+def refusal(status: int) -> Response:
+    """Return the response to a request that is malformed or too much."""
+    # From 500 on the body is empty: only then botocore assumes a proxy's error and retries.
+    body = b"" if status >= 500 else f"{status} {responses[status]}\n".encode()
+    again = ((b"Retry-After", b"%d" % bounds.HTTP_RETRY_AFTER_S),) if status == 503 else ()
+    return Response(status, body, "text/plain", again)
+
+
+def encode(response: Response, server_headers: bytes, method: str = "") -> bytes:
+    """Return a response as bytes, with the server's own headers, each preceded by a line end.
+
+    Raises:
+        ValueError: if a header contains a line end.
+    """
+    status, body, content_type, headers = response
+    lines = b"".join([b"\r\n%b: %b" % header for header in headers])
+    if lines.count(b"\r") != len(headers) or lines.count(b"\n") != len(headers):
+        raise ValueError(f"{headers!r} have a line end within one: leave it out, or encode it")
+    start = _start(status, content_type)
+    return b"%b%d%b%b\r\n\r\n%b" % (start, len(body), server_headers, lines, b"" if method == "HEAD" else body)
+
+
+@lru_cache(maxsize=256)
+def _start(status: int, content_type: str) -> bytes:
+    if "\r" in content_type or "\n" in content_type:
+        raise ValueError(f"The content type {content_type!r} has a line end: leave it out")
+    return f"HTTP/1.1 {status} {responses.get(status, '')}\r\nContent-Type: {content_type}\r\nContent-Length: ".encode()

@@ -1,7 +1,11 @@
-"""Answers and errors of the Query protocol in XML.
+"""Answers and errors of the Query protocol: in XML, and in JSON for clients that accept it.
 
-Source: the Smithy specification of ``awsQuery``. Each answer type's writer is built once, from its fields. A character
+Source for XML: the Smithy specification of ``awsQuery``. Each answer type's writer is built once, from its fields. A character
 that XML 1.0 cannot hold is written as U+FFFD, and a carriage return as a reference, since a parser would lose it.
+
+JSON, for gateways, scripts, a shell, where ``Accept`` names ``application/json``, has the structure of XML: the same
+names, a map as a list of names and values, and null for absent values. There is no specification of that; two lists
+begin with a small letter, as in observed answers.
 """
 
 import base64
@@ -9,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, inspect
 
 from inturn.server.errors import SqsError
@@ -16,6 +21,9 @@ from inturn.server.model import ACTIONS, Empty, Shape
 from inturn.server.wire.names import key_name, members, query_name
 
 NAMESPACE: Final = "http://queue.amazonaws.com/doc/2012-11-05/"
+
+_SMALL: Final = {"Messages": "messages", "QueueUrls": "queueUrls"}
+_encode = msgspec.json.Encoder().encode
 
 _HEAD: Final = '<?xml version="1.0"?>'
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -104,3 +112,39 @@ _WRITERS: Final[dict[str, _Writer]] = {
     name: _nothing if action.answer is Empty else _struct(f"{name}Result", action.answer)
     for name, action in ACTIONS.items()
 }
+
+
+# --- in JSON ---
+
+
+def json_answer(action: str, answer: Shape, request_id: str) -> bytes:
+    """Return the document with an action's answer."""
+    told: dict[str, Any] = {"ResponseMetadata": {"RequestId": request_id}}
+    if not isinstance(answer, Empty):
+        told[f"{action}Result"] = _tree(answer)
+    return _encode({f"{action}Response": told})
+
+
+def json_error(error: SqsError, request_id: str) -> bytes:
+    """Return the document with an error; an unpaired surrogate becomes a question mark."""
+    message = error.query_message.encode(errors="replace").decode()
+    about = {"Type": error.fault, "Code": error.query_code, "Message": message}
+    return _encode({"Error": about, "RequestId": request_id})
+
+
+def _tree(value: Any, name: str = "") -> Any:
+    match value:
+        case Struct():
+            return {
+                _SMALL.get(api, api): _tree(getattr(value, attribute), api)
+                for attribute, api, _ in members(type(value))
+            }
+        case list() | tuple():
+            return [_tree(each) for each in value] or None
+        case dict():
+            key = key_name("Tag" if name.lower() == "tags" else name)
+            return [{key: known, "Value": _tree(held)} for known, held in value.items()] or None
+        case bytes():
+            return base64.b64encode(value).decode()
+        case _:
+            return value

@@ -1,0 +1,10 @@
+-- Receives that can be repeated by their attempt id, whichever server of the file is asked.
+
+create table inturn_attempt (
+    queue    integer not null,
+    id       text    not null,
+    until_ms integer not null,
+    leases   text    not null, -- JSON, see store/servers.py
+    primary key (queue, id)
+) without rowid;
+create index inturn_attempt_due on inturn_attempt (until_ms);
