@@ -7,7 +7,7 @@ from inturn.core.queue import delivery, sessions
 from inturn.core.queue.delivery import DeliveryState, SettleResult
 from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, ReceiveRequest
 from inturn.core.queue.sessions import GroupLock, SessionAnswer, SessionRequest, SessionVerb
-from inturn.store.sqlite.deliveries import Found, SqliteDeliveries, entry_of
+from inturn.store.sqlite.receives import Found, SqliteDeliveries, entry_of
 
 
 class SqliteSessions(SqliteDeliveries):

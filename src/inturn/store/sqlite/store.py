@@ -27,7 +27,7 @@ from inturn.faults import reach
 from inturn.store.protocols import RunAgain
 from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.connection import connect, said
-from inturn.store.sqlite.deliveries import entry_of
+from inturn.store.sqlite.receives import entry_of
 from inturn.store.sqlite.file import OWNER_ONLY, Files, let_go
 from inturn.store.sqlite.identity import identity_of, lineage_of
 from inturn.store.sqlite.keys import SqliteKeys
