@@ -23,12 +23,12 @@ class FutureSpans(SqliteStatements):
         connection: to the file.
 
     Attributes:
-        behind: the spans noted by this process.
+        skew: the spans noted by this process.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
-        self.behind = ClockSkew()
+        self.skew: Final = ClockSkew()
 
     def end(self, over: Sequence[Over]) -> None:
         """End spans that are over."""
@@ -38,7 +38,7 @@ class FutureSpans(SqliteStatements):
 
     def note(self, now_ms: int) -> None:
         """Note all spans that start in the future, after one was seen."""
-        self.behind.note(self.starts(now_ms), now_ms)
+        self.skew.note(self.starts(now_ms), now_ms)
 
     def starts(self, now_ms: int) -> list[Span]:
         """Return the spans that start after a time."""

@@ -45,6 +45,7 @@ class GroupIndex(SqliteStatements):
 
     Attributes:
         newest_messages: the minimum number of newest messages that are kept out of the table.
+        nonempty: some of the groups that have a pending message, so that a send need not look for one.
     """
 
     newest_messages = limits.NEWEST_MESSAGES
@@ -53,12 +54,14 @@ class GroupIndex(SqliteStatements):
         super().__init__(connection)
         self._catalog = catalog
         self._newest: dict[int, _Newest] = {}
+        self.nonempty: Final[set[tuple[int, str | None]]] = set()
         self._touched: set[int] = set()  # queues whose list has changed in the open transaction
 
     # --- transactions ---
 
     def look(self) -> None:
-        """Drop the lists of queues that others have removed or indexed further."""
+        """Drop what others may have changed, and the lists of queues that they have removed or indexed further."""
+        self.nonempty.clear()
         indexed = self._catalog.indexed
         for number in [number for number, known in self._newest.items() if indexed.get(number) != known.after]:
             del self._newest[number]
@@ -74,10 +77,6 @@ class GroupIndex(SqliteStatements):
         self._touched.clear()
 
     # --- looking ---
-
-    def is_in_table(self, queue: QueueInfo, number: int) -> bool:
-        """Return whether a message is in the table while pending; if so, no message before it is in the list."""
-        return number <= self._catalog.indexed[queue.number]
 
     def newest(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
         """Return a group's first messages after a sequence number that are not in the table; some may be gone."""

@@ -267,6 +267,11 @@ insert into inturn_hold
 select value, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred
 from inturn_lease, json_each(numbers) where queue = ? and grp = ?;
 
+-- name: anything_over
+select 1 from inturn_session where queue = ?1 and until_ms <= ?2
+union all select 1 from inturn_lease where queue = ?1 and until_ms <= ?2
+union all select 1 from inturn_hold where queue = ?1 and until_ms <= ?2 limit 1;
+
 -- name: leases_over
 select grp from inturn_lease where queue = ? and until_ms <= ? order by until_ms limit ?;
 
