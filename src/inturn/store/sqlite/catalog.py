@@ -11,7 +11,7 @@ import msgspec
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.store.sqlite.connection import check_not_newer
-from inturn.store.sqlite.statements import SqliteStatements
+from inturn.store.sqlite.statements import SQL, SqliteStatements
 
 
 class SqliteCatalog(SqliteStatements):
@@ -68,7 +68,7 @@ class SqliteCatalog(SqliteStatements):
     def save_counts(self) -> None:
         """Write changed counts before a commit."""
         for info in self._counted.values():
-            self._do("count", info.depth, info.last, info.tokens, self.indexed[info.number], info.number)
+            self._run(SQL["count"], (info.depth, info.last, info.tokens, self.indexed[info.number], info.number))
             self._written[info.number] = info.last
         self._counted.clear()
 

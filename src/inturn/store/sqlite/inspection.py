@@ -1,7 +1,7 @@
 """Looks at the queues in SQLite: messages, counts and groups."""
 
-import sqlite3
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from inturn.core.queue import sessions
 from inturn.core.queue.messages import Depth, GroupView, QueueInfo, StoredMessage
@@ -11,23 +11,13 @@ from inturn.store.sqlite.leases import Leases
 from inturn.store.sqlite.statements import SqliteStatements, entry_of
 
 
+@dataclass(eq=False)
 class SqliteInspection(SqliteStatements):
-    """Reads that change nothing but the index.
+    """Reads that change nothing but the index."""
 
-    Args:
-        connection: to the file.
-        index: the pending messages of groups.
-        locks: the gates of groups.
-        leases: the delivery states of messages.
-    """
-
-    def __init__(
-        self, connection: sqlite3.Connection, index: GroupIndex, locks: SqliteGroupLocks, leases: Leases
-    ) -> None:
-        super().__init__(connection)
-        self._index = index
-        self._locks = locks
-        self._leases = leases
+    _index: GroupIndex
+    _locks: SqliteGroupLocks
+    _leases: Leases
 
     def read(
         self,

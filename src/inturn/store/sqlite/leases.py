@@ -6,9 +6,9 @@ time. It stands for the holds of all its messages while they share one fate. Ack
 at once. Before any other change to one of them, the lease is split into one hold for each message.
 """
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -27,17 +27,11 @@ _NO_HOLD: Final[Hold] = (None, None)
 _numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
+@dataclass(eq=False)
 class Leases(SqliteStatements):
-    """Reads and writes of holds and leases. A lease blocks its group, so a group has at most one.
+    """Reads and writes of holds and leases. A lease blocks its group, so a group has at most one."""
 
-    Args:
-        connection: to the file.
-        index: which message is the head of a group.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, index: GroupIndex) -> None:
-        super().__init__(connection)
-        self._index = index
+    _index: GroupIndex
 
     # --- holds ---
 
@@ -92,7 +86,7 @@ class Leases(SqliteStatements):
 
     # --- leases ---
 
-    def add(self, queue: int, taken: Sequence[tuple[str, Sequence[int], DeliveryState]]) -> None:
+    def add(self, queue: int, taken: Sequence[tuple[str, list[int], DeliveryState]]) -> None:
         """Write leases for received messages.
 
         Args:
@@ -100,7 +94,7 @@ class Leases(SqliteStatements):
             taken: for each group, its name, the sequence numbers of its messages, and their common hold, which has a
                 token and an end.
         """
-        rows: list[tuple[Any, ...]] = [(queue, group, as_list(each), len(each), *hold) for group, each, hold in taken]
+        rows: list[tuple[Any, ...]] = [(queue, group, str(each), len(each), *hold) for group, each, hold in taken]
         if len(rows) == 1:
             self._run(SQL["add_lease"], rows[0])
         else:
@@ -125,7 +119,7 @@ class Leases(SqliteStatements):
                 others.add(token)
         taken: list[tuple[int, str, set[int]]] = []
         ended: list[tuple[int, str]] = []
-        run, tokens = self._run, as_list({*acknowledged, *others})
+        run, tokens = self._run, str([*{*acknowledged, *others}])
         for token, group, text, until_ms in run(SQL["leases"], (queue, tokens)).fetchall():
             if until_ms <= now_ms or token in others:
                 self.break_up(queue, group)

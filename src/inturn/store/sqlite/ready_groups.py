@@ -7,8 +7,8 @@ in `inturn_line`. That table is not read as long as no message of the queue was 
 ends in :meth:`ReadyGroups.refresh`.
 """
 
-import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from inturn.core import limits
@@ -28,23 +28,13 @@ An item is ``(0, name)``, or ``(number, None)`` for a message without a group. O
 """
 
 
+@dataclass(eq=False)
 class ReadyGroups(SqliteStatements):
-    """The line: the heads of the groups that can be received.
+    """The line: the heads of the groups that can be received."""
 
-    Args:
-        connection: to the file.
-        index: the pending messages of groups.
-        locks: the gates of groups.
-        leases: the delivery states of messages.
-    """
-
-    def __init__(
-        self, connection: sqlite3.Connection, index: GroupIndex, locks: SqliteGroupLocks, leases: Leases
-    ) -> None:
-        super().__init__(connection)
-        self._index = index
-        self._locks = locks
-        self._leases = leases
+    _index: GroupIndex
+    _locks: SqliteGroupLocks
+    _leases: Leases
 
     def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:
         """Return the first heads with their groups, in order; with ``grouped``, only those that have a group."""

@@ -3,9 +3,9 @@
 The next message is at the head of the line (ready_groups.py); the later messages of its group come from group_index.py.
 """
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -39,41 +39,19 @@ NewLease: TypeAlias = tuple[str, list[int], DeliveryState]
 """A lease to be written: its group, the sequence numbers of its messages, and their common hold."""
 
 
+@dataclass(eq=False)
 class Receives(SqliteStatements):
-    """Receives, within sessions and without.
+    """Receives, within sessions and without."""
 
-    Args:
-        connection: to the file.
-        catalog: the queues.
-        index: the pending messages of groups.
-        locks: the gates of groups.
-        leases: the delivery states of messages.
-        line: the ready groups.
-        removals: the ways out of a queue.
-        spans: the spans that begin in the future.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        catalog: SqliteCatalog,
-        index: GroupIndex,
-        locks: SqliteGroupLocks,
-        leases: Leases,
-        line: ReadyGroups,
-        removals: Removals,
-        spans: FutureSpans,
-    ) -> None:
-        super().__init__(connection)
-        self._catalog = catalog
-        self._index = index
-        self._locks = locks
-        self._leases = leases
-        self._line = line
-        self._removals = removals
-        self._spans = spans
-        self._used: list[int] = []
-        self._has_holds = True  # whether any message has a hold of its own, as of the start of a receive
+    _catalog: SqliteCatalog
+    _index: GroupIndex
+    _locks: SqliteGroupLocks
+    _leases: Leases
+    _line: ReadyGroups
+    _removals: Removals
+    _spans: FutureSpans
+    _used: list[int] = field(default_factory=list)
+    _has_holds: bool = True  # whether any message has a hold of its own, as of the start of a receive
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
@@ -170,7 +148,7 @@ class Receives(SqliteStatements):
                 break
         if not wanted:
             return {}
-        rows = self._run(SQL["messages"], (as_list(chain.from_iterable(wanted.values())),)).fetchall()
+        rows = self._run(SQL["messages"], (str(list(chain.from_iterable(wanted.values()))),)).fetchall()
         found = {each[0].sequence_number: each for each in self._with_holds(rows)}
         # A group with a missing message is left out: it needs another look-up.
         return {

@@ -1,7 +1,7 @@
 """Sends in SQLite: messages are appended, numbered and deduplicated; first messages of groups join the line."""
 
-import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import Any, Final
@@ -20,29 +20,15 @@ _FIRST: Final = (0, "", "")  # before every deduplication key
 _LAST: Final = (2**63 - 1, "", "")  # after every deduplication key
 
 
+@dataclass(eq=False)
 class Sends(SqliteStatements):
-    """Sends to the queues of a file.
+    """Sends to the queues of a file."""
 
-    Args:
-        connection: to the file.
-        catalog: the queues.
-        index: the pending messages of groups.
-        incarnations: of the queues.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        catalog: SqliteCatalog,
-        index: GroupIndex,
-        incarnations: SqliteIncarnations,
-    ) -> None:
-        super().__init__(connection)
-        self._catalog = catalog
-        self._index = index
-        self._incarnations = incarnations
-        self._swept: tuple[int, str, str] = _FIRST  # the deduplication key up to which rows were swept
-        self._to_sweep = 0
+    _catalog: SqliteCatalog
+    _index: GroupIndex
+    _incarnations: SqliteIncarnations
+    _swept: tuple[int, str, str] = _FIRST  # the deduplication key up to which rows were swept
+    _to_sweep: int = 0
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Append messages to a queue."""

@@ -1,6 +1,6 @@
 """Sessions in SQLite: it selects rows that core/queue/sessions.py decides about."""
 
-import sqlite3
+from dataclasses import dataclass
 
 from inturn.core import limits
 from inturn.core.queue import delivery, sessions
@@ -16,36 +16,16 @@ from inturn.store.sqlite.receives import Receives
 from inturn.store.sqlite.statements import SqliteStatements
 
 
+@dataclass(eq=False)
 class SqliteSessions(SqliteStatements):
-    """Locks, parks and states of groups.
+    """Locks, parks and states of groups."""
 
-    Args:
-        connection: to the file.
-        catalog: the queues.
-        index: the pending messages of groups.
-        locks: the gates of groups.
-        leases: the delivery states of messages.
-        line: the ready groups.
-        receives: what a receive does before and after it looks for messages.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        catalog: SqliteCatalog,
-        index: GroupIndex,
-        locks: SqliteGroupLocks,
-        leases: Leases,
-        line: ReadyGroups,
-        receives: Receives,
-    ) -> None:
-        super().__init__(connection)
-        self._catalog = catalog
-        self._index = index
-        self._locks = locks
-        self._leases = leases
-        self._line = line
-        self._receives = receives
+    _catalog: SqliteCatalog
+    _index: GroupIndex
+    _locks: SqliteGroupLocks
+    _leases: Leases
+    _line: ReadyGroups
+    _receives: Receives
 
     def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Run a session request on a group, with its effects on messages; None: the next group that can be locked."""

@@ -1,8 +1,8 @@
 """Settlements in SQLite, and the removal of messages: acknowledged, moved, cancelled, or past their retention."""
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from inturn.core import limits
@@ -21,35 +21,17 @@ _DONE: Final = SettleResult.DONE  # before Python 3.12 each access to an enum me
 _ACK: Final = SettleAction.ACK
 
 
+@dataclass(eq=False)
 class Removals(SqliteStatements):
-    """The ways out of a queue.
+    """The ways out of a queue."""
 
-    Args:
-        connection: to the file.
-        catalog: the queues.
-        index: the pending messages of groups.
-        leases: the delivery states of messages.
-        line: the ready groups.
-        incarnations: of the queues to which messages are moved.
-    """
+    _catalog: SqliteCatalog
+    _index: GroupIndex
+    _leases: Leases
+    _line: ReadyGroups
+    _incarnations: SqliteIncarnations
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        catalog: SqliteCatalog,
-        index: GroupIndex,
-        leases: Leases,
-        line: ReadyGroups,
-        incarnations: SqliteIncarnations,
-    ) -> None:
-        super().__init__(connection)
-        self._catalog = catalog
-        self._index = index
-        self._leases = leases
-        self._line = line
-        self._incarnations = incarnations
-
-    def done(self, queue: QueueInfo, numbers: Sequence[int], groups: Mapping[str, set[int]]) -> None:
+    def done(self, queue: QueueInfo, numbers: list[int], groups: Mapping[str, set[int]]) -> None:
         """Remove messages that are done; keep those that a reader has yet to read.
 
         Args:
@@ -63,7 +45,7 @@ class Removals(SqliteStatements):
             self._do("acknowledge", as_list([number for number in numbers if number > read_to]))
             self._do("remove_messages", as_list([number for number in numbers if number <= read_to]))
         else:
-            self._run(SQL["remove_messages"], (as_list(numbers),))
+            self._run(SQL["remove_messages"], (str(numbers),))
         queue.depth -= len(numbers)
         self._catalog.counted(queue)
 
@@ -128,36 +110,16 @@ class Removals(SqliteStatements):
         self._line.refresh(to, [(number if group is None else 0, group)], now_ms)
 
 
+@dataclass(eq=False)
 class Settlements(SqliteStatements):
-    """Acknowledgements and the other changes of messages.
+    """Acknowledgements and the other changes of messages."""
 
-    Args:
-        connection: to the file.
-        catalog: the queues, to which messages are moved.
-        index: the pending messages of groups.
-        locks: the gates of groups.
-        leases: the delivery states of messages.
-        line: the ready groups.
-        removals: the ways out of a queue.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        catalog: SqliteCatalog,
-        index: GroupIndex,
-        locks: SqliteGroupLocks,
-        leases: Leases,
-        line: ReadyGroups,
-        removals: Removals,
-    ) -> None:
-        super().__init__(connection)
-        self._catalog = catalog
-        self._index = index
-        self._locks = locks
-        self._leases = leases
-        self._line = line
-        self._removals = removals
+    _catalog: SqliteCatalog
+    _index: GroupIndex
+    _locks: SqliteGroupLocks
+    _leases: Leases
+    _line: ReadyGroups
+    _removals: Removals
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, give back, move, defer or cancel messages."""

@@ -3,6 +3,7 @@
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -31,19 +32,18 @@ entry_of: Final[Callable[[Any], StoredMessage]] = partial(tuple.__new__, StoredM
 """Returns the message in a row; half the cost of the constructors."""
 
 
+@dataclass(eq=False)
 class SqliteStatements:
     """Base class that runs statements on a connection.
 
     What every verb runs goes to the connection itself, ``self._run(SQL["name"], values)``: one more call for each
     statement would cost a tenth of the statement.
-
-    Args:
-        connection: to the file.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection: Final = connection
-        self._run: Final = connection.execute
+    connection: sqlite3.Connection
+
+    def __post_init__(self) -> None:
+        self._run = self.connection.execute
 
     def _one(self, name: str, *values: Any) -> Any:
         return self.connection.execute(SQL[name], values).fetchone()
@@ -74,5 +74,5 @@ class SqliteStatements:
 
 
 def as_list(values: Iterable[object]) -> str:
-    """Encode values as one parameter, to be read with ``json_each``."""
+    """Encode values as one parameter, to be read with ``json_each``; of a list of numbers ``str`` makes the same."""
     return msgspec.json.encode(list(values)).decode()

@@ -100,7 +100,7 @@ class SqliteStore:
 
     def lasting(self) -> "_SqliteTransaction":
         """Return the same as ``transaction``: there is one writer at a time."""
-        return self._transaction
+        return self.transaction()
 
     def begin(self, *, wait: bool = True) -> None:
         """Take the write lock, and refresh what other connections have changed.
@@ -135,7 +135,8 @@ class SqliteStore:
             self.connection.execute("commit")
             self._files.check()  # raise if the commit went to a deleted or replaced file
             self.pending.commit()
-            self._spans.skew.kept()
+            if self._spans.skew.told:
+                self._spans.skew.kept()
             self._reserve.is_tried = False
             if faults.is_set:
                 faults.reach("after commit")
@@ -215,9 +216,11 @@ class SqliteStore:
         return self._sessions.session(queue, group, request, now_ms)
 
     def _look_at_clock(self, now_ms: int) -> None:
-        """End spans that a clock set back would keep open for much longer than they were to last."""
-        if over := self._spans.skew.look(now_ms, self._spans.starts):
-            self._spans.end(over)
+        skew = self._spans.skew
+        if skew.seen_ms <= now_ms < skew.next_end_ms:  # nearly always
+            skew.seen_ms = now_ms
+        else:
+            self._spans.look(now_ms)
 
     # --- the file ---
 
