@@ -64,12 +64,7 @@ class ClockSkew:
         self.told: list[tuple[int, Span]] = []
 
     def look(self, now_ms: int, later: Callable[[int], Iterable[Span]]) -> list[Over]:
-        """Return the spans that are over.
-
-        Args:
-            now_ms: time by this process's clock.
-            later: returns the spans that begin after a time; called at first, and whenever the clock went back.
-        """
+        """Return the spans that are over; ``later`` returns those that begin after a time, if the clock went back."""
         if now_ms < self.seen_ms:
             self._ends.clear()  # it is unknown how far the clock went back
             self.note(later(now_ms), now_ms)

@@ -141,13 +141,7 @@ def delayed(delay_ms: int, now_ms: int) -> DeliveryState:
 
 
 def takes(holds: Iterable[DeliveryState | None], limit: int, now_ms: int) -> int:
-    """Return how many messages of a free group one receive takes, from the first on.
-
-    Args:
-        holds: states of the group's messages, in their order.
-        limit: most messages to take.
-        now_ms: current time.
-    """
+    """Return how many messages of a free group one receive takes; ``holds`` are their states, from the first on."""
     taken = 0
     for hold in holds:
         if taken == limit or is_hidden(hold, now_ms):
@@ -191,13 +185,7 @@ def extended(hold: DeliveryState | None, ms: int, now_ms: int) -> DeliveryState:
 def blocking(
     head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
 ) -> tuple[Why, DeliveryState | None]:
-    """Return why the head of a group cannot be received, and the state that hides it.
-
-    Args:
-        head: state of the group's first message.
-        holds: states of all its messages.
-        now_ms: current time.
-    """
+    """Return why the head of a group cannot be received, and the state that hides it; ``holds`` are all states."""
     hold = next((each for each in holds if blocks_all(each, now_ms)), head)
     if hold is None or not is_hidden(hold, now_ms):
         return Why.READY, None
@@ -205,7 +193,7 @@ def blocking(
 
 
 def given_back(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0) -> DeliveryState | None:
-    """Return the state of a message after its lease, or None if nothing needs to be kept.
+    """Return the state of a message after its lease or delay, or None if nothing needs to be kept.
 
     Args:
         hold: lease, or delay that is over.
@@ -227,10 +215,7 @@ def dead_letter(
 ) -> tuple[QueueInfo, str] | None:
     """Return the dead-letter queue of a message that has used up its attempts, and the note; None: it is received.
 
-    Args:
-        hold: state of the message that a receive would take next.
-        settings: settings of its queue.
-        queues: the queues of the store; without the dead-letter queue the message stays.
+    It is the message that a receive would take next. Without the dead-letter queue it stays.
     """
     if not is_exhausted(hold, settings.max_receives):
         return None
@@ -255,15 +240,7 @@ def retired_ms(settings: QueueSettings, now_ms: int) -> int | None:
 
 
 def moved(entry: StoredMessage, queue: QueueInfo, to: QueueInfo, note: str | None, now_ms: int) -> StoredMessage:
-    """Return a message as it lies in the queue to which it is moved.
-
-    Args:
-        entry: the message in its queue.
-        queue: that queue.
-        to: the target, which may be the same; the message has its next number unless it has a place there.
-        note: why it is moved.
-        now_ms: current time.
-    """
+    """Return a message as it lies in the queue to which it is moved: in its old place there, or last if it has none."""
     origin = entry.origin or entry.sequence_number
     is_within = queue.number == to.number
     number = entry.sequence_number if is_within else origin if to.has_given(origin) else to.last + 1

@@ -45,14 +45,7 @@ START = LinePlace(0)
 def is_ready(
     head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int, *, is_closed: bool = False
 ) -> bool:
-    """Return whether a group belongs into the line.
-
-    Args:
-        head: state of its first message.
-        holds: states of all its messages that are not deferred.
-        now_ms: current time.
-        is_closed: whether the group is locked or parked.
-    """
+    """Return whether a group belongs into the line; ``holds`` are the states of its messages that are not deferred."""
     if is_closed or is_hidden(head, now_ms) or is_deferred(head):
         return False
     return not any(blocks_all(hold, now_ms) for hold in holds)

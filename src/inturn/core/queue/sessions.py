@@ -141,15 +141,7 @@ def within(gate: GroupLock, hold: DeliveryState) -> DeliveryState:
 def decide(
     gate: GroupLock, request: SessionRequest, now_ms: int, *, is_held: bool, token: int
 ) -> tuple[SettleResult, GroupLock]:
-    """Return the verdict on a request, and the gate after it.
-
-    Args:
-        gate: the gate now.
-        request: the request.
-        now_ms: current time.
-        is_held: whether a receiver holds a message of the group.
-        token: token for a new lock.
-    """
+    """Return the verdict on a request, and the gate after it; ``is_held``: a receiver holds a message of the group."""
     verb = request.verb
     if verb is SessionVerb.RESUME:
         there = gate.note is not None
@@ -181,14 +173,7 @@ def may_fetch(gate: GroupLock, token: int | None, now_ms: int) -> bool:
 def why(
     gate: GroupLock, head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
 ) -> tuple[Why, int | None, int | None]:
-    """Return why the head of a group cannot be received, until when, and the token that holds it.
-
-    Args:
-        gate: gate of the group.
-        head: state of its first message.
-        holds: states of all its messages.
-        now_ms: current time.
-    """
+    """Return why the head of a group cannot be received, until when, and the token that holds it."""
     if gate.note is not None:
         return Why.PARKED, None, None
     if is_locked(gate, now_ms):
@@ -205,16 +190,7 @@ def view(
     holds: Iterable[DeliveryState | None],
     now_ms: int,
 ) -> GroupView:
-    """Return the status of a group.
-
-    Args:
-        head: its first message.
-        depth: number of its messages.
-        gate: its gate.
-        own: state of the first message.
-        holds: states of all its messages.
-        now_ms: current time.
-    """
+    """Return the status of a group; ``own`` is the state of its first message, ``holds`` those of all its messages."""
     reason, until_ms, token = why(gate, own, holds, now_ms)
     attempts = own.attempts if own else 0
     number, sent_ms = head.sequence_number, head.sent_ms

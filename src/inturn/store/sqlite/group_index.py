@@ -7,10 +7,10 @@ of the log. Other processes may have removed some of them meanwhile, so whatever
 use.
 """
 
-import sqlite3
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from inturn.core import limits
@@ -21,27 +21,18 @@ from inturn.store.sqlite.statements import SqliteStatements, as_list
 _NONE: Final[Sequence[int]] = ()
 
 
+@dataclass(slots=True)
 class _Newest:
-    """The messages of a queue that are not in the table, by group; some may be gone.
+    """The messages of a queue that are not in the table, by group; some may be gone."""
 
-    Attributes:
-        after: the sequence number before the first possible one.
-        seen: the last sequence number read.
-    """
-
-    __slots__ = ("after", "groups", "seen")
-
-    def __init__(self, after: int) -> None:
-        self.after = self.seen = after
-        self.groups: defaultdict[str, list[int]] = defaultdict(list)
+    after: int  # the sequence number before the first possible one
+    seen: int  # the last sequence number read
+    groups: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
+@dataclass(eq=False)
 class GroupIndex(SqliteStatements):
     """An index of the pending messages of groups.
-
-    Args:
-        connection: to the file.
-        catalog: the queues, with the last sequence number of each in the table.
 
     Attributes:
         newest_messages: the minimum number of newest messages that are kept out of the table.
@@ -50,12 +41,10 @@ class GroupIndex(SqliteStatements):
 
     newest_messages = limits.NEWEST_MESSAGES
 
-    def __init__(self, connection: sqlite3.Connection, catalog: SqliteCatalog) -> None:
-        super().__init__(connection)
-        self._catalog = catalog
-        self._newest: dict[int, _Newest] = {}
-        self.nonempty: Final[set[tuple[int, str | None]]] = set()
-        self._touched: set[int] = set()  # queues whose list has changed in the open transaction
+    _catalog: SqliteCatalog
+    nonempty: set[tuple[int, str | None]] = field(default_factory=set)
+    _newest: dict[int, _Newest] = field(default_factory=dict)
+    _touched: set[int] = field(default_factory=set)  # queues whose list has changed in the open transaction
 
     # --- transactions ---
 
@@ -126,7 +115,7 @@ class GroupIndex(SqliteStatements):
         number = queue.number
         known = self._newest.get(number)
         if known is None:
-            known = self._newest[number] = _Newest(self._catalog.indexed[number])
+            known = self._newest[number] = _Newest(self._catalog.indexed[number], self._catalog.indexed[number])
         groups = known.groups
         for sequence_number, group in self._all("newest", number, known.seen, queue.last):
             groups[group].append(sequence_number)

@@ -17,11 +17,10 @@ from inturn.store.protocols import RunAgain
 from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.clock_skew import FutureSpans
-from inturn.store.sqlite.connection import connect, said
+from inturn.store.sqlite.connection import connect, identity_of, said
 from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, let_go
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
-from inturn.store.sqlite.identity import identity_of, lineage_of
 from inturn.store.sqlite.incarnations import SqliteIncarnations
 from inturn.store.sqlite.inspection import SqliteInspection
 from inturn.store.sqlite.keys import SqliteKeys
@@ -62,8 +61,7 @@ class SqliteStore:
         self._waits = True
         self._transactions = 0
         self._empty_log(1 if is_full else 0)
-        self.identity: Final = identity_of(self.connection, path)
-        self.lineage: Final = lineage_of(self.connection)
+        self.identity, self.lineage = identity_of(self.connection, path)
         self._transaction = _SqliteTransaction(self)
 
         to = self.connection
