@@ -28,14 +28,10 @@ from inturn.store.commands import Ask, Command
 from inturn.store.protocols import SqlStore, Store
 from inturn.store.sqlite import SqliteStore, check_there
 from inturn.store.sqlite.file import OWNER_ONLY, checked_mode
-from inturn.store.writer.group_commit import Writer
+from inturn.store.writer.group_commit import Writer, wall_clock_ms
+from inturn.store.writer.settings import WriterSettings
 
 T = TypeVar("T")
-
-
-def wall_clock_ms() -> int:
-    """Return this machine's time, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
@@ -89,19 +85,19 @@ def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[],
     except ImportError as error:
         raise SetupError(f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})") from error
     store = PostgresStore(url, durable=durable, create=create)
-    db = Database(store, clock or store.clock)
-    db.writer.poll = partial(store.listen, db.writer.wake)
-    db.writer.adopt = partial(store.adopt, clock=clock)
-    return db
+    adopt = partial(store.adopt, clock=clock)
+    settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, store.listen)
+    return Database(store, clock or store.clock, settings)
 
 
 class Database:
     """Queues in one database, for any number of threads and tasks; see :func:`open`."""
 
-    def __init__(self, store: SqlStore, clock: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self, store: SqlStore, clock: Callable[[], int] = wall_clock_ms, settings: WriterSettings | None = None
+    ) -> None:
         self.store = store
-        self.writer = Writer(store, clock)
-        self.writer.is_own, self.writer.identity = store.is_identity, lambda: store.identity
+        self.writer = Writer(store, clock, settings or WriterSettings(store.is_identity, lambda: store.identity))
 
     def __enter__(self) -> Self:
         """Return the database, to be closed at the end of the block."""

@@ -22,12 +22,14 @@ _UNTIL_S = 0.1  # this thread may go on for a moment if another one gets the sig
 _reached: Counter[str] = Counter()
 _kill_at = os.environ.get("INTURN_KILL_AT")
 _stop_at = os.environ.get("INTURN_STOP_AT")
+is_set = _kill_at is not None or _stop_at is not None
+"""Whether :func:`reach` can do anything; a transaction need not call it otherwise."""
 
 
 def kill_at(point: str) -> None:
     """Set the point at which this running process is killed."""
-    global _kill_at  # noqa: PLW0603 - there is one process, and it dies once
-    _kill_at = point
+    global _kill_at, is_set
+    _kill_at, is_set = point, True
     _reached.clear()
 
 

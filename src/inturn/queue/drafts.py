@@ -55,7 +55,7 @@ def draft(
     return Draft(
         data if content is _BYTES else data.decode(),
         content,
-        None if group is None else checked("group", group_text(group)),
+        None if group is None else checked("group", group if isinstance(group, str) else group_text(group)),
         revision,
         None if dedup_id is None else checked("dedup_id", dedup_id),
         None if delay_s is None else round(delay_s * 1000),

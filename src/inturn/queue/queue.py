@@ -39,13 +39,23 @@ from inturn.queue.message import (
 )
 from inturn.queue.operation import operation
 from inturn.queue.reader import Reader
-from inturn.queue.session import GroupVerbs
+from inturn.queue.session import park, parked, resume, session
 from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transaction, queue_of
 from inturn.store.protocols import Store
+from inturn.store.writer.group_commit import Writer
 
 
-class Queue(GroupVerbs):
+class Queue:
     """One queue of a database, as returned by ``db.queue(name)``. The verbs about whole groups are in session.py."""
+
+    session = session
+    park = park
+    resume = resume
+    parked = parked
+
+    def __init__(self, writer: Writer, name: str) -> None:
+        self.writer = writer
+        self.name = name
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"

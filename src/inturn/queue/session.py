@@ -15,7 +15,7 @@ no messages of the group; a receiver that was there first keeps its lease.
 import datetime as dt
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, LeaseExpired, QueueError
@@ -202,82 +202,88 @@ class Session:
         return found
 
 
-class GroupVerbs:
-    """Verbs of a queue about whole groups.
+class NamedQueue(Protocol):
+    """The queue that has the verbs below."""
+
+    @property
+    def writer(self) -> Writer:
+        """The runner of its operations."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+@operation
+def session(
+    queue: NamedQueue, group: object = None, *, wait_s: float = 0, lock_s: float = 30, tx: Transaction | None = None
+) -> Command[Session | None]:
+    """Lock a group for one receiver.
 
     Args:
-        writer: the runner of its operations.
-        name: the name of the queue.
+        queue: the queue.
+        group: the group, which may be empty; None: the oldest group that an ordinary receive could take from.
+        wait_s: how long to wait if it is not free, in seconds.
+        lock_s: the length of the lock unless renewed, in seconds.
+        tx: the caller's transaction, in which nothing is waited for.
+
+    Returns:
+        The session; None if the group is locked or parked, or one of its messages is leased.
+
+    Raises:
+        InputError: if an argument is invalid.
+        NoSuchQueue: if the queue was deleted.
     """
+    lock_ms = _lock_ms(lock_s)
 
-    def __init__(self, writer: Writer, name: str) -> None:
-        self.writer = writer
-        self.name = name
+    def begun(answers: list[SessionAnswer]) -> Session | None:
+        return Session(queue.writer, queue.name, answers[0], lock_ms) if answers else None
 
-    @operation
-    def session(
-        self, group: object = None, *, wait_s: float = 0, lock_s: float = 30, tx: Transaction | None = None
-    ) -> Command[Session | None]:
-        """Lock a group for one receiver.
+    name = None if group is None else group_name(group)
+    ask = AskSession(queue.name, name, SessionRequest(SessionVerb.LOCK, ms=lock_ms), _nothing)
+    return TakeSession(ask, begun, wait_s=wait_s).within(tx)
 
-        Args:
-            group: the group, which may be empty; None: the oldest group that an ordinary receive could take from.
-            wait_s: how long to wait if it is not free, in seconds.
-            lock_s: the length of the lock unless renewed, in seconds.
-            tx: the caller's transaction, in which nothing is waited for.
 
-        Returns:
-            The session; None if the group is locked or parked, or one of its messages is leased.
+@operation
+def park(queue: NamedQueue, group: object, reason: str, tx: Transaction | None = None) -> Command[None]:
+    """Park a group until it is resumed; if it is parked already, replace the reason.
 
-        Raises:
-            InputError: if an argument is invalid.
-            NoSuchQueue: if the queue was deleted.
-        """
-        lock_ms = _lock_ms(lock_s)
+    Raises:
+        QueueError: if the group is locked or one of its messages is leased; the holder can finish or park it.
+    """
+    name = group_name(group)
 
-        def begun(answers: list[SessionAnswer]) -> Session | None:
-            return Session(self.writer, self.name, answers[0], lock_ms) if answers else None
+    def told(answer: SessionAnswer) -> None:
+        if answer.verdict is not SettleResult.DONE:
+            msg = f"group {name!r} was not parked: somebody has it, or a message of it; try again when it is free"
+            raise QueueError(msg)
 
-        name = None if group is None else group_name(group)
-        ask = AskSession(self.name, name, SessionRequest(SessionVerb.LOCK, ms=lock_ms), _nothing)
-        return TakeSession(ask, begun, wait_s=wait_s).within(tx)
+    return AskSession(queue.name, name, SessionRequest(SessionVerb.PARK, note=_reason(reason)), told).within(tx)
 
-    @operation
-    def park(self, group: object, reason: str, tx: Transaction | None = None) -> Command[None]:
-        """Park a group until it is resumed; if it is parked already, replace the reason.
 
-        Raises:
-            QueueError: if the group is locked or one of its messages is leased; the holder can finish or park it.
-        """
-        name = group_name(group)
+@operation
+def resume(queue: NamedQueue, group: object, tx: Transaction | None = None) -> Command[bool]:
+    """Resume a parked group, whose messages are then received in order; return whether it was parked."""
+    return AskSession(
+        queue.name,
+        group_name(group),
+        SessionRequest(SessionVerb.RESUME),
+        lambda answer: answer.verdict is SettleResult.DONE,
+    ).within(tx)
 
-        def told(answer: SessionAnswer) -> None:
-            if answer.verdict is not SettleResult.DONE:
-                msg = f"group {name!r} was not parked: somebody has it, or a message of it; try again when it is free"
-                raise QueueError(msg)
 
-        return AskSession(self.name, name, SessionRequest(SessionVerb.PARK, note=_reason(reason)), told).within(tx)
+@operation
+def parked(queue: NamedQueue, limit: int = 100, tx: Transaction | None = None) -> Command[list[ParkedGroup]]:
+    """Return parked groups with their reasons, in the order in which they were parked."""
+    check_limit(limit)
 
-    @operation
-    def resume(self, group: object, tx: Transaction | None = None) -> Command[bool]:
-        """Resume a parked group, whose messages are then received in order; return whether it was parked."""
-        return AskSession(
-            self.name,
-            group_name(group),
-            SessionRequest(SessionVerb.RESUME),
-            lambda answer: answer.verdict is SettleResult.DONE,
-        ).within(tx)
+    def look(store: Any, _now_ms: int) -> list[ParkedGroup]:
+        found: list[ParkedGroup] = store.parked(queue_of(store, queue.name), limit)
+        return found
 
-    @operation
-    def parked(self, limit: int = 100, tx: Transaction | None = None) -> Command[list[ParkedGroup]]:
-        """Return parked groups with their reasons, in the order in which they were parked."""
-        check_limit(limit)
-
-        def look(store: Any, _now_ms: int) -> list[ParkedGroup]:
-            found: list[ParkedGroup] = store.parked(queue_of(store, self.name), limit)
-            return found
-
-        return Ask(self.name, look).within(tx)
+    return Ask(queue.name, look).within(tx)
 
 
 def _nothing(_answer: SessionAnswer) -> None:

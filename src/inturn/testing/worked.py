@@ -10,8 +10,8 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.queue.messages import Draft
 from inturn.core.texts import name_fault
 from inturn.database import open as open_database
-from inturn.database import wall_clock_ms
 from inturn.queue import draft
+from inturn.store.writer.group_commit import wall_clock_ms
 from inturn.testing.history import PASSES, History, group_of, values_of
 from inturn.testing.outcome import EngineResult, kind_of_error, plain, skipped_ranges
 from inturn.worker import Worker

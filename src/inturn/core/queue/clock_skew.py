@@ -10,6 +10,7 @@ Each process notes for itself when it first saw a span, since the time is by its
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["hold", "lease", "lock"]
@@ -48,29 +49,32 @@ class Over(NamedTuple):
 
 
 class ClockSkew:
-    """The spans that one process has noted."""
+    """The spans that one process has noted.
+
+    Attributes:
+        seen_ms: the time of the last look.
+        told: the spans reported as over, whose ends are not committed yet.
+        next_end_ms: when the next noted span is over. Until then a look at a later time need only set ``seen_ms``.
+    """
 
     def __init__(self) -> None:
-        self._now_ms = 2**63
+        self.seen_ms = 2**63
+        self.next_end_ms: float = inf
         self._ends: list[tuple[int, Span]] = []
-        self._told: list[tuple[int, Span]] = []
+        self.told: list[tuple[int, Span]] = []
 
     def look(self, now_ms: int, later: Callable[[int], Iterable[Span]]) -> list[Over]:
-        """Return the spans that are over.
-
-        Args:
-            now_ms: time by this process's clock.
-            later: returns the spans that begin after a time; called at first, and whenever the clock went back.
-        """
-        if now_ms < self._now_ms:
+        """Return the spans that are over; ``later`` returns those that begin after a time, if the clock went back."""
+        if now_ms < self.seen_ms:
             self._ends.clear()  # it is unknown how far the clock went back
             self.note(later(now_ms), now_ms)
-        self._now_ms = now_ms
+        self.seen_ms = now_ms
         over = []
         while self._ends and self._ends[0][0] <= now_ms:
-            self._told.append(heappop(self._ends))
-            end_ms, span = self._told[-1]
+            self.told.append(heappop(self._ends))
+            end_ms, span = self.told[-1]
             over.append(Over(span, end_ms - (span.until_ms - span.since_ms), end_ms))
+        self._set_next()
         return over
 
     def note(self, spans: Iterable[Span], now_ms: int) -> None:
@@ -78,6 +82,7 @@ class ClockSkew:
         known = {span: end_ms for end_ms, span in self._ends}
         self._ends = [(known.get(span, now_ms + span.until_ms - span.since_ms), span) for span in spans]
         heapify(self._ends)
+        self._set_next()
 
     def next_ms(self, queue: int) -> int | None:
         """Return when the next noted span of a queue is over, or None if none is noted."""
@@ -85,10 +90,14 @@ class ClockSkew:
 
     def kept(self) -> None:
         """Forget the spans reported as over: their ends are written."""
-        self._told.clear()
+        self.told.clear()
 
     def lost(self) -> None:
         """Take back the spans reported as over: the transaction was rolled back."""
-        for each in self._told:
+        for each in self.told:
             heappush(self._ends, each)
-        self._told.clear()
+        self.told.clear()
+        self._set_next()
+
+    def _set_next(self) -> None:
+        self.next_end_ms = self._ends[0][0] if self._ends else inf

@@ -41,12 +41,7 @@ class QueuePosition(NamedTuple):
 
 
 def incarnation_of(history: Iterable[Began], number: int) -> str:
-    """Return the incarnation in which a number was given out.
-
-    Args:
-        history: incarnations in the order of their beginnings.
-        number: sequence number.
-    """
+    """Return the incarnation in which a number was given out; the history is in the order of beginnings."""
     found = ORIGIN
     for after, incarnation in history:
         if after >= number:
@@ -56,14 +51,9 @@ def incarnation_of(history: Iterable[Began], number: int) -> str:
 
 
 def begin(history: Sequence[Began], last: int, incarnation: str) -> list[Began]:
-    """Return the history with an incarnation that is about to give out its first number.
+    """Return the history with an incarnation that is about to give out its first number, after ``last``.
 
-    An incarnation that has given out no number is removed.
-
-    Args:
-        history: incarnations in the order of their beginnings.
-        last: the last number given out.
-        incarnation: new incarnation; nothing changes if it is the last one already.
+    An incarnation that has given out no number is removed. Nothing changes if the new one is the last already.
     """
     if history and history[-1].incarnation == incarnation:
         return list(history)
@@ -83,11 +73,5 @@ def trim(history: Sequence[Began], read_to: int, most: int) -> list[Began]:
 
 
 def is_valid(place: QueuePosition, given_in: str, last: int) -> bool:
-    """Return whether a remembered place belongs to a queue's history.
-
-    Args:
-        place: remembered place.
-        given_in: incarnation of its number, according to the queue.
-        last: the last number that the queue has given out.
-    """
+    """Return whether a remembered place is in a queue's history: the queue gave its number in ``given_in``."""
     return place.sequence_number <= last and place.incarnation in (given_in, None)

@@ -6,6 +6,7 @@ of a rule passes in.
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from inturn.core import limits
@@ -77,19 +78,19 @@ class QueueSettings:
         _in_range("retry_max_s", self.retry_max_s, 0, limits.DELAY_S)
         _in_range("retry_jitter", self.retry_jitter, 0, 1)
 
-    @property
+    @cached_property
     def visibility_ms(self) -> int:
         """Length of a lease, in milliseconds."""
         return round(self.visibility_timeout_s * 1000)
 
-    @property
+    @cached_property
     def delay_ms(self) -> int:
-        """The time for which a sent message is hidden at first, in milliseconds."""
+        """Delay of a sent message, in milliseconds."""
         return round(self.delay_s * 1000)
 
     @property
     def dedup_window_ms(self) -> int | None:
-        """The time for which a deduplication id is remembered, in milliseconds; None: for ever."""
+        """Time for which a deduplication id is remembered, in milliseconds; None: for ever."""
         return None if self.dedup_window_s is None else round(self.dedup_window_s * 1000)
 
 
@@ -189,6 +190,10 @@ class ReceiveRequest(NamedTuple):
     group: str | None = None
     token: int | None = None
     number: int | None = None
+
+    def lease_ms(self, settings: QueueSettings) -> int:
+        """Return the length of the lease in a queue of these settings, in milliseconds."""
+        return settings.visibility_ms if self.visibility_ms is None else self.visibility_ms
 
 
 class Delivery(NamedTuple):
@@ -311,6 +316,11 @@ class QueueInfo:
     tokens: int = 0
     back: tuple[int, int] = field(default=(0, 0), compare=False)
     due_ms: int | None = field(default=None, compare=False)
+
+    @cached_property
+    def every(self) -> tuple[int, int]:
+        """The number before its first sequence number, and its last possible one."""
+        return first_number(self.number), first_number(self.number + 1)
 
     @property
     def read_to(self) -> int:

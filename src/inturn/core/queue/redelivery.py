@@ -7,14 +7,9 @@ _MASK = 2**64 - 1
 
 
 def retry_ms(settings: QueueSettings, number: int, attempts: int) -> int:
-    """Return the delay before the next attempt, in milliseconds.
+    """Return the delay before the next attempt, in milliseconds, after so many receives.
 
     The same message has the same delay in every store: the jitter is a hash of its number and the attempt.
-
-    Args:
-        settings: settings of the queue.
-        number: the message's sequence number.
-        attempts: number of receives so far.
     """
     delay, most = settings.retry_delay_s, settings.retry_max_s
     if delay <= 0:
@@ -37,16 +32,7 @@ def _fraction(number: int, attempts: int) -> float:
 def nacked(
     hold: DeliveryState, settings: QueueSettings, number: int, *, is_head: bool, delay_ms: int | None, now_ms: int
 ) -> DeliveryState | None:
-    """Return the state of a message after its holder gives it back.
-
-    Args:
-        hold: lease of the message.
-        settings: settings of the queue.
-        number: the message's sequence number.
-        is_head: whether the message is the first of its group.
-        delay_ms: how long it stays hidden; None: the queue's setting.
-        now_ms: current time.
-    """
+    """Return the state of a message after its holder gives it back; ``delay_ms`` None: after the queue's own delay."""
     if delay_ms is None:
         delay_ms = retry_ms(settings, number, hold.attempts) if is_head and not hold.deferred else 0
     return given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)

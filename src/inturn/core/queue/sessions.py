@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from inturn.core.queue.delivery import DeliveryState, SettleResult, blocking
-from inturn.core.queue.messages import Why
+from inturn.core.queue.delivery import DeliveryState, Settlement, SettleResult, blocking
+from inturn.core.queue.messages import GroupView, StoredMessage, Why
 
 
 class GroupLock(NamedTuple):
@@ -128,6 +128,11 @@ def renewed(gate: GroupLock, ms: int, now_ms: int) -> GroupLock:
     return gate._replace(until_ms=now_ms + ms, since_ms=now_ms)
 
 
+def extended(gate: GroupLock, change: Settlement, now_ms: int) -> GroupLock | None:
+    """Return the lock after a message is extended that was received in its session; None if it was not."""
+    return renewed(gate, change.ms or 0, now_ms) if is_of(gate, change.token, now_ms) else None
+
+
 def within(gate: GroupLock, hold: DeliveryState) -> DeliveryState:
     """Return the state of a message that was received in a session: its lease is the lock."""
     return hold._replace(until_ms=gate.until_ms, since_ms=gate.since_ms)
@@ -136,15 +141,7 @@ def within(gate: GroupLock, hold: DeliveryState) -> DeliveryState:
 def decide(
     gate: GroupLock, request: SessionRequest, now_ms: int, *, is_held: bool, token: int
 ) -> tuple[SettleResult, GroupLock]:
-    """Return the verdict on a request, and the gate after it.
-
-    Args:
-        gate: the gate now.
-        request: the request.
-        now_ms: current time.
-        is_held: whether a receiver holds a message of the group.
-        token: token for a new lock.
-    """
+    """Return the verdict on a request, and the gate after it; ``is_held``: a receiver holds a message of the group."""
     verb = request.verb
     if verb is SessionVerb.RESUME:
         there = gate.note is not None
@@ -176,17 +173,25 @@ def may_fetch(gate: GroupLock, token: int | None, now_ms: int) -> bool:
 def why(
     gate: GroupLock, head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
 ) -> tuple[Why, int | None, int | None]:
-    """Return why the head of a group cannot be received, until when, and the token that holds it.
-
-    Args:
-        gate: gate of the group.
-        head: state of its first message.
-        holds: states of all its messages.
-        now_ms: current time.
-    """
+    """Return why the head of a group cannot be received, until when, and the token that holds it."""
     if gate.note is not None:
         return Why.PARKED, None, None
     if is_locked(gate, now_ms):
         return Why.LOCKED, gate.until_ms, gate.token
     reason, hold = blocking(head, holds, now_ms)
     return (reason, hold.until_ms, hold.token) if hold else (reason, None, None)
+
+
+def view(
+    head: StoredMessage,
+    depth: int,
+    gate: GroupLock,
+    own: DeliveryState | None,
+    holds: Iterable[DeliveryState | None],
+    now_ms: int,
+) -> GroupView:
+    """Return the status of a group; ``own`` is the state of its first message, ``holds`` those of all its messages."""
+    reason, until_ms, token = why(gate, own, holds, now_ms)
+    attempts = own.attempts if own else 0
+    number, sent_ms = head.sequence_number, head.sent_ms
+    return GroupView(head.group, depth, number, sent_ms, reason, until_ms, token, attempts, gate.note)

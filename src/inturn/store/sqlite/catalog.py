@@ -4,21 +4,19 @@ The row of a queue holds its depth as of the last removal. Messages sent since t
 table and can be counted there, so a send need not write the row.
 """
 
-import sqlite3
+from dataclasses import dataclass, field
 
 import msgspec
 
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.store.sqlite.connection import check_not_newer
-from inturn.store.sqlite.statements import SqliteStatements
+from inturn.store.sqlite.statements import SQL, SqliteStatements
 
 
+@dataclass(eq=False)
 class SqliteCatalog(SqliteStatements):
     """The queues of one file.
-
-    Args:
-        connection: to the file.
 
     Attributes:
         queues: the queues by name, as of the open transaction.
@@ -26,14 +24,14 @@ class SqliteCatalog(SqliteStatements):
         indexed: by queue number, the last sequence number in the table of pending messages.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self.queues: dict[str, QueueInfo] = {}
-        self.indexed: dict[int, int] = {}
-        self.has_lost = False
-        self._version: int | None = None
-        self._counted: dict[str, QueueInfo] = {}
-        self._written: dict[int, int] = {}  # by queue number, the last sequence number in the queue's row
+    queues: dict[str, QueueInfo] = field(default_factory=dict)
+    indexed: dict[int, int] = field(default_factory=dict)
+    has_lost: bool = False
+    _version: int | None = None
+    _counted: dict[str, QueueInfo] = field(default_factory=dict)
+    _written: dict[int, int] = field(
+        default_factory=dict
+    )  # by queue number, the last sequence number in the queue's row
 
     def look(self) -> bool:
         """Refresh the cache at the start of a transaction; return whether it was stale and has been read again.
@@ -68,7 +66,7 @@ class SqliteCatalog(SqliteStatements):
     def save_counts(self) -> None:
         """Write changed counts before a commit."""
         for info in self._counted.values():
-            self._do("count", info.depth, info.last, info.tokens, self.indexed[info.number], info.number)
+            self._run(SQL["count"], (info.depth, info.last, info.tokens, self.indexed[info.number], info.number))
             self._written[info.number] = info.last
         self._counted.clear()
 
@@ -83,9 +81,8 @@ class SqliteCatalog(SqliteStatements):
             self._purge(self.queues[name])
         if info is None:
             number = self.queues.pop(name).number
-            self._do("remove_sessions", number)
-            self._do("remove_incarnations", number)
-            self._do("remove_queue", number)
+            for statement in ("remove_sessions", "remove_incarnations", "remove_queue"):
+                self._do(statement, number)
             return
         if info.number == 0:
             info.number = self._next_number()
@@ -99,29 +96,20 @@ class SqliteCatalog(SqliteStatements):
 
     def _next_number(self) -> int:
         """Return a queue number that was never used, so that sequence numbers of a removed queue never recur."""
-        (number,) = self._one("queues_made") or (0,)
-        self._do("set_queues_made", number + 1)
-        return int(number) + 1
+        (made,) = self._one("queues_made") or (0,)
+        self._do("set_queues_made", made + 1)
+        return int(made) + 1
 
     def _purge(self, info: QueueInfo) -> None:
-        every = first_number(info.number), first_number(info.number + 1)
         for table in ("purge_messages", "purge_ready", "purge_line", "purge_holds"):
-            self._do(table, *every)
+            self._do(table, *info.every)
         for table in ("purge_pending", "purge_leases", "purge_dedup"):
             self._do(table, info.number)
         info.depth = 0
 
 
 def _info(number: int, name: str, settings: str, readers: str, created_ms: int, *counts: int) -> QueueInfo:
-    tokens, _, _, depth, last, *back = counts
-    return QueueInfo(
-        number,
-        name,
-        msgspec.json.decode(settings, type=QueueSettings),
-        created_ms,
-        msgspec.json.decode(readers, type=dict[str, int]),
-        depth,
-        last,
-        tokens,
-        (back[0], back[1]),
-    )
+    tokens, _, _, depth, last, place, turn = counts
+    known = msgspec.json.decode(settings, type=QueueSettings)
+    positions = msgspec.json.decode(readers, type=dict[str, int])
+    return QueueInfo(number, name, known, created_ms, positions, depth, last, tokens, (place, turn))

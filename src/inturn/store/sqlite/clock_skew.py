@@ -1,11 +1,10 @@
 """Leases, delays and locks that start in the future of this process's clock, in SQLite: core/queue/clock_skew.py."""
 
-import sqlite3
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from inturn.core import limits
-from inturn.core.queue.clock_skew import ClockSkew, Kind, Over, Span
+from inturn.core.queue.clock_skew import ClockSkew, Kind, Span
 from inturn.store.sqlite.statements import SqliteStatements
 
 _KINDS: Final[tuple[Kind, ...]] = ("hold", "lease", "lock")
@@ -16,29 +15,21 @@ _ENDING: Final[dict[Kind, tuple[str, ...]]] = {
 }
 
 
+@dataclass(eq=False)
 class FutureSpans(SqliteStatements):
-    """Finder of spans that start in the future, which also ends those that are over.
+    """Finder of spans that start in the future, which also ends those that are over."""
 
-    Args:
-        connection: to the file.
+    skew: ClockSkew = field(default_factory=ClockSkew)
 
-    Attributes:
-        behind: the spans noted by this process.
-    """
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self.behind = ClockSkew()
-
-    def end(self, over: Sequence[Over]) -> None:
-        """End spans that are over."""
-        for span, since_ms, until_ms in over:
+    def look(self, now_ms: int) -> None:
+        """End spans that a clock set back would keep open for much longer than they were to last."""
+        for span, since_ms, until_ms in self.skew.look(now_ms, self.starts):
             for statement in _ENDING[span.kind]:
                 self._do(statement, until_ms, since_ms, *span[1:])
 
     def note(self, now_ms: int) -> None:
         """Note all spans that start in the future, after one was seen."""
-        self.behind.note(self.starts(now_ms), now_ms)
+        self.skew.note(self.starts(now_ms), now_ms)
 
     def starts(self, now_ms: int) -> list[Span]:
         """Return the spans that start after a time."""

@@ -210,3 +210,16 @@ def said(error: sqlite3.Error, path: str) -> Exception:
         if name.startswith(start):
             return StoreError(f"{path}: {words} ({error})")
     return error
+
+
+def identity_of(connection: sqlite3.Connection, path: str) -> tuple[str, bytes]:
+    """Return the identity of the open file, and the random bytes that it was created with.
+
+    The identity is the same for all connections to the file and different for a copy: it names its place on the disk
+    too. Copies share the bytes.
+    """
+    (made,) = connection.execute("select value from inturn_meta where name = 'identity'").fetchone()
+    if path == ":memory:":
+        return str(made), bytes.fromhex(made)
+    found = Path(path).stat()
+    return f"{made} {found.st_dev}:{found.st_ino}", bytes.fromhex(made)

@@ -1,19 +1,30 @@
-"""Creation of the database files, and detection of deleted or replaced ones.
+"""The files of a database: their creation, the detection of deleted or replaced ones, and a reserve for a full disk.
 
 SQLite keeps using a file that was deleted or replaced, and what it writes then is lost. On close it even removes the
 write-ahead log of whichever file has the name by then. So the connection to such a file is closed without a checkpoint,
 or left open.
+
+On a full disk messages can still be received and acknowledged, which makes room. An acknowledgement is written to the
+write-ahead log first, and a full log can be emptied only if the database can grow by what was sent. So a reserve file
+of that size lies beside the database. When the disk is full, the reserve is truncated. Sends are refused until it has
+its size again, unless there is free space within the database.
 """
 
 import ctypes
+import errno
 import os
 import sqlite3
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
+from inturn.core.queue.messages import Draft
+from inturn.store.protocols import NoRoom
 
 OWNER_ONLY: Final = 0o600
 """Default permissions of a new file: owner only, as it may hold anything."""
@@ -25,6 +36,9 @@ _TICK_NS: Final = 100_000_000
 _COARSE_NS: Final = 1_000_000_000
 _COARSE_TICK_NS: Final = 3 * _COARSE_NS
 """The same for file systems with a resolution of one or two seconds."""
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_OVERHEAD: Final = 4_096
+_ZEROS: Final = bytes(64 * 1024)
 
 
 def checked_mode(mode: int) -> int:
@@ -58,6 +72,9 @@ class Files:
     Args:
         path: the database.
         beside: whether its log and index exist as long as it is open.
+
+    Attributes:
+        are_lost: whether the files were deleted or replaced, as of the last check.
     """
 
     def __init__(self, path: str, *, beside: bool = True) -> None:
@@ -68,7 +85,7 @@ class Files:
         self._before = self._identities((self._name,)) if path != ":memory:" and path else {}
         self._directories = list({os.path.dirname(self._name), os.path.dirname(real)})  # noqa: PTH120 - for os.stat
         self._unchanged: dict[str, tuple[int, int, int]] = {}
-        self._are_lost = False
+        self.are_lost = False
 
     def opened(self) -> None:
         """Note that the database is open now.
@@ -79,18 +96,13 @@ class Files:
         self.check()
         self._before |= self._identities(self._beside) if self._before else {}
 
-    @property
-    def are_lost(self) -> bool:
-        """True if the files were deleted or replaced, as of the last check."""
-        return self._are_lost
-
     def check(self) -> None:
         """Check that the files are still there; as long as the directories are unchanged, only those are examined.
 
         Raises:
             StoreError: if a file was deleted or replaced.
         """
-        if not self._before or self._is_nothing_changed() or (not self._are_lost and self._are_there()):
+        if not self._before or self._is_nothing_changed() or (not self.are_lost and self._are_there()):
             return
         raise StoreError(
             f"{self._path}: the file, or its -wal or -shm, was deleted or replaced while it was open: nothing more is "
@@ -118,10 +130,10 @@ class Files:
             found = {name: os.stat(name) for name in self._before}  # noqa: PTH116 - as above
         except (FileNotFoundError, NotADirectoryError):
             found = {}
-        self._are_lost = {name: (each.st_dev, each.st_ino) for name, each in found.items()} != self._before
-        if not self._are_lost and all(_is_past(changed_ns) for _, _, changed_ns in seen.values()):
+        self.are_lost = {name: (each.st_dev, each.st_ino) for name, each in found.items()} != self._before
+        if not self.are_lost and all(_is_past(changed_ns) for _, _, changed_ns in seen.values()):
             self._unchanged = seen  # any later change gets another time
-        return not self._are_lost
+        return not self.are_lost
 
     @staticmethod
     def _identities(names: tuple[str, ...]) -> dict[str, _Identity]:
@@ -145,3 +157,122 @@ def let_go(connection: sqlite3.Connection, files: Files) -> None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
             return
     connection.close()
+
+
+class Reserve:
+    """The disk reserve of a database.
+
+    Args:
+        path: the database; ``:memory:`` has no reserve.
+
+    Attributes:
+        is_tried: whether it was released since the last commit; it may be released once.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        real = os.path.realpath(path)
+        self._log, self._name = f"{real}-wal", f"{real}-reserve"
+        self._is_kept = path not in {"", ":memory:"}
+        self.is_tried = False
+        self._transaction = self._sending = self._allowed = 0
+        self._until = 0.0
+
+    def check(self, drafts: Sequence[Draft], connection: sqlite3.Connection, transaction: int) -> None:
+        """Check before a send that its acknowledgements will have room.
+
+        Args:
+            drafts: the messages to be sent.
+            connection: to the database.
+            transaction: number of the open transaction: what others have sent is in the log, or was rolled back.
+
+        Raises:
+            NoRoom: if there is not enough space.
+        """
+        if transaction != self._transaction:
+            self._allowed -= self._sending
+            self._transaction, self._sending = transaction, 0
+        self._sending += sum([len(draft.body) for draft in drafts]) + _OVERHEAD
+        if (self._sending >= self._allowed or time.monotonic() >= self._until) and self._is_kept:
+            self._look(self._sending, connection)
+
+    def _look(self, sending: int, connection: sqlite3.Connection) -> None:
+        """Measure how much may be sent until the next look, and grow the reserve as needed."""
+        self._allowed, self._until = 0, time.monotonic() + limits.RESERVE_LOOK_S
+        grows, within = self._asked(connection)
+        needed = max(0, grows) + 2 * sending + limits.RESERVE_BYTES // 2  # more than this send, so that looks are rare
+        wanted = limits.RESERVE_BYTES * (1 + min(needed, limits.RESERVE_MAX_BYTES) // limits.RESERVE_BYTES)
+        is_whole = _size(self._name) >= wanted or self._grow(wanted)
+        has_room = is_whole and (needed <= limits.RESERVE_MAX_BYTES or self._free() >= needed)
+        if has_room:
+            self._allowed = sending + limits.RESERVE_BYTES // 4
+        elif grows > 0 or within < 2 * sending + limits.RESERVE_BYTES:
+            raise NoRoom(
+                f"{self._path}: the disk is full: nothing is sent until there is room again; what was sent before can "
+                "be received and acknowledged"
+            )
+
+    def _asked(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """Return by how many bytes a checkpoint grows the database, and how many are free within it."""
+        asked = ("page_size", "page_count", "freelist_count")
+        size, pages, free = (connection.execute(f"pragma {each}").fetchone()[0] for each in asked)
+        return size * pages - _size(self._path), size * free
+
+    def release(self) -> bool:
+        """Truncate the reserve on a full disk; return whether to try again, which is once."""
+        self._allowed = 0
+        self.is_tried = self._is_kept and not self.is_tried
+        if not self.is_tried:
+            return False
+        with suppress(OSError):
+            os.truncate(self._name, 0)
+        return True
+
+    def shrink(self) -> None:
+        """Reduce the reserve after the last connection has closed the database."""
+        if self._is_kept and not Path(self._log).exists() and _size(self._name) > limits.RESERVE_CLOSED_BYTES:
+            os.truncate(self._name, limits.RESERVE_CLOSED_BYTES)
+
+    def _free(self) -> int:
+        if not hasattr(os, "statvfs"):  # Windows
+            return 2**62
+        found = os.statvfs(os.path.dirname(self._name))  # noqa: PTH120 - as quick as can be
+        return found.f_bavail * found.f_frsize
+
+    def _grow(self, size: int) -> bool:
+        """Grow the reserve if the disk has twice that much free: what was just released is not taken back at once."""
+        if self._free() < 2 * size:
+            return False
+        try:
+            file = os.open(self._name, os.O_RDWR | os.O_CREAT, os.stat(self._path).st_mode & 0o777)  # noqa: PTH116
+        except OSError:
+            self._is_kept = False  # it cannot be created here, so there is no reserve
+            return True
+        before = os.fstat(file).st_size
+        try:
+            _fill(file, before, size)
+        except OSError as error:
+            os.ftruncate(file, before)
+            self._is_kept = error.errno in _FULL
+            return not self._is_kept
+        finally:
+            os.close(file)
+        if not before:
+            Path(self._name).chmod(os.stat(self._path).st_mode & 0o777)  # noqa: PTH116 - the same as the database's
+        return True
+
+
+def _fill(file: int, begin: int, end: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, begin, end - begin)
+        return
+    os.lseek(file, begin, os.SEEK_SET)
+    while begin < end:
+        begin += os.write(file, _ZEROS[: end - begin])
+
+
+def _size(name: str) -> int:
+    try:
+        return os.stat(name).st_size  # noqa: PTH116 - a Path costs as much again
+    except OSError:
+        return 0

@@ -7,10 +7,10 @@ of the log. Other processes may have removed some of them meanwhile, so whatever
 use.
 """
 
-import sqlite3
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from inturn.core import limits
@@ -21,44 +21,36 @@ from inturn.store.sqlite.statements import SqliteStatements, as_list
 _NONE: Final[Sequence[int]] = ()
 
 
+@dataclass(slots=True)
 class _Newest:
-    """The messages of a queue that are not in the table, by group; some may be gone.
+    """The messages of a queue that are not in the table, by group; some may be gone."""
 
-    Attributes:
-        after: the sequence number before the first possible one.
-        seen: the last sequence number read.
-    """
-
-    __slots__ = ("after", "groups", "seen")
-
-    def __init__(self, after: int) -> None:
-        self.after = self.seen = after
-        self.groups: defaultdict[str, list[int]] = defaultdict(list)
+    after: int  # the sequence number before the first possible one
+    seen: int  # the last sequence number read
+    groups: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
+@dataclass(eq=False)
 class GroupIndex(SqliteStatements):
     """An index of the pending messages of groups.
 
-    Args:
-        connection: to the file.
-        catalog: the queues, with the last sequence number of each in the table.
-
     Attributes:
         newest_messages: the minimum number of newest messages that are kept out of the table.
+        nonempty: some of the groups that have a pending message, so that a send need not look for one.
     """
 
     newest_messages = limits.NEWEST_MESSAGES
 
-    def __init__(self, connection: sqlite3.Connection, catalog: SqliteCatalog) -> None:
-        super().__init__(connection)
-        self._catalog = catalog
-        self._newest: dict[int, _Newest] = {}
-        self._touched: set[int] = set()  # queues whose list has changed in the open transaction
+    _catalog: SqliteCatalog
+    nonempty: set[tuple[int, str | None]] = field(default_factory=set)
+    _newest: dict[int, _Newest] = field(default_factory=dict)
+    _touched: set[int] = field(default_factory=set)  # queues whose list has changed in the open transaction
 
     # --- transactions ---
 
     def look(self) -> None:
-        """Drop the lists of queues that others have removed or indexed further."""
+        """Drop what others may have changed, and the lists of queues that they have removed or indexed further."""
+        self.nonempty.clear()
         indexed = self._catalog.indexed
         for number in [number for number, known in self._newest.items() if indexed.get(number) != known.after]:
             del self._newest[number]
@@ -74,10 +66,6 @@ class GroupIndex(SqliteStatements):
         self._touched.clear()
 
     # --- looking ---
-
-    def is_in_table(self, queue: QueueInfo, number: int) -> bool:
-        """Return whether a message is in the table while pending; if so, no message before it is in the list."""
-        return number <= self._catalog.indexed[queue.number]
 
     def newest(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
         """Return a group's first messages after a sequence number that are not in the table; some may be gone."""
@@ -127,7 +115,7 @@ class GroupIndex(SqliteStatements):
         number = queue.number
         known = self._newest.get(number)
         if known is None:
-            known = self._newest[number] = _Newest(self._catalog.indexed[number])
+            known = self._newest[number] = _Newest(self._catalog.indexed[number], self._catalog.indexed[number])
         groups = known.groups
         for sequence_number, group in self._all("newest", number, known.seen, queue.last):
             groups[group].append(sequence_number)

@@ -1,7 +1,7 @@
 """Incarnations of queues, each recorded before this connection gives its first number in a queue."""
 
-import sqlite3
 import uuid
+from dataclasses import dataclass, field
 
 from inturn.core import limits
 from inturn.core.queue.incarnation import ORIGIN
@@ -9,20 +9,16 @@ from inturn.core.queue.messages import QueueInfo
 from inturn.store.sqlite.statements import SqliteStatements
 
 
+@dataclass(eq=False)
 class SqliteIncarnations(SqliteStatements):
     """Recorded incarnations; see :mod:`inturn.core.queue.incarnation`.
-
-    Args:
-        connection: to the file.
 
     Attributes:
         begun: the queues, by number, in which this connection has given a sequence number.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self.begun: set[int] = set()
-        self.renew()
+    begun: set[int] = field(default_factory=set)
+    _id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def renew(self) -> None:
         """Take a new incarnation id."""
@@ -35,13 +31,7 @@ class SqliteIncarnations(SqliteStatements):
         return str(row[0]) if row else ORIGIN
 
     def begin(self, queue: QueueInfo, now_ms: int, note: str | None = None) -> None:
-        """Record this connection's incarnation of a queue before it gives a number.
-
-        Args:
-            queue: the queue.
-            now_ms: the time.
-            note: a person's reason for the incarnation; None if it is automatic.
-        """
+        """Record this connection's incarnation of a queue before it gives a number; ``note`` is a person's reason."""
         if self._one("newest_incarnation", queue.number) != (self._id,):
             self._do("begin_incarnation", queue.number, queue.last, self._id, now_ms, note)
             self._do("trim_incarnations", queue.number, queue.read_to, limits.INCARNATIONS - 1)

@@ -10,11 +10,7 @@ from inturn.store.sqlite.statements import SqliteStatements
 
 
 class SqliteKeys(SqliteStatements):
-    """The idempotency keys of one file.
-
-    Args:
-        connection: to the file.
-    """
+    """The idempotency keys of one file."""
 
     def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read, decide and write, within a transaction.

@@ -1,27 +1,92 @@
-"""Leases in SQLite: one row for all messages of a group that were received together for the first time.
+"""Delivery states in SQLite: holds of single messages, and leases of several.
 
-The row stands for the holds of all its messages while they share one fate. Acknowledged messages leave it, mostly all
+A hold says that one message is leased, delayed, deferred or was tried before; it is little, so a message itself is
+written once and deleted once. A lease is one row for all messages of a group that were received together for the first
+time. It stands for the holds of all its messages while they share one fate. Acknowledged messages leave it, mostly all
 at once. Before any other change to one of them, the lease is split into one hold for each message.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from inturn.core import limits
+from inturn.core.queue import redelivery
 from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement
-from inturn.store.sqlite.statements import SqliteStatements, as_list
+from inturn.core.queue.messages import QueueInfo
+from inturn.store.sqlite.group_index import GroupIndex
+from inturn.store.sqlite.statements import SQL, SqliteStatements, as_list
+
+Hold: TypeAlias = tuple[DeliveryState | None, str | None]
+"""The hold of a message, and its group; both None if it has none."""
 
 _ACK: Final = SettleAction.ACK  # before Python 3.12 each access to an enum member takes 0.15 µs
+_NO_HOLD: Final[Hold] = (None, None)
 _numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
+@dataclass(eq=False)
 class Leases(SqliteStatements):
-    """Reads and writes of leases. A lease blocks its group, so a group has at most one."""
+    """Reads and writes of holds and leases. A lease blocks its group, so a group has at most one."""
 
-    def add(self, queue: int, taken: Iterable[tuple[str, Sequence[int], DeliveryState]]) -> None:
+    _index: GroupIndex
+
+    # --- holds ---
+
+    def any_hold(self, queue: QueueInfo) -> bool:
+        """Return whether any message of a queue has a hold of its own; usually none has."""
+        return self._run(SQL["any_hold"], queue.every).fetchone() is not None
+
+    def hold(self, number: int) -> Hold:
+        """Return the hold of one message."""
+        row = self._one("hold", number)
+        return (DeliveryState._make(row[1:-1]), row[-1]) if row else _NO_HOLD
+
+    def holds(self, numbers: Iterable[int]) -> dict[int, Hold]:
+        """Return the holds of messages that have one, by sequence number."""
+        rows = self._all("holds", as_list(numbers))
+        return {row[0]: (DeliveryState._make(row[1:-1]), row[-1]) for row in rows}
+
+    def of_group(self, queue: QueueInfo, group: str, *, fetched: bool = False) -> list[tuple[int, DeliveryState]]:
+        """Return the holds in a group that are not deferred; with ``fetched``, those of deferred, leased ones too."""
+        rows = self._all("group_holds", queue.number, group)
+        if fetched:
+            rows += self._all("fetched_holds", queue.number, group)
+        return [(number, DeliveryState._make(hold)) for number, *hold in rows]
+
+    def set_hold(self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState | None) -> None:
+        """Write or remove the hold of a message."""
+        if hold is None:
+            self._do("remove_hold", number)
+        else:
+            self._do("set_hold", number, queue.number, group, *hold)
+
+    def give_back(
+        self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState, delay_ms: int | None, now_ms: int
+    ) -> None:
+        """End the lease of a message at its receiver's request."""
+        is_head = self._is_head(queue, number, group, hold)
+        left = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
+        self.set_hold(queue, number, group, left)
+
+    def end(
+        self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState, now_ms: int
+    ) -> DeliveryState | None:
+        """End a hold that is over; return what is left of it."""
+        is_head = self._is_head(queue, number, group, hold)
+        left = redelivery.ended(hold, queue.settings, number, is_head=is_head, now_ms=now_ms)
+        self.set_hold(queue, number, group, left)
+        return left
+
+    def _is_head(self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState) -> bool:
+        """Return whether a message was at the head of its group, or needed not to be."""
+        return group is None or hold.deferred or self._index.head(queue, group) == number
+
+    # --- leases ---
+
+    def add(self, queue: int, taken: Sequence[tuple[str, list[int], DeliveryState]]) -> None:
         """Write leases for received messages.
 
         Args:
@@ -29,7 +94,11 @@ class Leases(SqliteStatements):
             taken: for each group, its name, the sequence numbers of its messages, and their common hold, which has a
                 token and an end.
         """
-        self._do_each("add_lease", [(queue, group, as_list(each), len(each), *hold) for group, each, hold in taken])
+        rows: list[tuple[Any, ...]] = [(queue, group, str(each), len(each), *hold) for group, each, hold in taken]
+        if len(rows) == 1:
+            self._run(SQL["add_lease"], rows[0])
+        else:
+            self._do_each("add_lease", rows)
 
     def acknowledge(self, queue: int, changes: Sequence[Settlement], now_ms: int) -> list[tuple[int, str, set[int]]]:
         """Remove acknowledged messages from their leases, and split the leases that other changes concern.
@@ -41,14 +110,17 @@ class Leases(SqliteStatements):
         others: set[int | None] = set()
         for number, token, act, *_ in changes:
             if token is None:
-                self._break_up_around(queue, number)
+                row = self._one("group_of", number)
+                if row and row[0] is not None:
+                    self.break_up(queue, row[0])
             elif act is _ACK:
                 acknowledged[token].add(number)
             else:
                 others.add(token)
         taken: list[tuple[int, str, set[int]]] = []
         ended: list[tuple[int, str]] = []
-        for token, group, text, until_ms in self._all("leases", queue, as_list({*acknowledged, *others})):
+        run, tokens = self._run, str([*{*acknowledged, *others}])
+        for token, group, text, until_ms in run(SQL["leases"], (queue, tokens)).fetchall():
             if until_ms <= now_ms or token in others:
                 self.break_up(queue, group)
                 continue
@@ -58,26 +130,16 @@ class Leases(SqliteStatements):
                 ended.append((queue, group))
             elif gone:
                 left = [number for number in numbers if number not in gone]
-                self._do("shrink_lease", as_list(left), len(left), queue, group)
+                run(SQL["shrink_lease"], (as_list(left), len(left), queue, group))
             if gone:
                 taken.append((token, group, gone))
-        self._do_each("end_lease", ended)
+        self.connection.executemany(SQL["end_lease"], ended)
         return taken
 
     def break_up(self, queue: int, group: str) -> None:
         """Replace a group's lease, if it has one, by one hold for each message."""
         self._do("hold_each", queue, group)
         self._do("end_lease", queue, group)
-
-    def break_up_over(self, queue: int, now_ms: int) -> None:
-        """Split expired leases."""
-        for (group,) in self._all("leases_over", queue, now_ms, limits.EXPIRE_AT_ONCE):
-            self.break_up(queue, group)
-
-    def _break_up_around(self, queue: int, number: int) -> None:
-        row = self._one("group_of", number)
-        if row and row[0] is not None:
-            self.break_up(queue, row[0])
 
     def of(self, queue: int, group: str) -> dict[int, DeliveryState]:
         """Return the holds of the messages in a group's lease, by sequence number."""

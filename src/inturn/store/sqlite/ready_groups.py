@@ -1,33 +1,53 @@
 """The line of ready groups in SQLite: it selects the rows that core/queue/ready_groups.py decides about.
 
-The head of a group that was never given back is in `inturn_ready`, by its sequence number alone. Heads that were given
-back, and those that became ready behind them, are in `inturn_line`. That table is not read as long as no message of the
-queue was ever given back.
+The line holds the head of every group that can be received. So the next message is the first row of an index, however
+long the backlog and however many groups are locked or parked. The head of a group that was never given back is in
+`inturn_ready`, by its sequence number alone. Heads that were given back, and those that became ready behind them, are
+in `inturn_line`. That table is not read as long as no message of the queue was ever given back. Every change of a group
+ends in :meth:`ReadyGroups.refresh`.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from inturn.core.queue import ready_groups
-from inturn.core.queue.messages import QueueInfo, first_number
+from inturn.core import limits
+from inturn.core.queue import delivery, ready_groups
+from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.messages import QueueInfo
 from inturn.core.queue.ready_groups import LinePlace
-from inturn.store.sqlite.statements import SqliteStatements
+from inturn.store.sqlite.group_index import GroupIndex
+from inturn.store.sqlite.group_locks import SqliteGroupLocks
+from inturn.store.sqlite.leases import Leases
+from inturn.store.sqlite.statements import SQL, SqliteStatements
+
+Touched: TypeAlias = Sequence[tuple[int, str | None]]
+"""Groups to be checked again, in the order in which they became ready, if that is known.
+
+An item is ``(0, name)``, or ``(number, None)`` for a message without a group. Of repeated items the last counts.
+"""
 
 
+@dataclass(eq=False)
 class ReadyGroups(SqliteStatements):
-    """Reads and writes of the line: the heads of the groups that can be received."""
+    """The line: the heads of the groups that can be received."""
+
+    _index: GroupIndex
+    _locks: SqliteGroupLocks
+    _leases: Leases
 
     def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:
         """Return the first heads with their groups, in order; with ``grouped``, only those that have a group."""
-        every = first_number(queue.number), first_number(queue.number + 1)
-        heads: list[tuple[int, str | None]] = self._all("next_group" if grouped else "next_ready", *every, limit)
+        first = SQL["next_group"] if grouped else SQL["next_ready"]
+        heads: list[tuple[int, str | None]] = self._run(first, (*queue.every, limit)).fetchall()
         if not queue.back[1]:
             return heads
-        behind = self._all("next_group_in_line" if grouped else "next_in_line", *every, limit)
+        behind = self._all("next_group_in_line" if grouped else "next_in_line", *queue.every, limit)
         if not behind:
             return heads
-        both = [((at,), at, group) for at, group in heads]
-        both += [(tuple(place), at, group) for *place, at, group in behind]
-        both.sort(key=lambda each: (*each[0], *(0,) * (2 - len(each[0])), each[1]))
+        both = [((at, 0), at, group) for at, group in heads]
+        both += [((place, turn), at, group) for place, turn, at, group in behind]
+        both.sort(key=lambda each: each[:2])
         return [(at, group) for _, at, group in both[:limit]]
 
     def has(self, queue: QueueInfo, head: int) -> bool:
@@ -38,24 +58,18 @@ class ReadyGroups(SqliteStatements):
 
     def leave(self, queue: QueueInfo, heads: Sequence[int]) -> None:
         """Remove heads from the line, if they are in it."""
-        if not heads:
-            return
         numbers = [(head,) for head in heads]
-        self._do_each("not_ready", numbers)
+        self.connection.executemany(SQL["not_ready"], numbers)
         if queue.back[1]:
-            self._do_each("not_in_line", numbers)
+            self.connection.executemany(SQL["not_in_line"], numbers)
 
-    def join(self, queue: QueueInfo, heads: Sequence[tuple[int, str | None, bool]]) -> None:
-        """Add heads to the line in this order, except those already in it.
-
-        Args:
-            queue: the queue.
-            heads: for each head its sequence number, its group, and whether it was given back.
-        """
-        if not heads:
-            return
+    def _join(self, queue: QueueInfo, heads: Sequence[tuple[int, str | None, bool]]) -> None:
+        """Add heads, each with its group and whether it was given back, in this order, except those already there."""
         if not queue.back[1] and not [head for head, _, is_back in heads if is_back]:  # the usual case
-            self._do_each("ready", [(head, group) for head, group, _ in heads])
+            if len(heads) == 1:
+                self._run(SQL["ready"], heads[0][:2])
+            else:
+                self._do_each("ready", [head[:2] for head in heads])
             return
         before = back = LinePlace(*queue.back)
         for head, group, is_back in heads:
@@ -68,3 +82,77 @@ class ReadyGroups(SqliteStatements):
         if back != before:
             queue.back = back
             self._do("keep_back", *back, queue.number)
+
+    # --- what changes it ---
+
+    def refresh(self, queue: QueueInfo, touched: Touched, now_ms: int, *, in_order: bool = True) -> None:
+        """Put the heads of the groups that are free now into the line.
+
+        Args:
+            queue: the queue.
+            touched: the groups to check.
+            now_ms: the time.
+            in_order: whether the groups are in the order in which they became ready; if not, the oldest heads go first.
+        """
+        ready: list[tuple[int, str | None, bool]] = []
+        for number, group in touched if len(touched) == 1 else ready_groups.by_turn(touched):
+            if group is None:
+                hold, _ = self._leases.hold(number)
+                if self._one("one_message", number) and ready_groups.is_ready(hold, (), now_ms):
+                    ready.append((number, None, ready_groups.was_tried(hold)))
+                continue
+            row = self._head(queue, group)
+            if row is None or row[2]:
+                continue
+            head, has_holds, _ = row
+            own = None
+            if has_holds:
+                holds = dict(self._leases.of_group(queue, group))
+                own = holds.get(head)
+                if not ready_groups.is_ready(own, holds.values(), now_ms):
+                    continue
+            ready.append((head, group, own is not None and ready_groups.was_tried(own)))
+        if not in_order:
+            ready.sort(key=lambda each: each[0])
+        if ready:
+            self._join(queue, ready)
+
+    def _head(self, queue: QueueInfo, group: str) -> tuple[int, int, int] | None:
+        """Return a group's head, whether the group has holds, and whether it is locked, parked or leased."""
+        newest = self._index.newest(queue, group, 0, 1)
+        values = (queue.number, group, newest[0] if newest else None)
+        row: tuple[int, int, int] | None = self._run(SQL["group_head"], values).fetchone()
+        if row is None and newest:  # the listed message is gone
+            head = self._index.first_of_newest(queue, group)
+            row = self._one("group_head", queue.number, group, head) if head else None
+        return row
+
+    def tidy(self, queue: QueueInfo, now_ms: int, touched: Touched = ()) -> None:
+        """End what is over by itself, and refresh its groups behind those that are touched already."""
+        if self._run(SQL["anything_over"], (queue.number, now_ms)).fetchone():
+            over = self.over(queue, now_ms)
+            for _, number, group, hold in over:
+                if hold is not None and delivery.is_hidden(
+                    self._leases.end(queue, number, group, hold, now_ms), now_ms
+                ):
+                    self.leave(queue, [number])
+            touched = [*touched, *(key for key, *_ in over)]
+        if touched:
+            self.refresh(queue, touched, now_ms)
+
+    def over(
+        self, queue: QueueInfo, now_ms: int
+    ) -> list[tuple[tuple[int, str | None], int, str | None, DeliveryState | None]]:
+        """Unlock groups whose lock is over, and return what else is over, in the order of the deadlines.
+
+        Each item has its key for `Touched`, the sequence number, the group, and the hold, which is None for a lock.
+        """
+        over: list[tuple[int, int, str | None, DeliveryState | None]] = [
+            (until_ms, 0, group, None) for until_ms, group in self._locks.end_locks(queue.number, now_ms)
+        ]
+        for (group,) in self._all("leases_over", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
+            self._leases.break_up(queue.number, group)
+        holds = self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE)
+        over += [(hold[0], number, group, DeliveryState._make(hold)) for number, group, *hold in holds]
+        over.sort(key=lambda each: each[:3])
+        return [((number if group is None else 0, group), number, group, hold) for _, number, group, hold in over]

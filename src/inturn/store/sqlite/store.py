@@ -1,47 +1,42 @@
-"""The store over SQLite: transactions, sends and inspection; see deliveries.py for the rest."""
+"""The store over SQLite: its transactions, and the parts that do what is asked in them."""
 
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from itertools import repeat
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
+from inturn import faults
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
-from inturn.core.idempotency_keys import KeyAnswer, KeyRequest
-from inturn.core.queue import deduplication, sessions
-from inturn.core.queue.delivery import DeliveryState
-from inturn.core.queue.messages import (
-    Depth,
-    Draft,
-    GroupView,
-    QueueInfo,
-    Sent,
-    StoredMessage,
-    first_number,
-)
-from inturn.faults import reach
+from inturn.core.queue.delivery import Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
+from inturn.core.queue.sessions import SessionAnswer, SessionRequest
 from inturn.store.protocols import RunAgain
 from inturn.store.sqlite.backup import backup
-from inturn.store.sqlite.connection import connect, said
-from inturn.store.sqlite.deliveries import entry_of
-from inturn.store.sqlite.file import OWNER_ONLY, Files, let_go
-from inturn.store.sqlite.identity import identity_of, lineage_of
+from inturn.store.sqlite.catalog import SqliteCatalog
+from inturn.store.sqlite.clock_skew import FutureSpans
+from inturn.store.sqlite.connection import connect, identity_of, said
+from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, let_go
+from inturn.store.sqlite.group_index import GroupIndex
+from inturn.store.sqlite.group_locks import SqliteGroupLocks
+from inturn.store.sqlite.incarnations import SqliteIncarnations
+from inturn.store.sqlite.inspection import SqliteInspection
 from inturn.store.sqlite.keys import SqliteKeys
+from inturn.store.sqlite.leases import Leases
 from inturn.store.sqlite.pipelines import SqlitePipelines
-from inturn.store.sqlite.reserve import Reserve
+from inturn.store.sqlite.ready_groups import ReadyGroups
+from inturn.store.sqlite.receives import Receives
+from inturn.store.sqlite.sends import Sends
 from inturn.store.sqlite.servers import SqliteServers
 from inturn.store.sqlite.sessions import SqliteSessions
+from inturn.store.sqlite.settlements import Removals, Settlements
 
 _NO_ROOM: Final = {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
-_IS_NO_DUPLICATE: Final = False
-_FIRST: Final = (0, "", "")  # before every deduplication key
-_LAST: Final = (2**63 - 1, "", "")  # after every deduplication key
 
 
-class SqliteStore(SqliteSessions):
+class SqliteStore:
     """Queues in one SQLite file, which several processes may have open.
 
     Args:
@@ -50,26 +45,48 @@ class SqliteStore(SqliteSessions):
             though never a part of one; the death of the process loses none.
         mode: permissions of the file, if it is created.
 
+    Attributes:
+        connection: to the file.
+        catalog: the queues.
+        pending: the pending messages of groups.
+
     Raises:
         StoreError: if the file cannot be used; the text says why.
     """
 
     def __init__(self, path: str, *, durable: bool = True, mode: int = OWNER_ONLY) -> None:
-        reserve = Reserve(path)
-        connection, self._files, is_full = _opened(path, reserve, durable=durable, mode=mode)
-        super().__init__(connection)
-        self._reserve = reserve
-        self._empty_log(1 if is_full else 0)
+        self._reserve = Reserve(path)
+        self.connection, self._files, is_full = _opened(path, self._reserve, durable=durable, mode=mode)
         self._path = path
-        self.identity: Final = identity_of(self.connection, path)
-        self.lineage: Final = lineage_of(self.connection)
         self._waits = True
-        self._swept: tuple[int, str, str] = _FIRST  # the deduplication key up to which rows were swept
-        self._to_sweep = 0
-        self._keys = SqliteKeys(self.connection)
+        self._transactions = 0
+        self._empty_log(1 if is_full else 0)
+        self.identity, self.lineage = identity_of(self.connection, path)
         self._transaction = _SqliteTransaction(self)
-        self.pipelines = SqlitePipelines(self.connection)
-        self.servers = SqliteServers(self)
+
+        to = self.connection
+        self.catalog: Final = SqliteCatalog(to)
+        self.pending: Final = GroupIndex(to, self.catalog)
+        self._spans = FutureSpans(to)
+        self._incarnations = SqliteIncarnations(to)
+        locks = SqliteGroupLocks(to)
+        leases = Leases(to, self.pending)
+        line = ReadyGroups(to, self.pending, locks, leases)
+        removals = Removals(to, self.catalog, self.pending, leases, line, self._incarnations)
+        self._sends = Sends(to, self.catalog, self.pending, self._incarnations)
+        self._receives = Receives(to, self.catalog, self.pending, locks, leases, line, removals, self._spans)
+        self._settlements = Settlements(to, self.catalog, self.pending, locks, leases, line, removals)
+        self._sessions = SqliteSessions(to, self.catalog, self.pending, locks, leases, line, self._receives)
+        inspection = SqliteInspection(to, self.pending, locks, leases)
+        self.read: Final = inspection.read
+        self.depth: Final = inspection.depth
+        self.groups: Final = inspection.groups
+        self.parked: Final = self._sessions.parked
+        self.decide: Final = SqliteKeys(to).decide
+        self.pipelines: Final = SqlitePipelines(to)
+        self.servers: Final = SqliteServers(self)
+
+    # --- transactions ---
 
     def is_identity(self, identity: str) -> bool:
         """Return whether this is the identity of this file, which another store may have opened."""
@@ -79,7 +96,7 @@ class SqliteStore(SqliteSessions):
         """Return a transaction for ``with``: committed at the end of the block, rolled back if it raises."""
         return self._transaction
 
-    def lasting(self) -> AbstractContextManager[None]:
+    def lasting(self) -> "_SqliteTransaction":
         """Return the same as ``transaction``: there is one writer at a time."""
         return self.transaction()
 
@@ -92,17 +109,17 @@ class SqliteStore(SqliteSessions):
         try:
             if self._files.are_lost:
                 self._files.check()
-            self._reserve.began()
+            self._transactions += 1
             if wait is not self._waits:
                 self.connection.execute(f"pragma busy_timeout = {limits.BUSY_S * 1000 if wait else 0}").fetchone()
                 self._waits = wait
             self.connection.execute("begin immediate")
-            reach("in transaction")
+            if faults.is_set:
+                faults.reach("in transaction")
             if self.catalog.look():
-                self.nonempty.clear()
                 self.pending.look()
                 if self.catalog.has_lost:
-                    self.incarnations.renew()
+                    self._incarnations.renew()
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -111,13 +128,16 @@ class SqliteStore(SqliteSessions):
         """Commit the transaction."""
         try:
             self.catalog.save_counts()
-            reach("before commit")
+            if faults.is_set:
+                faults.reach("before commit")
             self.connection.execute("commit")
             self._files.check()  # raise if the commit went to a deleted or replaced file
             self.pending.commit()
-            self.later.behind.kept()
-            self._reserve.committed()
-            reach("after commit")
+            if self._spans.skew.told:
+                self._spans.skew.kept()
+            self._reserve.is_tried = False
+            if faults.is_set:
+                faults.reach("after commit")
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -131,8 +151,8 @@ class SqliteStore(SqliteSessions):
         """
         self.catalog.forget()
         self.pending.roll_back()
-        self.later.behind.lost()
-        self.incarnations.begun.clear()
+        self._spans.skew.lost()
+        self._incarnations.begun.clear()
         with suppress(sqlite3.Error):
             if self.connection.in_transaction:  # SQLite rolls back by itself on a full disk
                 self.connection.execute("rollback")
@@ -152,200 +172,55 @@ class SqliteStore(SqliteSessions):
             if pages:
                 self.connection.execute("pragma wal_checkpoint(passive)").fetchone()
 
+    # --- queues ---
+
+    @property
+    def queues(self) -> dict[str, QueueInfo]:
+        """All queues by name."""
+        return self.catalog.queues
+
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Create, change or remove a queue."""
-        self.nonempty.clear()
+        self.pending.nonempty.clear()
         if name in self.queues and (info is None or purge):
             self.pending.forget(self.queues[name].number)
         self.catalog.save(name, info, purge=purge)
 
-    # --- sending ---
-
-    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Append messages to a queue."""
-        self._make_room(drafts)
-        self.look_at_clock(now_ms)
-        if queue.number not in self.incarnations.begun:
-            self.incarnations.begin(queue, now_ms)
-        sent = self._numbers(queue, drafts, now_ms)
-        number, delay_ms = queue.number, queue.settings.delay_ms
-        messages, plain, known, holds = [], [], [], []
-        heads: dict[str, int] = {}
-        added: list[tuple[int, str | None]] = []
-        singles: list[tuple[int, None]] = []
-        for draft, (last, is_duplicate) in zip(drafts, sent, strict=True):
-            if is_duplicate:
-                continue
-            body, content, group, revision, dedup_id, delay, attributes = draft
-            added.append((last, group))
-            if revision is not None or attributes is not None:
-                messages.append((last, number, body, int(content), group, revision, dedup_id, attributes, now_ms))
-            elif dedup_id is not None:  # binding None costs as much as a text, so it is omitted
-                known.append((last, number, body, int(content), group, dedup_id, now_ms))
-            else:
-                plain.append((last, number, body, int(content), group, now_ms))
-            delay = delay_ms if delay is None else delay
-            if delay:
-                holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms, None, False))
-                if group is not None:
-                    heads.setdefault(group, 0)  # later messages of the group are not its first
-            elif group is None:
-                singles.append((last, None))
-            else:
-                heads.setdefault(group, last)
-        self._do_each("add_plain", plain)
-        self._do_each("add_known", known)
-        self._do_each("add_message", messages)
-        self._do_each("set_hold", holds)
-        self._do_each("ready", singles)
-        if heads:
-            self._do_each("ready_if_first", self._firsts(queue, heads))
-        before = queue.last
-        queue.last += len(added)
-        queue.depth += len(added)
-        self.catalog.sent(queue)
-        self.pending.sent(queue, before, added)
-        return sent
-
-    def _make_room(self, drafts: Sequence[Draft]) -> None:
-        """Check that the disk has room beyond what draining the queues needs."""
-        self._reserve.check(drafts, self.connection)
-        if self._is_full:
-            self._empty_log(0)
-
-    def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
-        """Return the first message sent to each group, where it may be the head; 0 stands for a delayed one."""
-        nonempty, number = self.nonempty, queue.number
-        if len(nonempty) > limits.KNOWN_GROUPS:
-            nonempty.clear()
-        firsts = []
-        for group, head in heads.items():
-            if (number, group) not in nonempty:
-                nonempty.add((number, group))
-                if head and self.pending.first_of_newest(queue, group) is None:
-                    firsts.append((head, number, group))
-        return firsts
-
-    # --- deduplication ---
-
-    def _numbers(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Return a sequence number for each draft: the next one, or that of the message it duplicates."""
-        settings, last = queue.settings, queue.last
-        keys = [
-            deduplication.known_by(draft, settings) if draft.dedup_id is not None or settings.content_dedup else None
-            for draft in drafts
-        ]
-        wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
-        if self._are_new(queue, wanted, now_ms):
-            return list(map(Sent._make, zip(range(last + 1, last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE))))
-        sent: list[Sent] = []
-        known: dict[tuple[str, str], deduplication.RememberedSend] = {}
-        for key in keys:
-            if key is not None:
-                first = known.get(key) or self._known(queue.number, key)
-                if first is not None and deduplication.is_same(first, now_ms):
-                    sent.append(Sent(first.sequence_number, duplicate=True))
-                    continue
-                known[key] = deduplication.remembered(last + 1, settings, now_ms)
-            last += 1
-            sent.append(Sent(last, duplicate=False))
-        self._do_each("remember", [(queue.number, *key, *value) for key, value in known.items()])
-        self._forget(len(known), now_ms)
-        return sent
-
-    def _are_new(self, queue: QueueInfo, wanted: Sequence[tuple[tuple[str, str], int]], now_ms: int) -> bool:
-        """Remember keys if none of them is known, as is usual; return whether that was so."""
-        if not wanted:
-            return True
-        _, until_ms = deduplication.remembered(0, queue.settings, now_ms)
-        before = self.connection.total_changes
-        self._do_each("remember_if_new", [(queue.number, *key, number, until_ms) for key, number in wanted])
-        if self.connection.total_changes - before == len(wanted):
-            self._forget(len(wanted), now_ms)
-            return True
-        self._do_each("forget_new", [(queue.number, *key, queue.last) for key, _ in wanted])
-        return False
-
-    def _known(self, queue: int, key: tuple[str, str]) -> deduplication.RememberedSend | None:
-        row = self._one("known", queue, *key)
-        return row and deduplication.RememberedSend(*row)
-
-    def _forget(self, new: int, now_ms: int) -> None:
-        """Sweep twice as many deduplication rows as were added and delete old ones, so that the table shrinks again."""
-        self._to_sweep += 2 * new
-        if self._to_sweep < limits.SWEEP_ROWS:
-            return
-        until_ms = now_ms - limits.CLOCK_SLACK_MS
-        end = self._one("sweep_to", *self._swept, self._to_sweep - 1)
-        self._do("sweep", *self._swept, *(end or _LAST), until_ms)
-        self._swept = end or _FIRST
-        self._to_sweep = 0
-
-    # --- looking ---
-
-    def read(
-        self,
-        queue: QueueInfo,
-        after: int,
-        limit: int,
-        *,
-        pending: bool = False,
-        deferred: bool = False,
-        group: str | None = None,
-    ) -> list[StoredMessage]:
-        """Return the messages after a sequence number."""
-        if group is not None and deferred:
-            rows = self._all("read_group_deferred", queue.number, group, after, limit)
-        elif group is not None:
-            self.pending.index(queue, queue.last)
-            rows = self._all("read_group", queue.number, group, after, limit)
-        elif deferred:
-            rows = self._all("read_deferred", queue.number, after, limit)
-        else:
-            after = max(after, first_number(queue.number))
-            rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
-        return [entry_of(row) for row in rows]
-
     def incarnation(self, queue: QueueInfo, number: int) -> str:
         """Return the incarnation in which a sequence number was given."""
-        return self.incarnations.of(queue.number, number)
+        return self._incarnations.of(queue.number, number)
 
-    def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
-        """Return the counts of a queue."""
-        in_flight, delayed = self._one("hidden", queue.number, now_ms)
-        (deferred,) = self._one("deferred", queue.number)
-        return Depth(queue.depth, in_flight, delayed, queue.last, deferred)
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+        """Append messages to a queue, if the disk has room beyond what draining the queues needs."""
+        self._reserve.check(drafts, self.connection, self._transactions)
+        if self._is_full:
+            self._empty_log(0)
+        self._look_at_clock(now_ms)
+        return self._sends.send(queue, drafts, now_ms)
 
-    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
-        """Return groups with messages, in the order of their heads."""
-        self.pending.index(queue, queue.last)
-        wanted = list(names)
-        if wanted:
-            found = [(name, *self._one("group", queue.number, name)) for name in wanted]
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages."""
+        self._look_at_clock(now_ms)
+        return self._receives.receive(queue, wants, now_ms)
+
+    def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
+        """Acknowledge, extend, give back, move, defer or cancel messages."""
+        self._look_at_clock(now_ms)
+        return self._settlements.settle(queue, changes, now_ms)
+
+    def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
+        """Run a session request on a group, with its effects on messages; None: the next group that can be locked."""
+        self._look_at_clock(now_ms)
+        return self._sessions.session(queue, group, request, now_ms)
+
+    def _look_at_clock(self, now_ms: int) -> None:
+        skew = self._spans.skew
+        if skew.seen_ms <= now_ms < skew.next_end_ms:  # nearly always
+            skew.seen_ms = now_ms
         else:
-            every = first_number(queue.number), first_number(queue.number + 1)
-            singles = self._all("ungrouped", queue.number, *every, limit)
-            found = [*self._all("groups", queue.number, limit), *((None, 1, number) for (number,) in singles)]
-        found = sorted((row for row in found if row[1]), key=lambda row: row[2])
-        return [self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit]]
+            self._spans.look(now_ms)
 
-    def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
-        sent_ms = entry_of(self._one("one_message", head)).sent_ms
-        own, holds, gate = self._hold(head), [], sessions.OPEN
-        if group is not None:
-            leased = self.leases.of(queue.number, group)
-            own = leased.get(head, own)
-            holds = [
-                *leased.values(),
-                *(DeliveryState(*hold) for _, *hold in self._all("group_holds", queue.number, group)),
-            ]
-            gate = self.gates.of(queue.number, group)
-        why, until_ms, token = sessions.why(gate, own, holds, now_ms)
-        return GroupView(group, depth, head, sent_ms, why, until_ms, token, own.attempts if own else 0, gate.note)
-
-    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
-        """Decide a request about an idempotency key."""
-        return self._keys.decide(space, key, request, now_ms)
+    # --- the file ---
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         """Run a statement of the caller.

@@ -16,7 +16,8 @@ from typing import Any, Protocol, Self
 from inturn.core.errors import StoreError
 from inturn.store.commands import Ask, Command, Outcome, outcomes_within
 from inturn.store.protocols import Store
-from inturn.store.writer.group_commit import Batch, Writer
+from inturn.store.writer.group_commit import Writer
+from inturn.store.writer.waiters import Batch
 
 
 class SteppedStore(Store, Protocol):

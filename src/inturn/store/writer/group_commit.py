@@ -20,41 +20,33 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
-from inturn.store.commands import Command, Joined, Outcome
+from inturn.store.commands import Command, Outcome
 from inturn.store.protocols import Busy, RunAgain, Store
-from inturn.store.writer.retry import BUSY, again, outcomes_of
+from inturn.store.writer.retry import BUSY, Watch, again, outcomes_of
+from inturn.store.writer.settings import WriterSettings
 from inturn.store.writer.timer import Timer
-from inturn.store.writer.waiters import LoopWaiter, PostedWaiter, Retrigger, TaskWaiter, ThreadWaiter, Waiter, tell
+from inturn.store.writer.waiters import (
+    Batch,
+    Leader,
+    LoopWaiter,
+    PostedWaiter,
+    Retrigger,
+    TaskWaiter,
+    ThreadWaiter,
+    Waiter,
+    tell,
+)
 
 T = TypeVar("T")
 
 
-class Batch(NamedTuple):
-    """Commands that go into one transaction.
-
-    Attributes:
-        callers: callers of the commands; parked receives first.
-        commands: command of each caller.
-        gathered: callers taken from the queue for this batch.
-        heard: number of calls of :meth:`Writer.wake` so far.
-    """
-
-    callers: list[Waiter]
-    commands: list[Command[Any]]
-    gathered: list[Waiter]
-    heard: int
-
-
-class Leader(Protocol):
-    """A caller's transaction, which holds the lead for longer than a batch."""
-
-    def overdue(self) -> float | None:
-        """Give up the lead if it is overdue; otherwise return the deadline, by the monotonic clock."""
-        ...
+def wall_clock_ms() -> int:
+    """Return this machine's time, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class Writer:
@@ -63,33 +55,36 @@ class Writer:
     Args:
         store: the store.
         clock: returns the time in milliseconds since 1970.
+        settings: the ways in which it depends on its database.
 
     Attributes:
         watch: called by the leader after each transaction with its commands and their raw outcomes, for metrics.
-        is_own: returns whether an identity is that of this writer's database, whose transactions are valid as ``tx=``.
-        identity: returns the identity of this writer's database; empty if the store is not a database.
-        adopt: wraps a caller's connection so that commands run in its transaction; None: not supported by the store.
-        poll: called when receives are parked; returns after how many seconds to retry them without a notification.
         delegate: called from any thread by the leader to pass the lead on to callers that cannot lead themselves; by
             default the helper leads for them.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], int] = wall_clock_ms,
+        settings: WriterSettings | None = None,
+    ) -> None:
         self.store = store
         self.clock = clock
+        settings = settings or WriterSettings()
+        self.is_own, self.identity, self.adopt = settings.is_own, settings.identity, settings.adopt
+        self._poll = settings.poll
         self._mutex = threading.Lock()
         self._callers: deque[Waiter] = deque()
         self._parked: list[Waiter] = []  # only the leader changes it
         self._is_led = self._is_closed = False
         self._heard = 0
-        self.watch: Callable[[Sequence[Command[Any]], Sequence[Outcome]], None] = _unseen
-        self.is_own: Callable[[str], bool] = _is_no_database
-        self.identity: Callable[[], str] = str
-        self.adopt: Callable[[Any], Joined] | None = None
-        self.poll: Callable[[], float] = _poll_s
+        self.watch: Watch = lambda _commands, _outcomes: None
         self.delegate: Callable[[], object] = self.by_helper
         self._leader: Leader | None = None
-        self._owner: Any = None  # the thread or task whose transaction has the lead
+        self._owner: tuple[int, asyncio.Task[Any] | None] | None = (
+            None  # the thread or task whose transaction has the lead
+        )
         self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that will call the helper
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="inturn-writer")
         self._alarm = Timer(self._ring)
@@ -104,11 +99,13 @@ class Writer:
             QueueError: if a transaction of this thread has the lead, since the command would wait for its end.
             Exception: an error of the command.
         """
-        if self._owner is not None and self._owner[0] == threading.get_ident():
-            raise _within()
+        self._check_not_within()
         if not command.wait_s and self._is_alone():
             try:
-                value = self._alone(command)
+                try:
+                    value = self._once(command)
+                except RunAgain:
+                    value = again(partial(self._once, command))
                 self.watch((command,), ((value, None),))
             except Busy:
                 value = BUSY
@@ -132,20 +129,13 @@ class Writer:
             raise
         return command.answer(caller.value())
 
-    def _alone(self, command: Command[Any]) -> Any:
-        try:
-            return self._once(command)
-        except RunAgain:
-            return again(partial(self._once, command))
-
     def _once(self, command: Command[Any]) -> Any:
         with self.store.transaction():
             return command.run(self.store, self.clock())
 
     async def arun(self, command: Command[T]) -> T:
         """Run a command from an asyncio task; see :meth:`run`."""
-        if self._owner is not None and self._owner[1] is asyncio.current_task():
-            raise _within()
+        self._check_not_within(asyncio.current_task())
         caller = TaskWaiter(command, asyncio.get_running_loop())
         self._come(caller)
         try:
@@ -187,26 +177,24 @@ class Writer:
 
     def take_lead(self, leader: Leader) -> None:
         """Wait for the lead and keep it until :meth:`give_up_lead`."""
-        if self._owner is not None and self._owner[0] == threading.get_ident():
-            raise _within()
+        self._check_not_within()
         caller = ThreadWaiter(None)
         try:
             if not self._enter(caller):
                 caller.wait()
-            self._begin(caller, leader, (threading.get_ident(), None))
+            self._begin(caller, leader)
         except BaseException:
             self._abandon(caller)
             raise
 
     async def atake_lead(self, leader: Leader) -> None:
         """Take the lead from an asyncio task; see :meth:`take_lead`."""
-        if self._owner is not None and self._owner[1] is asyncio.current_task():
-            raise _within()
+        self._check_not_within(asyncio.current_task())
         caller = TaskWaiter(None, asyncio.get_running_loop())
         try:
             if not self._enter(caller):
                 await caller.future
-            self._begin(caller, leader, (threading.get_ident(), asyncio.current_task()))
+            self._begin(caller, leader, asyncio.current_task())
         except BaseException:
             self._abandon(caller)
             raise
@@ -278,19 +266,27 @@ class Writer:
         with self._mutex:
             if self._is_closed:
                 raise _closed()
-            if self._is_led:
+            is_led, self._is_led = self._is_led, True
+            if is_led or caller.command is not None:
                 self._callers.append(caller)
+            if is_led:
                 return False
-            self._is_led = True
-            if caller.command is not None:
-                self._callers.append(caller)
             caller.has_lead = caller.command is None or isinstance(caller, ThreadWaiter)
             return True
 
-    def _begin(self, caller: Waiter, leader: Leader, owner: Any) -> None:
+    def _check_not_within(self, task: asyncio.Task[Any] | None = None) -> None:
+        """Check that this thread, or task, does not wait for the end of its own transaction."""
+        if self._owner is not None and (
+            self._owner[0] == threading.get_ident() if task is None else self._owner[1] is task
+        ):
+            raise QueueError(
+                "this is within a transaction, for whose end it would wait: give the verb the transaction, tx=tx"
+            )
+
+    def _begin(self, caller: Waiter, leader: Leader, task: asyncio.Task[Any] | None = None) -> None:
         if caller.outcome is not None:
             caller.value()  # closed meanwhile
-        self._leader, self._owner = leader, owner
+        self._leader, self._owner = leader, (threading.get_ident(), task)
         overdue = leader.overdue()
         if overdue is not None:
             self._alarm.set(overdue)
@@ -370,22 +366,17 @@ class Writer:
                     caller.outcome = outcome
                     told.append(caller)
             self._parked = parked
-            self._wait_again(put_back)
+            self._callers.extendleft(reversed(put_back))
+            if put_back and (leading := next((each for each in self._callers if each.command is None), None)):
+                self._callers.remove(leading)  # it waits for the lead, and not for their lock
+                self._callers.appendleft(leading)
         tell(told, here)
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
-            self._alarm.set(min(now + self.poll(), self._due(parked), *(caller.until for caller in parked)))
+            self._alarm.set(min(now + self._poll(self.wake), self._due(parked), *(caller.until for caller in parked)))
             if self._heard != batch.heard:  # woken during this batch, before the alarm was set
                 self._alarm.set(now)
-
-    def _wait_again(self, callers: Sequence[Waiter]) -> None:
-        """Queue callers again, before later ones, but behind one that waits for the lead and not for their lock."""
-        self._callers.extendleft(reversed(callers))
-        leading = next((each for each in self._callers if each.command is None), None) if callers else None
-        if leading is not None:
-            self._callers.remove(leading)
-            self._callers.appendleft(leading)
 
     @staticmethod
     def _is_over(caller: Waiter, now: float) -> bool:
@@ -403,9 +394,7 @@ class Writer:
 
     def _ring(self) -> None:
         """End an overdue lead and retry the parked receives; runs in the alarm's thread."""
-        leader = self._leader
-        overdue = leader.overdue() if leader is not None else None
-        if overdue is not None:
+        if self._leader is not None and (overdue := self._leader.overdue()) is not None:
             self._alarm.set(overdue)
         if self._parked:
             with suppress(StoreError):  # closed meanwhile
@@ -433,22 +422,6 @@ class Writer:
             with suppress(StoreError):
                 if self._enter(Retrigger(undoing)):
                     self.by_helper()
-
-
-def _poll_s() -> float:
-    return limits.POLL_S
-
-
-def _is_no_database(_identity: str) -> bool:
-    return False
-
-
-def _unseen(commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
-    """Ignore the outcomes."""
-
-
-def _within() -> QueueError:
-    return QueueError("this is within a transaction, for whose end it would wait: give the verb the transaction, tx=tx")
 
 
 def _closed() -> StoreError:

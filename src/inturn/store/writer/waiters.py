@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from inturn.store.commands import Ask, Command, Outcome
 
@@ -113,6 +113,30 @@ class Retrigger(Waiter):
 
     def __init__(self, command: Command[Any] | None = None) -> None:
         super().__init__(command or Ask("", lambda _store, _now_ms: None))
+
+
+class Batch(NamedTuple):
+    """Commands that go into one transaction.
+
+    Attributes:
+        callers: callers of the commands; parked receives first.
+        commands: command of each caller.
+        gathered: callers taken from the queue for this batch.
+        heard: number of calls of :meth:`Writer.wake` so far.
+    """
+
+    callers: list[Waiter]
+    commands: list[Command[Any]]
+    gathered: list[Waiter]
+    heard: int
+
+
+class Leader(Protocol):
+    """A caller's transaction, which holds the lead for longer than a batch."""
+
+    def overdue(self) -> float | None:
+        """Give up the lead if it is overdue; otherwise return the deadline, by the monotonic clock."""
+        ...
 
 
 def tell(callers: Sequence[Waiter], here: asyncio.AbstractEventLoop | None = None) -> None:

@@ -1,0 +1,200 @@
+"""One queue in memory, and what core's rules say of all its messages."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from inturn.core.queue import delivery, ready_groups, redelivery, sessions
+from inturn.core.queue.clock_skew import Over, Span
+from inturn.core.queue.deduplication import DedupKey, RememberedSend
+from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.incarnation import Began
+from inturn.core.queue.messages import QueueInfo, StoredMessage
+from inturn.core.queue.ready_groups import LinePlace
+from inturn.core.queue.sessions import OPEN, GroupLock
+
+Key: TypeAlias = int | str
+"""A group: its name, or the sequence number of a message without a group."""
+
+
+@dataclass
+class MemoryMessage:
+    """A message and the state of its delivery."""
+
+    entry: StoredMessage
+    done: bool = False
+    hold: DeliveryState | None = None
+
+    @property
+    def key(self) -> Key:
+        """The message's group."""
+        return self.entry.sequence_number if self.entry.group is None else self.entry.group
+
+    @property
+    def until_ms(self) -> int | None:
+        """When its lease or delay ends."""
+        return None if self.hold is None else self.hold.until_ms
+
+
+@dataclass
+class MemoryQueue:
+    """A queue and all its data.
+
+    ``line`` maps the sequence numbers of the first messages of ready groups to the groups' places in the line.
+    """
+
+    info: QueueInfo
+    messages: dict[int, MemoryMessage] = field(default_factory=dict)
+    known: dict[DedupKey, RememberedSend] = field(default_factory=dict)
+    gates: dict[str | None, GroupLock] = field(default_factory=dict)
+    states: dict[str, bytes | None] = field(default_factory=dict)
+    history: list[Began] = field(default_factory=list)
+    line: dict[int, LinePlace] = field(default_factory=dict)
+
+    def gate(self, group: str | None) -> GroupLock:
+        """Return the gate of a group."""
+        return self.gates.get(group, OPEN)
+
+    def all_of(self, group: str | None) -> list[MemoryMessage]:
+        """Return the pending messages of a group, including deferred ones."""
+        every = [self.messages[number] for number in sorted(self.messages)]
+        return [each for each in every if each.entry.group == group and not each.done]
+
+    def groups(self) -> list[list[MemoryMessage]]:
+        """Return the pending messages of each group that are not deferred, in order of the groups' heads."""
+        groups: dict[Key, list[MemoryMessage]] = {}
+        for number in sorted(self.messages):
+            message = self.messages[number]
+            if not message.done and not delivery.is_deferred(message.hold):
+                groups.setdefault(message.key, []).append(message)
+        return list(groups.values())
+
+    def is_held(self, group: str, now_ms: int) -> bool:
+        """Return whether a receiver holds a message of a group."""
+        return any(delivery.is_leased(each.hold, now_ms) for each in self.all_of(group))
+
+    # --- the line ---
+
+    def _free(self, now_ms: int) -> list[list[MemoryMessage]]:
+        """Return the groups that can be received, the oldest first."""
+        free = []
+        for group in self.groups():
+            is_closed = sessions.is_closed(self.gate(group[0].entry.group))
+            if ready_groups.is_ready(group[0].hold, [each.hold for each in group], now_ms, is_closed=is_closed):
+                free.append(group)
+        return free
+
+    def in_line(self, now_ms: int) -> list[list[MemoryMessage]]:
+        """Return the groups that can be received, in the order of the line."""
+        heads = {group[0].entry.sequence_number: group for group in self._free(now_ms)}
+        return [heads[number] for number in sorted(heads, key=lambda number: (self.line[number], number))]
+
+    def add(self, message: MemoryMessage, now_ms: int) -> None:
+        """Add a message that was just sent."""
+        number = message.entry.sequence_number
+        self.messages[number] = message
+        if any(free[0] is message for free in self._free(now_ms)):
+            self.line[number] = LinePlace(number)
+
+    def line_up(self, touched: Iterable[Key], now_ms: int) -> None:
+        """Add those of the changed groups that are ready now to the line, in this order."""
+        free = {group[0].key: group[0] for group in self._free(now_ms)}
+        heads = {head.entry.sequence_number for head in free.values()}
+        self.line = {number: place for number, place in self.line.items() if number in heads}
+        for key in ready_groups.by_turn(list(touched)):
+            head = free.get(key)
+            if head is not None and (number := head.entry.sequence_number) not in self.line:
+                self.line[number], self.info.back = ready_groups.joined(
+                    LinePlace(*self.info.back), number, self.info.last, is_back=ready_groups.was_tried(head.hold)
+                )
+
+    # --- what ends by itself ---
+
+    def over(self, now_ms: int) -> list[Key]:
+        """Unlock groups whose lock is over; return them, and those of ended leases and delays, by their deadlines."""
+        ends: list[tuple[int | None, int, Key]] = [
+            (message.until_ms, number, message.key) for number, message in self.messages.items()
+        ]
+        ends += [(gate.until_ms, 0, group) for group, gate in self.gates.items() if group is not None]
+        for name, gate in self.gates.items():
+            if gate.token is not None and not sessions.is_locked(gate, now_ms):
+                self.gates[name] = sessions.unlocked(gate)
+        return [key for _, _, key in sorted(end for end in ends if end[0] is not None and end[0] <= now_ms)]
+
+    def tidy(self, now_ms: int) -> None:
+        """Remove messages past their retention, unlock expired locks and give back expired leases."""
+        retired_ms = delivery.retired_ms(self.info.settings, now_ms)
+        touched: list[Key] = []
+        for number in sorted(self.messages):
+            message = self.messages[number]
+            if retired_ms is None or message.entry.sent_ms > retired_ms:
+                break
+            self.remove(number)
+            touched.append(message.key)
+        touched += self.over(now_ms)
+        heads = [group[0] for group in self.groups()]
+        for number, message in self.messages.items():
+            hold = message.hold
+            if hold is not None and hold.until_ms is not None and not delivery.is_hidden(hold, now_ms):
+                is_head = message in heads
+                message.hold = redelivery.ended(hold, self.info.settings, number, is_head=is_head, now_ms=now_ms)
+        self.line_up(touched, now_ms)
+
+    def look_ahead(self, noted_ms: int | None) -> None:
+        """Set the next end of a lease, a delay, a lock or a noted span."""
+        ends = [noted_ms, *(each.until_ms for each in self.messages.values())]
+        ends += [gate.until_ms for gate in self.gates.values()]
+        self.info.due_ms = min((end for end in ends if end is not None), default=None)
+
+    def spans(self) -> Iterator[Span]:
+        """Yield the holds and locks that end by themselves."""
+        for number, each in self.messages.items():
+            if each.hold is not None and each.hold.until_ms is not None:
+                yield Span("hold", self.info.number, number, each.hold.since_ms, each.hold.until_ms)
+        for group, gate in self.gates.items():
+            if group is not None and gate.until_ms is not None:
+                yield Span("lock", self.info.number, group, gate.since_ms or 0, gate.until_ms)
+
+    def end_span(self, over: Over) -> None:
+        """Write the end of a hold or lock, unless it has changed since it was noted."""
+        (kind, _, key, *span), since_ms, until_ms = over
+        message = self.messages.get(key) if isinstance(key, int) else None
+        gate = self.gate(key) if isinstance(key, str) else OPEN
+        if message is not None and message.hold is not None and [message.hold.since_ms, message.hold.until_ms] == span:
+            message.hold = message.hold._replace(since_ms=since_ms, until_ms=until_ms)
+        if kind == "lock" and [gate.since_ms, gate.until_ms] == span:
+            self.gates[str(key)] = gate._replace(since_ms=since_ms, until_ms=until_ms)
+
+    # --- changes ---
+
+    def give_back(self, message: MemoryMessage, delay_ms: int | None, now_ms: int) -> None:
+        """End a lease at the receiver's request."""
+        is_head = any(message is group[0] for group in self.groups())
+        hold, number = message.hold or DeliveryState(None), message.entry.sequence_number
+        message.hold = redelivery.nacked(
+            hold, self.info.settings, number, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms
+        )
+
+    def done(self, message: MemoryMessage) -> None:
+        """Remove a message that was acknowledged or moved, once every reader has passed it."""
+        self.info.depth -= 1
+        message.done, message.hold = True, None
+        self.forget_read()
+
+    def remove(self, number: int) -> None:
+        """Remove a message, even if a reader has yet to read it."""
+        self.info.depth -= not self.messages[number].done
+        del self.messages[number]
+
+    def forget_read(self) -> None:
+        """Remove the acknowledged messages that every reader has passed."""
+        read_to = self.info.read_to
+        for number in [number for number, each in self.messages.items() if each.done and number <= read_to]:
+            del self.messages[number]
+
+    def set_gate(self, group: str | None, gate: GroupLock) -> None:
+        """Set the gate of a group; the leases under its lock end with the lock."""
+        self.gates[group] = gate
+        for message in self.all_of(group):
+            if message.hold and message.hold.token is not None and message.hold.token == gate.token:
+                message.hold = sessions.within(gate, message.hold)

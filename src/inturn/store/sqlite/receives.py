@@ -1,0 +1,298 @@
+"""Receives in SQLite: it selects the rows that core/queue/delivery.py and core/queue/sessions.py decide about.
+
+The next message is at the head of the line (ready_groups.py); the later messages of its group come from group_index.py.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+from inturn.core import limits
+from inturn.core.queue import delivery, sessions
+from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage
+from inturn.core.queue.sessions import GroupLock
+from inturn.store.sqlite.catalog import SqliteCatalog
+from inturn.store.sqlite.clock_skew import FutureSpans
+from inturn.store.sqlite.group_index import GroupIndex
+from inturn.store.sqlite.group_locks import SqliteGroupLocks
+from inturn.store.sqlite.leases import Leases
+from inturn.store.sqlite.ready_groups import ReadyGroups
+from inturn.store.sqlite.settlements import Removals
+from inturn.store.sqlite.statements import SQL, SqliteStatements, as_list, entry_of
+
+_delivery: Final[Callable[[Any], Delivery]] = partial(tuple.__new__, Delivery)  # half the cost of the constructors
+
+Row: TypeAlias = tuple[Any, ...]
+"""A message as statements return it: the fields of an entry."""
+
+Found: TypeAlias = tuple[StoredMessage, DeliveryState | None]
+"""A message and its hold."""
+
+Head: TypeAlias = tuple[int, str | None, list[Found] | None]
+"""The head of a free group: its sequence number, its group, and its first messages if they were read."""
+
+NewLease: TypeAlias = tuple[str, list[int], DeliveryState]
+"""A lease to be written: its group, the sequence numbers of its messages, and their common hold."""
+
+
+@dataclass(eq=False)
+class Receives(SqliteStatements):
+    """Receives, within sessions and without."""
+
+    _catalog: SqliteCatalog
+    _index: GroupIndex
+    _locks: SqliteGroupLocks
+    _leases: Leases
+    _line: ReadyGroups
+    _removals: Removals
+    _spans: FutureSpans
+    _used: list[int] = field(default_factory=list)
+    _has_holds: bool = True  # whether any message has a hold of its own, as of the start of a receive
+
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages."""
+        for want in wants:
+            if want.token is not None or want.number is not None:
+                return [self._receive_one(queue, want, now_ms) for want in wants]
+        return self._receive_next(queue, wants, now_ms)
+
+    def _receive_one(self, queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
+        if want.token is None and want.number is None:
+            return self._receive_next(queue, [want], now_ms)[0]
+        self.tidy(queue, now_ms)
+        if want.number is not None:
+            return self._fetch(queue, want, want.number, now_ms)
+        gate = self._locks.of(queue.number, want.group or "")
+        taken: Sequence[Found] = []
+        if sessions.is_of(gate, want.token, now_ms):
+            self._has_holds = self._leases.any_hold(queue)
+            taken = self._take(queue, partial(self._not_its_own, queue, want, gate), want.limit, now_ms)
+        if not taken:
+            self.look_ahead(queue, now_ms)
+        return self._lease_within(queue, taken, want, gate, now_ms)
+
+    # --- before and after ---
+
+    def tidy(self, queue: QueueInfo, now_ms: int) -> None:
+        """Give back expired leases, and remove messages past their retention."""
+        retired = () if queue.settings.retention_s is None else self._removals.retire(queue, now_ms)
+        self._line.tidy(queue, now_ms, retired)
+
+    def look_ahead(self, queue: QueueInfo, now_ms: int) -> None:
+        """Set the time at which the next lease, delay or lock ends, after nothing was found."""
+        due = [row for kind in ("due", "lease_due", "lock_due") if (row := self._one(kind, queue.number))]
+        if any(since_ms > now_ms for _, since_ms in due):
+            self._spans.note(now_ms)
+        ends = [until_ms for until_ms, _ in due]
+        noted_ms = self._spans.skew.next_ms(queue.number)
+        queue.due_ms = min(ends if noted_ms is None else (*ends, noted_ms), default=None)
+
+    # --- the next free groups ---
+
+    def _receive_next(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+        self.tidy(queue, now_ms)
+        self._has_holds = self._leases.any_hold(queue)
+        self._used.clear()
+        sizes = [want.limit for want in wants if want.group is None]
+        heads = self._heads(queue, sizes)
+        answers = []
+        leases: list[NewLease] = []
+        for want in wants:
+            taken: list[Found] = []
+            for at, group, known in heads if want.group is None else self._head_of(queue, want.group):
+                left = want.limit - len(taken)
+                taken += self._take(queue, partial(self._first, queue, at, group, left), left, now_ms, known)
+                if len(taken) == want.limit:
+                    break
+            if want.group is not None:  # it may have taken a head that was listed ahead
+                heads = self._heads(queue, sizes)
+            answers.append(self._lease(queue, taken, want, now_ms, leases) if taken else [])
+        if leases:
+            self._leases.add(queue.number, leases)
+        self._take_off(queue)
+        if not all(answers):
+            self.look_ahead(queue, now_ms)
+        return answers
+
+    def _heads(self, queue: QueueInfo, sizes: Sequence[int]) -> Iterator[Head]:
+        """Yield the heads of free groups, in the order of the line, for receivers that want so many messages each.
+
+        Each is taken off the line.
+        """
+        number = min(sum(sizes), limits.HEADS_AT_ONCE)
+        while heads := self._line.next(queue, number):
+            known = self._messages_at(queue, heads, sizes)
+            for at, group in heads:
+                self._used.append(at)
+                yield at, group, known.get(at)
+            self._take_off(queue)
+
+    def _messages_at(
+        self, queue: QueueInfo, heads: Sequence[tuple[int, str | None]], sizes: Sequence[int]
+    ) -> dict[int, list[Found]]:
+        """Return the messages at heads, as far as one query can read them, and as many as are wanted."""
+        most, number = max(sizes), sum(sizes)
+        indexed = self._catalog.indexed[queue.number]
+        wanted: dict[int, Sequence[int]] = {}
+        for head, group in heads:
+            if group is None:
+                wanted[head] = (head,)
+            elif head > indexed:
+                wanted[head] = self._index.newest(queue, group, head - 1, most)
+            number -= len(wanted.get(head, ()))
+            if number <= 0:
+                break
+        if not wanted:
+            return {}
+        rows = self._run(SQL["messages"], (str(list(chain.from_iterable(wanted.values()))),)).fetchall()
+        found = {each[0].sequence_number: each for each in self._with_holds(rows)}
+        # A group with a missing message is left out: it needs another look-up.
+        return {
+            head: [found[each] for each in numbers]
+            for head, numbers in wanted.items()
+            if all(each in found for each in numbers)
+        }
+
+    def _head_of(self, queue: QueueInfo, group: str) -> Iterator[Head]:
+        """Yield the head of one group, if it is free."""
+        self._take_off(queue)
+        head = self._index.head(queue, group)
+        if head and self._line.has(queue, head):
+            self._line.leave(queue, [head])
+            yield head, group, None
+
+    def _take_off(self, queue: QueueInfo) -> None:
+        if self._used:
+            self._line.leave(queue, self._used)
+            self._used.clear()
+
+    # --- the first messages of a group ---
+
+    def _take(
+        self,
+        queue: QueueInfo,
+        read: Callable[[], list[Found]],
+        limit: int,
+        now_ms: int,
+        known: list[Found] | None = None,
+    ) -> list[Found]:
+        """Return what can be received of a group; dead letters leave first.
+
+        Args:
+            queue: the queue.
+            read: reads the first messages that may be received, up to the limit.
+            limit: most messages to return.
+            now_ms: the time.
+            known: the same, if they were read before.
+        """
+        while found := known or read():
+            entry, first = found[0]
+            dead = first and delivery.dead_letter(first, queue.settings, self._catalog.queues)
+            if dead is None:
+                holds = [hold for _, hold in found]
+                return found[: delivery.takes(holds, limit, now_ms) if any(holds) else limit]
+            self._removals.move(queue, entry, *dead, now_ms)
+            known = None
+        return []
+
+    def _first(self, queue: QueueInfo, head: int, group: str | None, limit: int) -> list[Found]:
+        """Return the first messages of a group."""
+        if group is None:
+            return self._with_holds(self._all("one_message", head))
+        is_in_table = head <= self._catalog.indexed[queue.number]  # then no message before it is in the list
+        rows = self._all("group_messages", queue.number, group, limit) if is_in_table else []
+        if len(rows) < limit:
+            rows += self._newest(queue, group, rows[-1][0] if rows else head - 1, limit - len(rows))
+        return self._with_holds(rows)
+
+    def _not_its_own(self, queue: QueueInfo, want: ReceiveRequest, gate: GroupLock) -> list[Found]:
+        """Return the first messages of a session's group that the session has not received yet."""
+        group = want.group or ""
+        rows = self._all("session_messages", queue.number, group, gate.token, want.limit)
+        if len(rows) < want.limit:
+            holds = self._leases.of_group(queue, group, fetched=True)
+            own = {number for number, hold in holds if hold.token == gate.token}
+            rows += self._newest(queue, group, 0, want.limit - len(rows), own)
+        return self._with_holds(rows)
+
+    def _newest(
+        self, queue: QueueInfo, group: str, after: int, limit: int, without: Collection[int] = ()
+    ) -> Sequence[Row]:
+        """Return a group's first messages after a number that are not in the index's table, except ``without``."""
+        while True:
+            listed = self._index.newest(queue, group, after, limit + len(without))
+            numbers = [number for number in listed if number not in without][:limit]
+            rows = self._all("messages", as_list(numbers)) if numbers else []
+            if len(rows) == len(numbers):
+                return rows
+            self._index.are_gone(queue, group, set(numbers).difference([row[0] for row in rows]))
+
+    def _with_holds(self, rows: Iterable[Row]) -> list[Found]:
+        """Return messages with their holds."""
+        entries = list(map(entry_of, rows))
+        if not self._has_holds or not entries:
+            return [(entry, None) for entry in entries]
+        holds = self._leases.holds(entry.sequence_number for entry in entries)
+        return [(entry, holds[entry[0]][0] if entry[0] in holds else None) for entry in entries]
+
+    def _fetch(self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int) -> list[Delivery]:
+        """Lease a deferred message, if nobody has it."""
+        row = self._one("one_message", number) if queue.has_given(number) else None
+        hold, group = self._leases.hold(number) if row else (None, None)
+        if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):
+            return []
+        gate = sessions.OPEN if group is None else self._locks.of(queue.number, group)
+        if not sessions.may_fetch(gate, want.token, now_ms):
+            return []
+        taken = self._take(queue, list, 1, now_ms, [(entry_of(row), hold)])
+        if want.token is not None:
+            return self._lease_within(queue, taken, want, gate, now_ms)
+        return self._lease(queue, taken, want, now_ms, []) if taken else []  # it has a hold already
+
+    # --- leasing ---
+
+    def _lease(
+        self, queue: QueueInfo, taken: Sequence[Found], want: ReceiveRequest, now_ms: int, leases: list[NewLease]
+    ) -> list[Delivery]:
+        """Lease messages for one receiver. Those without a hold share a new one, and go into ``leases`` by group."""
+        queue.tokens += 1
+        self._catalog.counted(queue)
+        token = queue.tokens
+        ms = want.lease_ms(queue.settings)
+        until_ms = now_ms + ms
+        fresh = delivery.leased(None, token, ms, now_ms)
+        attempts, first_ms = fresh.attempts, fresh.first_ms
+        given, again = [], []
+        numbers: defaultdict[str | None, list[int]] = defaultdict(list)
+        for entry, hold in taken:
+            if hold is None:
+                numbers[entry.group].append(entry.sequence_number)
+                given.append(_delivery((entry, token, until_ms, attempts, first_ms)))
+            else:
+                held = delivery.leased(hold, token, ms, now_ms)
+                again.append((entry.sequence_number, queue.number, entry.group, *held))
+                given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms))
+        for group, each in numbers.items():
+            if group is None:
+                self._do("add_holds", as_list(each), queue.number, *fresh)
+            else:
+                leases.append((group, each, fresh))
+        if again:
+            self._do_each("set_hold", again)
+        return given
+
+    def _lease_within(
+        self, queue: QueueInfo, taken: Sequence[Found], want: ReceiveRequest, gate: GroupLock, now_ms: int
+    ) -> list[Delivery]:
+        """Lease messages under a session's lock: the leases end with it."""
+        token = want.token or 0
+        given = []
+        for entry, hold in taken:
+            held = sessions.within(gate, delivery.leased(hold, token, 0, now_ms))
+            self._leases.set_hold(queue, entry.sequence_number, entry.group, held)
+            given.append(Delivery(entry, token, held.until_ms or 0, held.attempts, held.first_ms))
+        return given

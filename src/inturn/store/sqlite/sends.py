@@ -1,0 +1,140 @@
+"""Sends in SQLite: messages are appended, numbered and deduplicated; first messages of groups join the line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.queue import deduplication, delivery
+from inturn.core.queue.deduplication import DedupKey, RememberedSend
+from inturn.core.queue.messages import Draft, QueueInfo, Sent
+from inturn.store.sqlite.catalog import SqliteCatalog
+from inturn.store.sqlite.group_index import GroupIndex
+from inturn.store.sqlite.incarnations import SqliteIncarnations
+from inturn.store.sqlite.statements import SQL, SqliteStatements
+
+_IS_NO_DUPLICATE: Final = False
+_FIRST: Final = (0, "", "")  # before every deduplication key
+_LAST: Final = (2**63 - 1, "", "")  # after every deduplication key
+
+
+@dataclass(eq=False)
+class Sends(SqliteStatements):
+    """Sends to the queues of a file."""
+
+    _catalog: SqliteCatalog
+    _index: GroupIndex
+    _incarnations: SqliteIncarnations
+    _swept: tuple[int, str, str] = _FIRST  # the deduplication key up to which rows were swept
+    _to_sweep: int = 0
+
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+        """Append messages to a queue."""
+        if queue.number not in self._incarnations.begun:
+            self._incarnations.begin(queue, now_ms)
+        sent = self._numbers(queue, drafts, now_ms)
+        number, delay_ms = queue.number, queue.settings.delay_ms
+        messages, plain, known, holds = [], [], [], []
+        heads: dict[str, int] = {}
+        added: list[tuple[int, str | None]] = []
+        singles: list[tuple[int, None]] = []
+        for draft, (last, is_duplicate) in zip(drafts, sent, strict=True):
+            if is_duplicate:
+                continue
+            body, content, group, revision, dedup_id, delay, attributes = draft
+            added.append((last, group))
+            if revision is not None or attributes is not None:
+                messages.append((last, number, body, int(content), group, revision, dedup_id, attributes, now_ms))
+            elif dedup_id is not None:  # binding None costs as much as a text, so it is omitted
+                known.append((last, number, body, int(content), group, dedup_id, now_ms))
+            else:
+                plain.append((last, number, body, int(content), group, now_ms))
+            delay = delay_ms if delay is None else delay
+            if delay:
+                holds.append((last, number, group, *delivery.delayed(delay, now_ms)))
+                if group is not None:
+                    heads.setdefault(group, 0)  # later messages of the group are not its first
+            elif group is None:
+                singles.append((last, None))
+            else:
+                heads.setdefault(group, last)
+        self._insert(
+            add_plain=plain,
+            add_known=known,
+            add_message=messages,
+            set_hold=holds,
+            ready=singles,
+            ready_if_first=self._firsts(queue, heads),
+        )
+        before = queue.last
+        queue.last += len(added)
+        queue.depth += len(added)
+        self._catalog.sent(queue)
+        self._index.sent(queue, before, added)
+        return sent
+
+    def _insert(self, **rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run statements by name, each for several rows."""
+        for name, each in rows.items():
+            if len(each) == 1:
+                self._run(SQL[name], each[0])
+            elif each:
+                self._do_each(name, each)
+
+    def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
+        """Return the first message sent to each group, where it may be the head; 0 stands for a delayed one."""
+        nonempty, number = self._index.nonempty, queue.number
+        if len(nonempty) > limits.KNOWN_GROUPS:
+            nonempty.clear()
+        firsts = []
+        for group, head in heads.items():
+            if (number, group) not in nonempty:
+                nonempty.add((number, group))
+                if head and self._index.first_of_newest(queue, group) is None:
+                    firsts.append((head, number, group))
+        return firsts
+
+    # --- deduplication ---
+
+    def _numbers(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+        """Return a sequence number for each draft: the next one, or that of the message it duplicates."""
+        settings, last = queue.settings, queue.last
+        keys = [
+            deduplication.known_by(draft, settings) if draft.dedup_id is not None or settings.content_dedup else None
+            for draft in drafts
+        ]
+        wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
+        if not wanted or self._are_new(queue, wanted, now_ms):
+            return list(map(Sent._make, zip(range(last + 1, last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE))))
+        sent, new = deduplication.numbered(keys, partial(self._known, queue.number), last, settings, now_ms)
+        self._do_each("remember", [(queue.number, *key, *value) for key, value in new.items()])
+        self._forget(len(new), now_ms)
+        return sent
+
+    def _are_new(self, queue: QueueInfo, wanted: Sequence[tuple[DedupKey, int]], now_ms: int) -> bool:
+        """Remember keys if none of them is known, as is usual; return whether that was so."""
+        _, until_ms = deduplication.remembered(0, queue.settings, now_ms)
+        before = self.connection.total_changes
+        self._do_each("remember_if_new", [(queue.number, *key, number, until_ms) for key, number in wanted])
+        if self.connection.total_changes - before == len(wanted):
+            self._forget(len(wanted), now_ms)
+            return True
+        self._do_each("forget_new", [(queue.number, *key, queue.last) for key, _ in wanted])
+        return False
+
+    def _known(self, queue: int, key: DedupKey) -> RememberedSend | None:
+        row = self._one("known", queue, *key)
+        return row and RememberedSend(*row)
+
+    def _forget(self, new: int, now_ms: int) -> None:
+        """Sweep twice as many deduplication rows as were added and delete old ones, so that the table shrinks again."""
+        self._to_sweep += 2 * new
+        if self._to_sweep < limits.SWEEP_ROWS:
+            return
+        until_ms = now_ms - limits.CLOCK_SLACK_MS
+        end = self._one("sweep_to", *self._swept, self._to_sweep - 1)
+        self._do("sweep", *self._swept, *(end or _LAST), until_ms)
+        self._swept = end or _FIRST
+        self._to_sweep = 0

@@ -1,0 +1,26 @@
+"""The ways in which a writer depends on its database, given to it as one value."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from inturn.core import limits
+from inturn.store.commands import Joined
+
+
+@dataclass(frozen=True)
+class WriterSettings:
+    """The ways in which a writer depends on its database.
+
+    Attributes:
+        is_own: returns whether an identity is that of this writer's database, whose transactions are valid as ``tx=``.
+        identity: returns the identity of this writer's database; empty if the store is not a database.
+        adopt: wraps a caller's connection so that commands run in its transaction; None: not supported by the store.
+        poll: called with :meth:`Writer.wake` when receives are parked; returns after how many seconds to retry them if
+            nothing calls that.
+    """
+
+    is_own: Callable[[str], bool] = lambda _identity: False
+    identity: Callable[[], str] = str
+    adopt: Callable[[Any], Joined] | None = None
+    poll: Callable[[Callable[[], None]], float] = lambda _wake: limits.POLL_S
