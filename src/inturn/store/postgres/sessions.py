@@ -12,8 +12,8 @@ from inturn.core.queue import delivery, redelivery, sessions
 from inturn.core.queue.delivery import DeliveryState, SettleResult
 from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, ReceiveRequest, first_number
 from inturn.core.queue.sessions import GroupLock, SessionAnswer, SessionRequest, SessionVerb
-from inturn.store.postgres.deliveries import PostgresDeliveries, Taken, _hides, _seen
 from inturn.store.postgres.ready_list import Move, ReceiverLock, entry_of, hold_of
+from inturn.store.postgres.receives import PostgresDeliveries, Taken, _hides, _seen
 
 _WITHOUT_DESK = {
     SessionVerb.LOOK: "gate",

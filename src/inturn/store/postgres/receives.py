@@ -10,7 +10,7 @@ from inturn.core.queue import delivery
 from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
 from inturn.store.postgres.ready_list import Held, InLine, Move, ReceiverLock, Row, entry_of, hold_of
-from inturn.store.postgres.settling import Settling
+from inturn.store.postgres.settlements import Settling
 
 Taken = list[tuple[StoredMessage, DeliveryState | None]]
 """Messages for a receiver, each with its hold before the receive."""
