@@ -1,6 +1,6 @@
 """A cache of the queues' infos, which is read again when any process has changed a queue."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from psycopg.errors import UniqueViolation
@@ -10,6 +10,16 @@ from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.store.postgres.migrate import check
 from inturn.store.postgres.statements import PostgresStatements, Wire
 from inturn.store.protocols import RunAgain
+
+_REMOVALS: Final = (
+    "remove_sessions",
+    "remove_states",
+    "remove_numbering",
+    "remove_touched",
+    "remove_desk",
+    "remove_incarnations",
+    "remove_queue",
+)
 
 
 class CachedQueueInfo(QueueInfo):
@@ -105,6 +115,11 @@ class PostgresCatalog(PostgresStatements):
         if self._is_changed:
             self.forget()
 
+    def removed(self, queue: QueueInfo) -> RunAgain:
+        """Return the error for a queue whose rows are gone, and invalidate the cache."""
+        self.forget()
+        return RunAgain(f"the queue {queue.name!r} was removed at the same time")
+
     def counts(self, info: QueueInfo) -> tuple[int, int, int]:
         """Return the last sequence number, the number of pending messages and the last token."""
         row = self._one("counts", info.number, limits.SEQUENCE_BITS)
@@ -130,8 +145,8 @@ class PostgresCatalog(PostgresStatements):
         if info is None:
             self._purge(self.queues[name])
             number = self.queues.pop(name).number
-            for statement in ("sessions", "states", "numbering", "touched", "desk", "incarnations", "queue"):
-                self._do(f"remove_{statement}", number)
+            for statement in _REMOVALS:
+                self._do(statement, number)
             return
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
         if info.number == 0:

@@ -31,9 +31,9 @@ class PostgresIncarnations(PostgresStatements):
         self._trimmed: set[int] = set()
         self.begun.clear()
 
-    def of(self, queue: int, number: int) -> str:
+    def of(self, queue: QueueInfo, number: int) -> str:
         """Return the incarnation in which a sequence number was given."""
-        row = self._one("incarnation", queue, number)
+        row = self._one("incarnation", queue.number, number)
         return str(row[0]) if row else ORIGIN
 
     def begin(self, queue: QueueInfo, now_ms: int) -> None:

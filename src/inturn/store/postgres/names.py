@@ -12,6 +12,7 @@ from typing import Final
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
+from inturn.core.queue.messages import StoredMessage
 from inturn.store.postgres.statements import PostgresStatements, Wire
 
 LONGEST: Final = 1_200
@@ -32,6 +33,11 @@ def short(name: str) -> str:
 def is_short(text: str) -> bool:
     """Return whether a text looks like a short form."""
     return _MARK in text and _SHORT.fullmatch(text) is not None
+
+
+def named(entry: StoredMessage, name: Callable[[str], str]) -> StoredMessage:
+    """Return a message with the name of its group in place of the stored form; ``name``: see LongNames.reader."""
+    return entry._replace(group=entry.group and name(entry.group))
 
 
 def as_it_is(text: str) -> str:

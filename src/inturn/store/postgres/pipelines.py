@@ -55,9 +55,9 @@ class CountedPipelineInfo(PipelineInfo):
 class PostgresPipelines(PostgresStatements):
     """The pipelines of one database; see :class:`inturn.store.protocols.PipelineStore`."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, names: LongNames) -> None:
         super().__init__(wire)
-        self._names = LongNames(wire)
+        self._names = names
 
     # --- pipelines and their groups ---
 

@@ -1,4 +1,4 @@
--- What queues ask, by name; see desk.py for who locks what. None of it looks at more rows than it returns, whatever
+-- What queues ask, by name; see receiver_lock.py for who locks what. None of it looks at more rows than it returns, whatever
 -- lies in the queue, but for `groups`, which is asked by people.
 --
 -- A plan is made when a table may be empty, and is to be right when it is full. So what is looked up for each row is a
@@ -645,26 +645,26 @@ select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.
        )
 from inturn_hold h where h.sequence_number = any($3::bigint[]) for update of h skip locked;
 
--- name: gate
+-- name: group_lock
 select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2;
 
--- name: gate_to_renew
+-- name: group_lock_to_renew
 select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2 for no key update;
 
--- name: gate_to_share
+-- name: group_lock_to_share
 select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2 for key share;
 
--- name: gate_to_take
+-- name: group_lock_to_take
 select token, until_ms, since_ms, note, parked_ms from inturn_session
 where queue = $1 and grp = $2 for update skip locked;
 
--- name: set_gate
+-- name: set_group_lock
 insert into inturn_session (queue, grp, token, until_ms, since_ms, note, parked_ms) values ($1, $2, $3, $4, $5, $6, $7)
 on conflict (queue, grp) do update
 set token = excluded.token, until_ms = excluded.until_ms, since_ms = excluded.since_ms,
     note = excluded.note, parked_ms = excluded.parked_ms;
 
--- name: open_gate
+-- name: remove_group_lock
 delete from inturn_session where queue = $1 and grp = $2;
 
 -- name: locks_over

@@ -3,17 +3,24 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from inturn.core import limits
-from inturn.core.queue import delivery
+from inturn.core.queue import delivery, sessions
 from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
-from inturn.store.postgres.ready_list import Held, InLine, Move, ReceiverLock, Row, entry_of, hold_of
-from inturn.store.postgres.settlements import Settling
+from inturn.core.queue.sessions import OPEN, GroupLock
+from inturn.store.postgres.clock_skew import PostgresFutureSpans
+from inturn.store.postgres.group_locks import PostgresGroupLocks
+from inturn.store.postgres.messages import Held, PostgresMessages, Row, entry_of, hides, hold_of
+from inturn.store.postgres.names import LongNames, as_it_is, named, short
+from inturn.store.postgres.ready_list import ReadyList
+from inturn.store.postgres.receiver_lock import InLine, ReceiverLock
+from inturn.store.postgres.statements import PostgresStatements, Wire
 
-Taken = list[tuple[StoredMessage, DeliveryState | None]]
+_Taken: TypeAlias = list[tuple[StoredMessage, DeliveryState | None]]
 """Messages for a receiver, each with its hold before the receive."""
+_LATER: Final = 2**62
 
 
 @dataclass
@@ -25,160 +32,255 @@ class _Leases:
     heads: list[int] = field(default_factory=list)
 
 
-class PostgresDeliveries(Settling):
-    """Receives of messages without a session."""
+class PostgresReceives(PostgresStatements):
+    """Receives from any group, from one group, in a session, and of deferred messages.
+
+    Args:
+        wire: wire to the database.
+        ready: the ready groups.
+        messages: writes holds, and moves exhausted messages.
+        group_locks: the groups that are locked or parked.
+        names: the long names of groups.
+        spans: ends what is over by a clock that was set back.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        ready: ReadyList,
+        messages: PostgresMessages,
+        group_locks: PostgresGroupLocks,
+        names: LongNames,
+        spans: PostgresFutureSpans,
+    ) -> None:
+        super().__init__(wire)
+        self._ready = ready
+        self._messages = messages
+        self._group_locks = group_locks
+        self._names = names
+        self._spans = spans
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
-        """Lease messages."""
-        self.look_at_clock(now_ms)
-        if self._is_idle(queue, now_ms):
+        """Lease messages for each of several receivers."""
+        self._spans.end(now_ms)
+        wants = [each if each.group is None else each._replace(group=short(each.group)) for each in wants]
+        answers: list[list[Delivery]] = []
+        if any(map(_is_of_one, wants)):
+            for want in wants:
+                is_of_one = _is_of_one(want)
+                answers += [self._one_of(queue, want, now_ms)] if is_of_one else self._next_of(queue, [want], now_ms)
+        else:  # the usual case
+            answers = self._next_of(queue, wants, now_ms)
+        name = self._names.reader(each.entry.group for part in answers for each in part)
+        if name is as_it_is:  # the usual case
+            return answers
+        return [[each._replace(entry=named(each.entry, name)) for each in part] for part in answers]
+
+    # --- without a session ---
+
+    def _next_of(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+        if self._ready.is_idle(queue, now_ms):
             return [[] for _ in wants]
-        desk = self._open(queue, now_ms)
+        lock = self._ready.open(queue, now_ms)
         answers: list[list[Delivery]] = []
         for is_of_group, part in groupby(wants, lambda want: want.group is not None):
-            leases = _Leases()
             those = list(part)
-            for start in range(0, len(those), 1 if is_of_group else len(those)):
-                these = those[start : start + 1] if is_of_group else those
-                find = self._take_of_group if is_of_group else self._take_next
-                for want, taken in zip(these, find(queue, desk, these, leases, now_ms), strict=True):
-                    answers.append(self._lease(queue, desk, taken, want, leases, now_ms))
-                self._write_leases(queue, leases, now_ms)
+            find = self._take_of_group if is_of_group else self._take_next
+            for these in [[each] for each in those] if is_of_group else [those]:
                 leases = _Leases()
+                for want, taken in zip(these, find(queue, lock, these, leases, now_ms), strict=True):
+                    answers.append(self._lease(queue, lock, taken, want, leases, now_ms))
+                self._write(queue, leases, now_ms)
         if not all(answers):
-            self._see_ahead(queue, desk, now_ms)
-        self._keep(queue, desk)
+            self._ready.see_ahead(queue, lock, now_ms)
+        self._ready.keep(queue, lock)
         return answers
 
     def _take_next(
-        self, queue: QueueInfo, desk: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
-    ) -> Iterator[Taken]:
+        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
+    ) -> Iterator[_Taken]:
         """Yield the messages for each of several receivers that take from any group."""
-        groups = self._free(queue, desk, len(wants), max(want.limit for want in wants))
+        groups = self._free(queue, lock, len(wants), max(want.limit for want in wants))
         for want in wants:
-            taken: Taken = []
+            taken: _Taken = []
             while len(taken) < want.limit and (found := next(groups, None)):
                 place, group, rows = found
-                some = self._take(queue, desk, group, rows, want.limit - len(taken), now_ms)
+                some = self._take(queue, lock, group, rows, want.limit - len(taken), now_ms)
                 if some is not None:
                     leases.heads.append(place[2])
                     taken += some
-                desk.passed(place, is_left=some is None)
+                lock.passed(place, is_left=some is None)
             yield taken
 
     def _free(
-        self, queue: QueueInfo, desk: ReceiverLock, receivers: int, most: int
+        self, queue: QueueInfo, lock: ReceiverLock, receivers: int, most: int
     ) -> Iterator[tuple[InLine, str | None, list[Row]]]:
         """Yield the groups that can be received, in the order of the line: place, group, first messages."""
         end = first_number(queue.number + 1)
         chunk = max(receivers * most, limits.LIST_AT_ONCE)
-        begin = (desk.ready_from or 0) if desk.left is None else desk.left + 1
-        after, count = desk.line, receivers * most + 1  # one more shows whether there are more
-        listing = self._do("list", queue.number, end, chunk, desk.floor, desk.version) if desk.ran_out else None
+        begin = (lock.ready_from or 0) if lock.left is None else lock.left + 1
+        after, count = lock.line, receivers * most + 1  # one more shows whether there are more
+        listing = self._ready.list_later(queue, lock, chunk) if lock.ran_out else None
         while True:
-            if desk.has_back:
-                place = after or (None, None, None)
-                rows = self._all("next", queue.number, begin, end, count, most, count, desk.version, *place)
+            asked = queue.number, begin, end, count, most, count, lock.version
+            if lock.has_back:
+                rows = self._all("next", *asked, *(after or (None, None, None)))
             else:
-                rows = self._all("next_fresh", queue.number, begin, end, count, most, count, desk.version)
+                rows = self._all("next_fresh", *asked)
             if listing is not None:
-                desk.listed, listed = listing.rows[0] if listing.rows else (desk.listed, 0)
-                desk.is_changed |= listed > 0
-                desk.ran_out, listing = listed < chunk, None
+                self._ready.see_listed(lock, listing, chunk)
+                listing = None
             heads = [(head, list(those)) for head, those in groupby(rows, lambda row: row[:4])]
             is_cut = len(rows) == count
             if is_cut and len(heads) > 1:  # the last group may have more rows
                 heads.pop()
             for (number, turn, head, group), those in heads:
-                if number > desk.listed and not desk.ran_out:  # messages before it are not listed yet
+                if number > lock.listed and not lock.ran_out:  # messages before it are not listed yet
                     is_cut = False
                     break
-                after, begin = (number, turn, head), max(begin, min(number, desk.listed) + 1)
+                after, begin = (number, turn, head), max(begin, min(number, lock.listed) + 1)
                 yield after, group, [row[4:] for row in those if row[4] is not None]
             if is_cut:
                 continue
-            if desk.ran_out:
-                desk.see_end()
+            if lock.ran_out:
+                lock.see_end()
                 return
-            listing = self._do("list", queue.number, end, chunk, desk.floor, desk.version)
+            listing = self._ready.list_later(queue, lock, chunk)
 
     def _take_of_group(
-        self, queue: QueueInfo, desk: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
-    ) -> Iterator[Taken]:
+        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
+    ) -> Iterator[_Taken]:
         """Yield the messages for the receiver that takes from one group only."""
         (want,) = wants
-        rows = self._all("next_of_group", queue.number, want.group, desk.floor, want.limit)
-        taken: Taken | None = None
-        if rows and not _hides(hold_of(rows[0])):
-            taken = self._take(queue, desk, want.group, rows, want.limit, now_ms)
+        rows = self._all("next_of_group", queue.number, want.group, lock.floor, want.limit)
+        taken: _Taken | None = None
+        if rows and not hides(hold_of(rows[0])):
+            taken = self._take(queue, lock, want.group, rows, want.limit, now_ms)
             if taken is not None:
                 leases.heads.append(rows[0][0])
         yield taken or []
 
     def _take(
-        self, queue: QueueInfo, desk: ReceiverLock, group: str | None, rows: list[Row], limit: int, now_ms: int
-    ) -> Taken | None:
-        """Return the messages of a group that can be received.
+        self, queue: QueueInfo, lock: ReceiverLock, group: str | None, rows: list[Row], limit: int, now_ms: int
+    ) -> _Taken | None:
+        """Return messages of a free group; None if its first message must leave first but cannot.
 
-        Messages at its head that were received too often are moved away first. None: a message cannot be moved now,
-        and the group is left as it is.
+        An exhausted message cannot be moved to a dead-letter queue that another transaction is sending to.
         """
-        to = self.queues.get(queue.settings.dead_letter or "")
-        most = queue.settings.max_receives
-        while to is not None and rows and delivery.is_exhausted(hold_of(rows[0]), most):
-            if _hides(hold_of(rows[0])):
-                return []
-            if not self._may_move(to):
+        while rows and (to := self._messages.dead_letter_queue(queue, rows[0])) is not None:
+            number = rows[0][0]
+            if not self._messages.leaves(queue, rows[0], to, now_ms):
                 return None
-            entry = entry_of(rows[0])
-            move = Move(entry.sequence_number, group, entry.origin, delivery.exhausted(most))
-            self._move(queue, [move], to, now_ms)
             rows = []
             if group is not None:
-                rows = self._all("next_of_group", queue.number, group, desk.floor, limit)
+                rows = self._all("next_of_group", queue.number, group, lock.floor, limit)
             elif to.number == queue.number:  # it keeps its place
-                rows = self._all("one_message", entry.sequence_number)
-        taken = [(entry_of(row), hold_of(row)) for row in rows[:limit]]
-        return taken[: delivery.takes([_seen(hold, now_ms) for _, hold in taken], limit, now_ms)]
+                rows = self._all("one_message", number)
+        return _first_of(rows, limit, now_ms)
 
-    def _lease(
-        self, queue: QueueInfo, desk: ReceiverLock, taken: Taken, want: ReceiveRequest, leases: _Leases, now_ms: int
-    ) -> list[Delivery]:
-        """Add leases for the messages of one receiver; return its deliveries."""
-        if not taken:
-            return []
-        desk.tokens += 1
-        token = desk.tokens
-        ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
-        until_ms = now_ms + ms
-        desk.is_due(until_ms)
-        given = []
-        for entry, before in taken:
-            if before is None:
-                leases.fresh.append((entry.sequence_number, entry.group, until_ms, token))
-                given.append(Delivery(entry, token, until_ms, 1, now_ms))
-            else:
-                hold = delivery.leased(before, token, ms, now_ms)
-                leases.again.append((entry.sequence_number, entry.group, hold))
-                given.append(Delivery(entry, token, until_ms, hold.attempts, hold.first_ms))
+    # --- in a session, or a deferred message ---
+
+    def _one_of(self, queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
+        lock = self._ready.open(queue, now_ms)
+        if want.number is not None:
+            taken, group_lock = self._take_deferred(queue, want, want.number, now_ms)
+        else:
+            taken, group_lock = self._take_within(queue, lock, want, now_ms)
+        leases = _Leases()
+        given = self._lease(queue, lock, taken, want, leases, now_ms, group_lock)
+        self._write(queue, leases, now_ms)
+        if not given:
+            self._ready.see_ahead(queue, lock, now_ms)
+        self._ready.keep(queue, lock)
         return given
 
-    def _write_leases(self, queue: QueueInfo, leases: _Leases, now_ms: int) -> None:
+    def _take_within(
+        self, queue: QueueInfo, lock: ReceiverLock, want: ReceiveRequest, now_ms: int
+    ) -> tuple[_Taken, GroupLock]:
+        """Return the messages that a session can receive next, and its lock; its own leases do not block it."""
+        group_lock = self._group_locks.of(queue.number, want.group or "")
+        if not sessions.is_of(group_lock, want.token, now_ms):
+            return [], group_lock
+        asked = queue.number, want.group, lock.floor, group_lock.token, want.limit
+        while rows := self._all("session_messages", *asked):
+            to = self._messages.dead_letter_queue(queue, rows[0])
+            if to is None:
+                return _first_of(rows, want.limit, now_ms), group_lock
+            if not self._messages.leaves(queue, rows[0], to, now_ms):
+                break
+        return [], group_lock
+
+    def _take_deferred(
+        self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int
+    ) -> tuple[_Taken, GroupLock]:
+        """Return a deferred message if it is not leased, and the lock of its group."""
+        row = self._one("one_message", number) if queue.has_given(number) else None
+        hold = hold_of(row) if row else None
+        if row is None or not delivery.is_deferred(hold) or hides(hold):
+            return [], OPEN
+        entry = entry_of(row)
+        group_lock = OPEN if entry.group is None else self._group_locks.of(queue.number, entry.group)
+        if not sessions.may_fetch(group_lock, want.token, now_ms):
+            return [], OPEN
+        to = self._messages.dead_letter_queue(queue, row)
+        if to is not None:
+            self._messages.leaves(queue, row, to, now_ms)
+            return [], OPEN
+        return [(entry, hold)], group_lock
+
+    # --- leases ---
+
+    def _lease(
+        self,
+        queue: QueueInfo,
+        lock: ReceiverLock,
+        taken: _Taken,
+        want: ReceiveRequest,
+        leases: _Leases,
+        now_ms: int,
+        group_lock: GroupLock = OPEN,
+    ) -> list[Delivery]:
+        """Add leases for the messages of one receiver, in a session until its lock ends; return its deliveries."""
+        if not taken:
+            return []
+        token = want.token
+        if token is None:
+            lock.tokens += 1
+            token = lock.tokens
+        ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        until_ms = now_ms + ms if want.token is None else group_lock.until_ms or 0
+        lock.is_due(until_ms)
+        given = []
+        for entry, before in taken:
+            if before is None and want.token is None:  # the usual case
+                leases.fresh.append((entry.sequence_number, entry.group, until_ms, token))
+                given.append(Delivery(entry, token, until_ms, 1, now_ms))
+                continue
+            hold = delivery.leased(before, token, ms, now_ms)
+            if want.token is not None:
+                hold = sessions.within(group_lock, hold)
+            leases.again.append((entry.sequence_number, entry.group, hold))
+            given.append(Delivery(entry, token, until_ms, hold.attempts, hold.first_ms))
+        return given
+
+    def _write(self, queue: QueueInfo, leases: _Leases, now_ms: int) -> None:
         if leases.fresh:
-            columns: list[Any] = list(map(list, zip(*leases.fresh, strict=True)))
-            self._do("lease", queue.number, now_ms, *columns)
+            self._do("lease", queue.number, now_ms, *map(list, zip(*leases.fresh, strict=True)))
         if leases.again:
-            self._set_holds(queue, leases.again)
+            self._messages.set_holds(queue, leases.again)
         if leases.heads:
             self._do("not_ready", leases.heads)
 
 
-_LATER: Final = 2**62
+def _is_of_one(want: ReceiveRequest) -> bool:
+    """Return whether a request is in a session, or for a deferred message."""
+    return want.token is not None or want.number is not None
 
 
-def _hides(hold: DeliveryState | None) -> bool:
-    """Return whether a hold hides its message: whatever the time, until the hold is ended."""
-    return hold is not None and hold.until_ms is not None
+def _first_of(rows: Sequence[Row], limit: int, now_ms: int) -> _Taken:
+    """Return the first messages of a group that can be received together."""
+    found = [(entry_of(row), hold_of(row)) for row in rows[:limit]]
+    return found[: delivery.takes([_seen(hold, now_ms) for _, hold in found], limit, now_ms)]
 
 
 def _seen(hold: DeliveryState | None, now_ms: int) -> DeliveryState | None:

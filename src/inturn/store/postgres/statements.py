@@ -128,13 +128,6 @@ class Wire:
         self._waiting.append(later)
         return later
 
-    def do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Queue a statement once for each row of values.
-
-        For few rows only: one statement that takes arrays is much cheaper.
-        """
-        self._waiting += [QueuedStatement(_SQL[name], row) for row in rows]
-
     def say(self, sql: str) -> QueuedStatement:
         """Queue a statement by its text, such as ``begin``."""
         later = QueuedStatement(sql, ())
@@ -227,7 +220,7 @@ def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":
 
 
 class PostgresStatements:
-    """Base class of classes that run statements over a wire.
+    """Base class of the parts of a store, which run statements over a wire.
 
     Args:
         wire: wire to the database.
@@ -235,15 +228,6 @@ class PostgresStatements:
 
     def __init__(self, wire: Wire) -> None:
         self.wire: Final = wire
-
-    def _one(self, name: str, *values: Any) -> Any:
-        return self.wire.one(name, *values)
-
-    def _all(self, name: str, *values: Any) -> list[Any]:
-        return self.wire.all(name, *values)
-
-    def _do(self, name: str, *values: Any) -> QueuedStatement:
-        return self.wire.do(name, *values)
-
-    def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        self.wire.do_each(name, rows)
+        self._one: Final = wire.one
+        self._all: Final = wire.all
+        self._do: Final = wire.do

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: its connection and transactions; desk.py describes the locks in them."""
+"""The PostgreSQL store: its connection and transactions; receiver_lock.py describes the locks in them."""
 
 import re
 import time
@@ -17,7 +17,7 @@ from inturn.faults import reach
 from inturn.store.postgres.caller_transaction import CallerQueues, CallerTransaction
 from inturn.store.postgres.connection import PLANNING, connect, plainly, said
 from inturn.store.postgres.listener import Listener
-from inturn.store.postgres.queues import Queues
+from inturn.store.postgres.queues import PostgresQueues
 from inturn.store.postgres.servers import PostgresServers
 from inturn.store.postgres.statements import Wire, text_of
 from inturn.store.protocols import Busy, RunAgain
@@ -33,7 +33,7 @@ _ENDS = re.compile(
 )
 
 
-class PostgresStore(Queues):
+class PostgresStore(PostgresQueues):
     """A store in a PostgreSQL database, which several processes on several machines may use.
 
     Args:
@@ -50,17 +50,17 @@ class PostgresStore(Queues):
         self._url = url
         self._durable = durable
         self._connection, self._planning = connect(url, durable=durable, create=create)
-        super().__init__(Wire(self._connection.pgconn))
+        super().__init__(Wire(self._connection.pgconn), ends_spans=True)
         self.servers = PostgresServers(self.wire)
-        self._transaction = _PostgresTransaction(self)
+        self._transaction = _PostgresTransaction(self.begin, self.commit, self.roll_back)
         self.identity = _identity_at(self._connection)
         self.lineage = _lineage_at(self._connection)
         self._clock = (0, 0.0)  # the server's time, and this machine's monotonic time at the same moment
-        self._is_lasting = False
+        self._is_lasting, self._lasts_next = False, False
         self._listener: Listener | None = None
         self._adopted: WeakKeyDictionary[Any, CallerQueues] = WeakKeyDictionary()
         with self.transaction():
-            (self._channel,) = self._one("channel")
+            (self._channel,) = self.wire.one("channel")
 
     # --- transactions ---
 
@@ -84,8 +84,8 @@ class PostgresStore(Queues):
 
         It waits for locks, since only the caller knows what else could be done meanwhile.
         """
-        self._is_lasting = True
-        return self.transaction()
+        self._lasts_next = True
+        return self._transaction
 
     def clock(self) -> int:
         """Return the server's time, which is the same for all its clients, in milliseconds since 1970."""
@@ -94,9 +94,9 @@ class PostgresStore(Queues):
 
     def begin(self) -> None:
         """Begin a transaction and read what others have changed."""
+        self._is_lasting, self._lasts_next = self._lasts_next, False
         try:
-            self._locked.clear()
-            self._news.clear()
+            self.locks.begin()
             self._look()
             if self._is_lasting:
                 self.wire.say(f"set local lock_timeout = '{limits.BUSY_S}s'")
@@ -137,13 +137,13 @@ class PostgresStore(Queues):
             self._reconnect()
         try:
             self.wire.say("begin")
-            ms, version = self._one("now")
+            ms, version = self.wire.one("now")
         except psycopg.OperationalError:
             if not self._connection.closed:
                 raise
             self._reconnect()  # lost between transactions, as by a restart: nothing is lost
             self.wire.say("begin")
-            ms, version = self._one("now")
+            ms, version = self.wire.one("now")
         before = self.clock()
         # A difference of less than a second is jitter of the clocks, and no reason to correct deadlines.
         self._clock = (before if before - 1000 < ms < before else ms), time.monotonic()
@@ -165,8 +165,7 @@ class PostgresStore(Queues):
                 self.lineage = _lineage_at(self._connection)  # differs if a dump has replaced the tables
                 self.incarnations.renew()
                 self.catalog.forget()
-                self._idle.clear()
-                self._drawn.clear()
+                self.ready.forget()
                 return
 
     def commit(self) -> None:
@@ -178,7 +177,7 @@ class PostgresStore(Queues):
         try:
             reach("before commit")
             committed = self.wire.say("commit")
-            self._notify(self._channel)
+            self.locks.notify(self._channel)
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -195,7 +194,7 @@ class PostgresStore(Queues):
                 ) from error
             self.roll_back(error)
             raise
-        self.behind.kept()
+        self.spans.noted.kept()
         reach("after commit")
 
     def roll_back(self, because: BaseException) -> None:
@@ -208,15 +207,14 @@ class PostgresStore(Queues):
         """
         self.wire.forget()
         self.catalog.forget()
-        self._look_again()
-        self.behind.lost()
+        self.sends.look_again()
+        self.spans.noted.lost()
         self.incarnations.begun.clear()
-        is_lasting, self._is_lasting = self._is_lasting, False
         with suppress(psycopg.Error):
             if not self._connection.closed:
                 self.wire.say("rollback")
                 self.wire.flush()
-        if isinstance(because, errors.LockNotAvailable) and not is_lasting:
+        if isinstance(because, errors.LockNotAvailable) and not self._is_lasting:
             raise Busy(str(said(because, self._url))) from because
         if isinstance(because, errors.DeadlockDetected | errors.SerializationFailure):
             raise RunAgain(str(because)) from because
@@ -273,21 +271,22 @@ def _lineage_at(connection: "psycopg.Connection[Any]") -> bytes:
 class _PostgresTransaction:
     """The context manager of transactions; a class, since a generator-based one costs as much as a statement."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_begin", "_commit", "_roll_back")
 
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+    def __init__(
+        self, begin: Callable[[], None], commit: Callable[[], None], roll_back: Callable[[BaseException], None]
+    ) -> None:
+        self._begin = begin
+        self._commit = commit
+        self._roll_back = roll_back
 
     def __enter__(self) -> None:
-        self._store.begin()
+        self._begin()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if error is None:
-                self._store.commit()
-            else:
-                self._store.roll_back(error)
-        finally:
-            self._store._is_lasting = False
+        if error is None:
+            self._commit()
+        else:
+            self._roll_back(error)
