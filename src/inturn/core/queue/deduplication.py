@@ -7,9 +7,13 @@ rules of SQS's FIFO queues (its API documentation, "MessageDeduplicationId"), pl
 """
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
 
-from inturn.core.queue.messages import Draft, QueueSettings
+from inturn.core.queue.messages import Draft, QueueSettings, Sent
+
+DedupKey: TypeAlias = tuple[str, str]
+"""A deduplication scope and the id within it."""
 
 
 class RememberedSend(NamedTuple):
@@ -24,7 +28,7 @@ class RememberedSend(NamedTuple):
     until_ms: int | None
 
 
-def known_by(draft: Draft, settings: QueueSettings) -> tuple[str, str] | None:
+def known_by(draft: Draft, settings: QueueSettings) -> DedupKey | None:
     """Return a message's deduplication scope and id, or None if it cannot duplicate another."""
     dedup_id = draft.dedup_id
     if dedup_id is None:
@@ -44,3 +48,36 @@ def remembered(sequence_number: int, settings: QueueSettings, now_ms: int) -> Re
     """Return the record of a message that was just sent."""
     window = settings.dedup_window_ms
     return RememberedSend(sequence_number, None if window is None else now_ms + window)
+
+
+def numbered(
+    keys: Iterable[DedupKey | None],
+    find: Callable[[DedupKey], RememberedSend | None],
+    last: int,
+    settings: QueueSettings,
+    now_ms: int,
+) -> tuple[list[Sent], dict[DedupKey, RememberedSend]]:
+    """Return a number for each of the messages sent together: the next one, or that of the message it duplicates.
+
+    Args:
+        keys: what :func:`known_by` says of each message, in order.
+        find: returns what is remembered of a key.
+        last: the last number given out.
+        settings: settings of the queue.
+        now_ms: current time.
+
+    Returns:
+        The result for each message, and what is to be remembered.
+    """
+    sent: list[Sent] = []
+    new: dict[DedupKey, RememberedSend] = {}
+    for key in keys:
+        if key is not None:
+            first = new.get(key) or find(key)
+            if first is not None and is_same(first, now_ms):
+                sent.append(Sent(first.sequence_number, duplicate=True))
+                continue
+            new[key] = remembered(last + 1, settings, now_ms)
+        last += 1
+        sent.append(Sent(last, duplicate=False))
+    return sent, new

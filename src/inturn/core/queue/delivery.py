@@ -2,7 +2,7 @@
 
 The memory store runs these rules; every other store is tested against it:
 
-1. A receive takes the first group in the line of ready groups (line.py). It returns that group's first message and as
+1. A receive takes the first group in the line (ready_groups.py). It returns that group's first message and as
    many of the following ones as fit, then goes on with the next ready group.
 2. A message is hidden while it is leased or delayed. A hidden message blocks the messages behind it in its group, not
    those before it. But a lease that was not extended for its message alone blocks the whole group, since the holder of
@@ -14,16 +14,22 @@ The memory store runs these rules; every other store is tested against it:
 5. A deferred message does not block the messages behind it. It is received by its number only, by one receiver at a
    time, and blocks nothing then either. Given back, it is deferred again. Deferring uses up no attempt.
 6. A scheduled message is a delayed one that was never received. It can be cancelled until its time has come.
-7. A read-only look shortens nothing, whatever its clock says; see behind.py.
+7. A read-only look shortens nothing, whatever its clock says; see clock_skew.py.
+8. Dead letters leave first: before a receive takes a message, one that has used up its attempts goes to the dead-letter
+   queue, if that exists. In a group only the first message that the receive would take can go, then the next one.
+9. A message is past its retention once that time has passed since its send, acknowledged or not. A receive removes it
+   before it looks for messages; others may still see it.
+10. A moved message that returns to the queue of its first send takes its old place. Within its queue it keeps its
+    place. In any other queue it comes last.
 
-The exclusive lock of a whole group is in session.py.
+The exclusive lock of a whole group is in sessions.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
-from inturn.core.queue.messages import Why
+from inturn.core.queue.messages import QueueInfo, QueueSettings, StoredMessage, Why
 
 
 class DeliveryState(NamedTuple):
@@ -129,6 +135,11 @@ def blocks_all(hold: DeliveryState | None, now_ms: int) -> bool:
     return hold is not None and not hold.extended and not hold.deferred and is_leased(hold, now_ms)
 
 
+def delayed(delay_ms: int, now_ms: int) -> DeliveryState:
+    """Return the state of a message that was just sent with a delay."""
+    return DeliveryState(now_ms + delay_ms, since_ms=now_ms)
+
+
 def takes(holds: Iterable[DeliveryState | None], limit: int, now_ms: int) -> int:
     """Return how many messages of a free group one receive takes, from the first on.
 
@@ -211,6 +222,22 @@ def given_back(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_ms:
     return left if left.attempts or left.deferred else None
 
 
+def dead_letter(
+    hold: DeliveryState | None, settings: QueueSettings, queues: Mapping[str, QueueInfo]
+) -> tuple[QueueInfo, str] | None:
+    """Return the dead-letter queue of a message that has used up its attempts, and the note; None: it is received.
+
+    Args:
+        hold: state of the message that a receive would take next.
+        settings: settings of its queue.
+        queues: the queues of the store; without the dead-letter queue the message stays.
+    """
+    if not is_exhausted(hold, settings.max_receives):
+        return None
+    to = queues.get(settings.dead_letter or "")
+    return None if to is None else (to, exhausted(settings.max_receives))
+
+
 def is_exhausted(hold: DeliveryState | None, max_receives: int | None) -> bool:
     """Return whether a message has used up the attempts that its queue allows."""
     return max_receives is not None and hold is not None and hold.attempts >= max_receives
@@ -220,3 +247,25 @@ def exhausted(max_receives: int | None) -> str:
     """Return the note for a message that moves to the dead-letter queue."""
     times = "once" if max_receives == 1 else f"{max_receives} times"
     return f"received {times} and never acknowledged"
+
+
+def retired_ms(settings: QueueSettings, now_ms: int) -> int | None:
+    """Return the time such that messages sent until then are past their retention; None: they are kept for ever."""
+    return None if settings.retention_s is None else round(now_ms - settings.retention_s * 1000)
+
+
+def moved(entry: StoredMessage, queue: QueueInfo, to: QueueInfo, note: str | None, now_ms: int) -> StoredMessage:
+    """Return a message as it lies in the queue to which it is moved.
+
+    Args:
+        entry: the message in its queue.
+        queue: that queue.
+        to: the target, which may be the same; the message has its next number unless it has a place there.
+        note: why it is moved.
+        now_ms: current time.
+    """
+    origin = entry.origin or entry.sequence_number
+    is_within = queue.number == to.number
+    number = entry.sequence_number if is_within else origin if to.has_given(origin) else to.last + 1
+    came_from = entry.came_from if is_within and entry.came_from else queue.name
+    return StoredMessage(number, *entry[1:7], now_ms, None if number == origin else origin, came_from, note)

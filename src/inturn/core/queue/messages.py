@@ -190,6 +190,10 @@ class ReceiveRequest(NamedTuple):
     token: int | None = None
     number: int | None = None
 
+    def lease_ms(self, settings: QueueSettings) -> int:
+        """Return the length of the lease in a queue of these settings, in milliseconds."""
+        return settings.visibility_ms if self.visibility_ms is None else self.visibility_ms
+
 
 class Delivery(NamedTuple):
     """A message as a receiver gets it.

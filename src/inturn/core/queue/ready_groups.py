@@ -10,14 +10,20 @@ own:
 3. Any other group joins by the sequence number of its first message, the oldest first, but behind all groups that have
    been given back so far.
 4. Groups whose lease or delay ends by itself join when a receiver looks, in the order of the deadlines. Those already
-   due before a group is given back by hand join before it.
+   due before a group is given back by hand join before it, unless the queue delays retries.
+5. Groups whose messages are only acknowledged, in one call, join in the order of their new first messages. Of a group
+   that several changes make ready, the last change counts.
 
 So a group that fails is retried after all groups that were ready then, and waits for none that became ready later.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
-from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement, blocks_all, is_deferred, is_hidden
+from inturn.core.queue.messages import QueueSettings
+
+T = TypeVar("T")
 
 
 class LinePlace(NamedTuple):
@@ -34,6 +40,22 @@ class LinePlace(NamedTuple):
 
 START = LinePlace(0)
 """The last place of a group that was given back, before any was."""
+
+
+def is_ready(
+    head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int, *, is_closed: bool = False
+) -> bool:
+    """Return whether a group belongs into the line.
+
+    Args:
+        head: state of its first message.
+        holds: states of all its messages that are not deferred.
+        now_ms: current time.
+        is_closed: whether the group is locked or parked.
+    """
+    if is_closed or is_hidden(head, now_ms) or is_deferred(head):
+        return False
+    return not any(blocks_all(hold, now_ms) for hold in holds)
 
 
 def was_tried(head: DeliveryState | None) -> bool:
@@ -56,3 +78,18 @@ def joined(back: LinePlace, head: int, last: int, *, is_back: bool) -> tuple[Lin
     if head > back.number:
         return LinePlace(head), back
     return LinePlace(back.number, back.turn + 1), back
+
+
+def by_turn(touched: Sequence[T]) -> list[T]:
+    """Return changed groups, each once, in the order in which they join: of repeated ones the last counts."""
+    return list(reversed(dict.fromkeys(reversed(touched))))
+
+
+def ended_go_first(changes: Iterable[Settlement], settings: QueueSettings) -> bool:
+    """Return whether what is over by itself joins the line before these changes are made."""
+    return not settings.retry_delay_s and any(change.act is SettleAction.NACK for change in changes)
+
+
+def are_ordered(changes: Iterable[Settlement]) -> bool:
+    """Return whether groups join in the order of these changes; otherwise in that of their new first messages."""
+    return any(change.act is not SettleAction.ACK for change in changes)

@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from inturn.core.queue.delivery import DeliveryState, SettleResult, blocking
-from inturn.core.queue.messages import Why
+from inturn.core.queue.delivery import DeliveryState, Settlement, SettleResult, blocking
+from inturn.core.queue.messages import GroupView, StoredMessage, Why
 
 
 class GroupLock(NamedTuple):
@@ -128,6 +128,11 @@ def renewed(gate: GroupLock, ms: int, now_ms: int) -> GroupLock:
     return gate._replace(until_ms=now_ms + ms, since_ms=now_ms)
 
 
+def extended(gate: GroupLock, change: Settlement, now_ms: int) -> GroupLock | None:
+    """Return the lock after a message is extended that was received in its session; None if it was not."""
+    return renewed(gate, change.ms or 0, now_ms) if is_of(gate, change.token, now_ms) else None
+
+
 def within(gate: GroupLock, hold: DeliveryState) -> DeliveryState:
     """Return the state of a message that was received in a session: its lease is the lock."""
     return hold._replace(until_ms=gate.until_ms, since_ms=gate.since_ms)
@@ -190,3 +195,27 @@ def why(
         return Why.LOCKED, gate.until_ms, gate.token
     reason, hold = blocking(head, holds, now_ms)
     return (reason, hold.until_ms, hold.token) if hold else (reason, None, None)
+
+
+def view(
+    head: StoredMessage,
+    depth: int,
+    gate: GroupLock,
+    own: DeliveryState | None,
+    holds: Iterable[DeliveryState | None],
+    now_ms: int,
+) -> GroupView:
+    """Return the status of a group.
+
+    Args:
+        head: its first message.
+        depth: number of its messages.
+        gate: its gate.
+        own: state of the first message.
+        holds: states of all its messages.
+        now_ms: current time.
+    """
+    reason, until_ms, token = why(gate, own, holds, now_ms)
+    attempts = own.attempts if own else 0
+    number, sent_ms = head.sequence_number, head.sent_ms
+    return GroupView(head.group, depth, number, sent_ms, reason, until_ms, token, attempts, gate.note)

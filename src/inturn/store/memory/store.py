@@ -119,36 +119,23 @@ class MemoryStore:
 
     def _send_one(self, queue: _Queue, draft: Draft, now_ms: int) -> Sent:
         info = queue.info
-        key = deduplication.known_by(draft, info.settings)
-        if key is not None:
-            first = queue.known.get(key)
-            if first is not None and deduplication.is_same(first, now_ms):
-                return Sent(first.sequence_number, duplicate=True)
+        keys = [deduplication.known_by(draft, info.settings)]
+        (sent,), new = deduplication.numbered(keys, queue.known.get, info.last, info.settings, now_ms)
+        if sent.duplicate:
+            return sent
+        queue.known |= new
         queue.history = begin(queue.history, info.last, self._incarnation)
         info.last += 1
         info.depth += 1
-        if key is not None:
-            queue.known[key] = deduplication.remembered(info.last, info.settings, now_ms)
         body, content, group, revision, dedup_id, delay_ms, attributes = draft
-        entry = StoredMessage(
-            info.last,
-            body,
-            content,
-            group,
-            revision,
-            dedup_id,
-            attributes,
-            now_ms,
-            origin=None,
-            came_from=None,
-            note=None,
-        )
+        fields = (info.last, body, content, group, revision, dedup_id, attributes, now_ms)
+        entry = StoredMessage(*fields, origin=None, came_from=None, note=None)
         delay_ms = info.settings.delay_ms if delay_ms is None else delay_ms
-        hold = DeliveryState(now_ms + delay_ms, since_ms=now_ms) if delay_ms else None
+        hold = delivery.delayed(delay_ms, now_ms) if delay_ms else None
         queue.messages[info.last] = _MemoryMessage(entry, hold=hold)
         if any(free[0].entry is entry for free in self._free(queue, now_ms)):
             queue.line[info.last] = LinePlace(info.last)
-        return Sent(info.last, duplicate=False)
+        return sent
 
     def incarnation(self, queue: QueueInfo, number: int) -> str:
         """Return the incarnation in which a number was given."""
@@ -175,9 +162,8 @@ class MemoryStore:
         token = queue.tokens if want.token is None else want.token
         if not taken:
             self._look_ahead(kept)
-        visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
         for message in taken:
-            message.hold = delivery.leased(message.hold, token, visibility_ms, now_ms)
+            message.hold = delivery.leased(message.hold, token, want.lease_ms(queue.settings), now_ms)
             if want.token is not None:
                 message.hold = sessions.within(gate, message.hold)
         return [
@@ -260,7 +246,7 @@ class MemoryStore:
         free = {_key(group[0]): group[0] for group in self._free(queue, now_ms)}
         heads = {head.entry.sequence_number for head in free.values()}
         queue.line = {number: place for number, place in queue.line.items() if number in heads}
-        for key in reversed(dict.fromkeys(reversed(list(touched)))):
+        for key in ready_groups.by_turn(list(touched)):
             head = free.get(key)
             if head is not None and (number := head.entry.sequence_number) not in queue.line:
                 queue.line[number], queue.info.back = ready_groups.joined(
@@ -272,9 +258,12 @@ class MemoryStore:
         return [
             group
             for group in self._groups(queue)
-            if not sessions.is_closed(queue.gate(group[0].entry.group))
-            and not any(delivery.blocks_all(each.hold, now_ms) for each in group)
-            and not delivery.is_hidden(group[0].hold, now_ms)
+            if ready_groups.is_ready(
+                group[0].hold,
+                [each.hold for each in group],
+                now_ms,
+                is_closed=sessions.is_closed(queue.gate(group[0].entry.group)),
+            )
         ]
 
     @staticmethod
@@ -290,11 +279,11 @@ class MemoryStore:
 
     def _tidy(self, queue: _Queue, now_ms: int) -> None:
         """Remove messages past their retention, unlock expired locks and give back expired leases."""
-        retention_s = queue.info.settings.retention_s
+        retired_ms = delivery.retired_ms(queue.info.settings, now_ms)
         touched: list[Key] = []
         for number in sorted(queue.messages):
             message = queue.messages[number]
-            if retention_s is None or message.entry.sent_ms > now_ms - retention_s * 1000:
+            if retired_ms is None or message.entry.sent_ms > retired_ms:
                 break
             self._remove(queue, number)
             touched.append(_key(message))
@@ -332,10 +321,9 @@ class MemoryStore:
 
     def _without_exhausted(self, queue: _Queue, group: list[_MemoryMessage], now_ms: int) -> list[_MemoryMessage]:
         """Move messages that were received too often from the head of a group; return the rest of the group."""
-        settings = queue.info.settings
-        to = self._queues.get(settings.dead_letter or "")
-        while to is not None and group and delivery.is_exhausted(group[0].hold, settings.max_receives):
-            self._move(queue, group[0], to, delivery.exhausted(settings.max_receives), now_ms)
+        while group and (dead := delivery.dead_letter(group[0].hold, queue.info.settings, self.queues)):
+            to, note = self._queues[dead[0].name], dead[1]
+            self._move(queue, group[0], to, note, now_ms)
             again = [queue.messages[group[0].entry.sequence_number]] if to is queue else []  # it keeps its place
             group = [*again, *group[1:]]
         return group
@@ -344,17 +332,17 @@ class MemoryStore:
         """Acknowledge, extend, give back, move, defer or cancel messages."""
         self._look_at_clock(now_ms)
         kept = self._queues[queue.name]
-        if any(change.act is SettleAction.NACK for change in changes) and not kept.info.settings.retry_delay_s:
+        if ready_groups.ended_go_first(changes, kept.info.settings):
             over = self._over(kept, now_ms)
             self._unlock(kept, now_ms)
-            self._line_up(kept, over, now_ms)  # they ended before the nack
+            self._line_up(kept, over, now_ms)
         before = dict(kept.messages)
         verdicts = [self._settle_one(kept, change, now_ms) for change in changes]
         done = [
             change.sequence_number for change, each in zip(changes, verdicts, strict=True) if each is SettleResult.DONE
         ]
         touched = [_key(before[number]) for number in done]
-        if all(change.act is SettleAction.ACK for change in changes):  # concurrent acknowledgements have no order
+        if not ready_groups.are_ordered(changes):
             heads = {_key(group[0]): group[0].entry.sequence_number for group in self._groups(kept)}
             touched.sort(key=lambda key: heads.get(key, 0))
         self._line_up(kept, touched, now_ms)
@@ -372,9 +360,9 @@ class MemoryStore:
             message.done, message.hold = True, None
             self._forget_read(queue)
         elif change.act is SettleAction.EXTEND:
-            gate = queue.gate(message.entry.group)
-            if sessions.is_of(gate, change.token, now_ms):
-                self._renew(queue, message.entry.group, sessions.renewed(gate, change.ms or 0, now_ms))
+            gate = sessions.extended(queue.gate(message.entry.group), change, now_ms)
+            if gate is not None:
+                self._renew(queue, message.entry.group, gate)
             else:
                 message.hold = delivery.extended(message.hold, change.ms or 0, now_ms)
         elif change.act is SettleAction.NACK:
@@ -399,29 +387,16 @@ class MemoryStore:
         )
 
     def _move(self, queue: _Queue, message: _MemoryMessage, to: _Queue, note: str | None, now_ms: int) -> None:
-        """Move a message to a queue: to its old place if it was first sent there; within a queue it keeps its place."""
-        entry = message.entry
-        origin = entry.origin or entry.sequence_number
-        is_within = queue is to
-        number = entry.sequence_number if is_within else origin
-        if not is_within and not to.info.has_given(origin):
+        entry = delivery.moved(message.entry, queue.info, to.info, note, now_ms)
+        if entry.sequence_number > to.info.last:
             to.history = begin(to.history, to.info.last, self._incarnation)
             to.info.last += 1
-            number = to.info.last
         queue.info.depth -= 1
         to.info.depth += 1
         message.done, message.hold = True, None
         self._forget_read(queue)
-        to.messages[number] = _MemoryMessage(
-            entry._replace(
-                sequence_number=number,
-                sent_ms=now_ms,
-                origin=None if number == origin else origin,
-                came_from=entry.came_from if is_within and entry.came_from else queue.info.name,
-                note=note,
-            )
-        )
-        self._line_up(to, [_key(to.messages[number])], now_ms)
+        there = to.messages[entry.sequence_number] = _MemoryMessage(entry)
+        self._line_up(to, [_key(there)], now_ms)
 
     def _remove(self, queue: _Queue, number: int) -> None:
         queue.info.depth -= not queue.messages[number].done
@@ -525,24 +500,18 @@ class MemoryStore:
         kept = self._queues[queue.name]
         wanted = set(names)
         found = [group for group in self._groups(kept) if not wanted or group[0].entry.group in wanted]
-        return [_view(group, kept.gate(group[0].entry.group), now_ms) for group in found[:limit]]
+        return [
+            sessions.view(
+                group[0].entry,
+                len(group),
+                kept.gate(group[0].entry.group),
+                group[0].hold,
+                [each.hold for each in group],
+                now_ms,
+            )
+            for group in found[:limit]
+        ]
 
 
 def _key(message: _MemoryMessage) -> Key:
     return message.entry.sequence_number if message.entry.group is None else message.entry.group
-
-
-def _view(group: list[_MemoryMessage], gate: GroupLock, now_ms: int) -> GroupView:
-    head = group[0]
-    why, until_ms, token = sessions.why(gate, head.hold, [each.hold for each in group], now_ms)
-    return GroupView(
-        head.entry.group,
-        len(group),
-        head.entry.sequence_number,
-        head.entry.sent_ms,
-        why,
-        until_ms,
-        token,
-        head.hold.attempts if head.hold else 0,
-        gate.note,
-    )

@@ -32,7 +32,6 @@ entry_of: Final[Callable[[Any], StoredMessage]] = partial(
 _delivery: Final[Callable[[Any], Delivery]] = partial(tuple.__new__, Delivery)
 _DONE: Final = SettleResult.DONE  # before Python 3.12 each access to an enum member takes 0.15 µs
 _ACK: Final = SettleAction.ACK
-_NACK: Final = SettleAction.NACK
 
 Row: TypeAlias = tuple[Any, ...]
 """A message as statements return it: the fields of an entry."""
@@ -134,7 +133,7 @@ class SqliteDeliveries(SqliteStatements):
             return []
         queue.tokens += 1
         token = queue.tokens
-        ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        ms = want.lease_ms(queue.settings)
         until_ms = now_ms + ms
         fresh = delivery.leased(None, token, ms, now_ms)
         attempts, first_ms = fresh.attempts, fresh.first_ms
@@ -209,13 +208,13 @@ class SqliteDeliveries(SqliteStatements):
     def _take(self, queue: QueueInfo, head: Head, limit: int, now_ms: int) -> Sequence[Found]:
         """Return what can be received of a group, after moving exhausted heads to the dead-letter queue."""
         at, group, known = head
-        to = self.queues.get(queue.settings.dead_letter or "")
         while found := known or self._with_holds(self._group(queue, at, group, limit)):
             entry, first = found[0]
-            if to is None or not delivery.is_exhausted(first, queue.settings.max_receives):
+            dead = delivery.dead_letter(first, queue.settings, self.queues)
+            if dead is None:
                 holds = [hold for _, hold in found]
                 return found[: delivery.takes(holds, limit, now_ms) if any(holds) else limit]
-            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
+            self._move(queue, entry, *dead, now_ms)
             known = None
         return []
 
@@ -260,8 +259,9 @@ class SqliteDeliveries(SqliteStatements):
     def _tidy(self, queue: QueueInfo, now_ms: int) -> None:
         """Give back expired leases, and remove messages past their retention."""
         touched: Touched = []
-        if queue.settings.retention_s is not None:
-            touched = self._retire(queue, round(now_ms - queue.settings.retention_s * 1000))
+        retired_ms = delivery.retired_ms(queue.settings, now_ms)
+        if retired_ms is not None:
+            touched = self._retire(queue, retired_ms)
         for key, number, group, hold in self._over(queue, now_ms):
             touched.append(key)
             if hold is not None:
@@ -347,11 +347,11 @@ class SqliteDeliveries(SqliteStatements):
             in_order: whether the groups are in the order in which they became ready; if not, the oldest heads go first.
         """
         ready: list[tuple[int, str | None, bool]] = []
-        for number, group in touched if len(touched) == 1 else reversed(dict.fromkeys(reversed(touched))):
+        for number, group in touched if len(touched) == 1 else ready_groups.by_turn(touched):
             if group is None:
                 hold = self._hold(number)
                 is_there = self._one("one_message", number) is not None
-                if is_there and not delivery.is_hidden(hold, now_ms) and not delivery.is_deferred(hold):
+                if is_there and ready_groups.is_ready(hold, (), now_ms):
                     ready.append((number, None, ready_groups.was_tried(hold)))
                 continue
             row = self._group_head(queue, group)
@@ -363,8 +363,7 @@ class SqliteDeliveries(SqliteStatements):
             is_back = False
             if is_held:
                 holds = {at: DeliveryState(*hold) for at, *hold in self._all("group_holds", queue.number, group)}
-                blocked = any(delivery.blocks_all(hold, now_ms) for hold in holds.values())
-                if blocked or delivery.is_hidden(holds.get(head), now_ms):
+                if not ready_groups.is_ready(holds.get(head), holds.values(), now_ms):
                     continue
                 is_back = ready_groups.was_tried(holds.get(head))
             ready.append((head, group, is_back))
@@ -386,10 +385,8 @@ class SqliteDeliveries(SqliteStatements):
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, give back, move, defer or cancel messages."""
         self.look_at_clock(now_ms)
-        for change in changes:
-            if change.act is _NACK:
-                self._see_over(queue, now_ms)
-                break
+        if ready_groups.ended_go_first(changes, queue.settings):
+            self._see_over(queue, now_ms)
         taken = self.leases.acknowledge(queue.number, changes, now_ms)
         if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # the usual case
             self._be_done(queue, [change[0] for change in changes], {group: numbers for _, group, numbers in taken})
@@ -397,7 +394,7 @@ class SqliteDeliveries(SqliteStatements):
             return [_DONE] * len(changes)
         verdicts, touched = self._settle_each(queue, changes, taken, now_ms)
         if touched:
-            self._free(queue, touched, now_ms, in_order=any(change.act is not _ACK for change in changes))
+            self._free(queue, touched, now_ms, in_order=ready_groups.are_ordered(changes))
         return verdicts
 
     def _settle_each(
@@ -438,11 +435,10 @@ class SqliteDeliveries(SqliteStatements):
         return verdicts, touched
 
     def _see_over(self, queue: QueueInfo, now_ms: int) -> None:
-        """Put what expired before a nack into the line first, so that it is ahead of what the nack gives back."""
-        if not queue.settings.retry_delay_s:
-            touched = [key for key, *_ in self._over(queue, now_ms)]
-            if touched:
-                self._refresh(queue, touched, now_ms)
+        """Put what is over by itself into the line."""
+        touched = [key for key, *_ in self._over(queue, now_ms)]
+        if touched:
+            self._refresh(queue, touched, now_ms)
 
     def _judged(
         self, change: Settlement, known: dict[int, tuple[DeliveryState | None, str | None]], now_ms: int
@@ -502,11 +498,10 @@ class SqliteDeliveries(SqliteStatements):
         """Extend the session lock under which a message was received, if there is one; return whether there was."""
         if group is None:
             return False
-        gate = self.gates.of(queue.number, group)
-        if not sessions.is_of(gate, change.token, now_ms):
-            return False
-        self.gates.renew(queue.number, group, sessions.renewed(gate, change.ms or 0, now_ms))
-        return True
+        gate = sessions.extended(self.gates.of(queue.number, group), change, now_ms)
+        if gate is not None:
+            self.gates.renew(queue.number, group, gate)
+        return gate is not None
 
     def _leave(self, queue: QueueInfo, messages: list[tuple[int, str | None]]) -> None:
         """Remove acknowledged messages, given by number and group, with their holds; clear the list."""
@@ -538,22 +533,16 @@ class SqliteDeliveries(SqliteStatements):
         self.catalog.counted(queue)
 
     def _move(self, queue: QueueInfo, entry: StoredMessage, to: QueueInfo, note: str | None, now_ms: int) -> None:
-        """Move a message to another queue; in the queue where it was first sent it returns to its old place.
-
-        Within its queue it stays where it is.
-        """
-        origin = entry.origin or entry.sequence_number
-        is_within = queue.number == to.number
-        is_back = is_within or to.has_given(origin)
+        """Move a message to another queue, or within its queue."""
+        moved = delivery.moved(entry, queue, to, note, now_ms)
+        number = moved.sequence_number
+        is_back = number <= to.last
         if not is_back and to.number not in self.incarnations.begun:
             self.incarnations.begin(to, now_ms)
-        number = entry.sequence_number if is_within else origin if is_back else to.last + 1
         self._leave(queue, [(entry.sequence_number, entry.group)])
         self.nonempty.discard((queue.number, entry.group))
         self.line.leave(queue, [entry.sequence_number])
-        came_from = entry.came_from if is_within and entry.came_from else queue.name
-        came = (now_ms, None if number == origin else origin, came_from, note, to.number)
-        self._do("add_moved", number, *entry[1:7], *came)
+        self._do("add_moved", *moved, to.number)
         if is_back:
             self.pending.come_back(to, number, entry.group)
         else:

@@ -88,6 +88,7 @@ delete from inturn_dedup
 where (queue, scope, id) > (?, ?, ?) and (queue, scope, id) <= (?, ?, ?) and until_ms <= ?;
 
 -- name: ready_if_first
+-- As is_ready() in core/queue/ready_groups.py, of a group whose only message that may be its first is not delayed.
 insert into inturn_ready (sequence_number, grp)
 select ?1, ?3 where not exists (
     select 1 from inturn_pending where queue = ?2 and grp = ?3 and sequence_number < ?1
@@ -136,6 +137,7 @@ select sequence_number from inturn_pending
 where queue = ? and grp = ? and sequence_number > ? order by sequence_number limit 1;
 
 -- name: group_head
+-- What is_ready() in core/queue/ready_groups.py needs; a lease blocks its group, as a locked or parked gate does.
 -- The third is the first message of the group that is not in the table, if there is any.
 with first (head) as (select coalesce((
     select sequence_number from inturn_pending where queue = ?1 and grp = ?2 order by sequence_number limit 1
@@ -293,6 +295,7 @@ select sequence_number, grp, until_ms, token, attempts, extended, since_ms, firs
 where queue = ? and until_ms <= ? order by until_ms, sequence_number limit ?;
 
 -- name: hidden
+-- As is_hidden() in core/queue/delivery.py, counted.
 select count(*) filter (where token is not null)
            + (select coalesce(sum(messages), 0) from inturn_lease where queue = ?1 and until_ms > ?2),
        count(*) filter (where token is null)
@@ -635,8 +638,8 @@ insert into inturn_incarnation (queue, after, id, made_ms, note) values (?, ?, ?
 on conflict (queue, after) do update
 set id = excluded.id, made_ms = excluded.made_ms, note = coalesce(excluded.note, note);
 
--- As trim() in core/queue/incarnation.py.
 -- name: trim_incarnations
+-- As trim() in core/queue/incarnation.py.
 delete from inturn_incarnation where queue = ?1
 and after < (select after from inturn_incarnation where queue = ?1 order by after desc limit 1 offset ?3)
 and after < (select max(after) from inturn_incarnation where queue = ?1 and after < ?2);

@@ -107,12 +107,12 @@ class SqliteSessions(SqliteDeliveries):
     def _take_within(self, queue: QueueInfo, want: ReceiveRequest, gate: GroupLock, now_ms: int) -> Sequence[Found]:
         """Return what a session can receive next; its own leases do not block it."""
         self._has_holds = self._holds_anything(queue)
-        to = self.queues.get(queue.settings.dead_letter or "")
         while found := self._not_its_own(queue, want, gate):
             entry, first = found[0]
-            if to is None or not delivery.is_exhausted(first, queue.settings.max_receives):
+            dead = delivery.dead_letter(first, queue.settings, self.queues)
+            if dead is None:
                 return found[: delivery.takes([hold for _, hold in found], want.limit, now_ms)]
-            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
+            self._move(queue, entry, *dead, now_ms)
         return []
 
     def _not_its_own(self, queue: QueueInfo, want: ReceiveRequest, gate: GroupLock) -> Sequence[Found]:
@@ -134,9 +134,9 @@ class SqliteSessions(SqliteDeliveries):
         gate = sessions.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
         if not sessions.may_fetch(gate, want.token, now_ms):
             return []
-        to = self.queues.get(queue.settings.dead_letter or "")
-        if to is not None and delivery.is_exhausted(hold, queue.settings.max_receives):
-            self._move(queue, entry, to, delivery.exhausted(queue.settings.max_receives), now_ms)
+        dead = delivery.dead_letter(hold, queue.settings, self.queues)
+        if dead is not None:
+            self._move(queue, entry, *dead, now_ms)
             return []
         return self._give(queue, [(entry, hold)], want, gate, now_ms)
 

@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.core.idempotency_keys import KeyAnswer, KeyRequest
-from inturn.core.queue import deduplication, sessions
+from inturn.core.queue import deduplication, delivery, sessions
 from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import (
     Depth,
@@ -186,7 +187,7 @@ class SqliteStore(SqliteSessions):
                 plain.append((last, number, body, int(content), group, now_ms))
             delay = delay_ms if delay is None else delay
             if delay:
-                holds.append((last, number, group, now_ms + delay, None, 0, False, now_ms, None, False))
+                holds.append((last, number, group, *delivery.delayed(delay, now_ms)))
                 if group is not None:
                     heads.setdefault(group, 0)  # later messages of the group are not its first
             elif group is None:
@@ -238,19 +239,9 @@ class SqliteStore(SqliteSessions):
         wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
         if self._are_new(queue, wanted, now_ms):
             return list(map(Sent._make, zip(range(last + 1, last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE))))
-        sent: list[Sent] = []
-        known: dict[tuple[str, str], deduplication.RememberedSend] = {}
-        for key in keys:
-            if key is not None:
-                first = known.get(key) or self._known(queue.number, key)
-                if first is not None and deduplication.is_same(first, now_ms):
-                    sent.append(Sent(first.sequence_number, duplicate=True))
-                    continue
-                known[key] = deduplication.remembered(last + 1, settings, now_ms)
-            last += 1
-            sent.append(Sent(last, duplicate=False))
-        self._do_each("remember", [(queue.number, *key, *value) for key, value in known.items()])
-        self._forget(len(known), now_ms)
+        sent, new = deduplication.numbered(keys, partial(self._known, queue.number), last, settings, now_ms)
+        self._do_each("remember", [(queue.number, *key, *value) for key, value in new.items()])
+        self._forget(len(new), now_ms)
         return sent
 
     def _are_new(self, queue: QueueInfo, wanted: Sequence[tuple[tuple[str, str], int]], now_ms: int) -> bool:
@@ -330,7 +321,7 @@ class SqliteStore(SqliteSessions):
         return [self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit]]
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
-        sent_ms = entry_of(self._one("one_message", head)).sent_ms
+        entry = entry_of(self._one("one_message", head))
         own, holds, gate = self._hold(head), [], sessions.OPEN
         if group is not None:
             leased = self.leases.of(queue.number, group)
@@ -340,8 +331,7 @@ class SqliteStore(SqliteSessions):
                 *(DeliveryState(*hold) for _, *hold in self._all("group_holds", queue.number, group)),
             ]
             gate = self.gates.of(queue.number, group)
-        why, until_ms, token = sessions.why(gate, own, holds, now_ms)
-        return GroupView(group, depth, head, sent_ms, why, until_ms, token, own.attempts if own else 0, gate.note)
+        return sessions.view(entry, depth, gate, own, holds, now_ms)
 
     def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Decide a request about an idempotency key."""
