@@ -88,32 +88,26 @@ class PostgresMessages(PostgresStatements):
         if numbers:
             self._do("remove_messages", list(numbers))
 
-    def dead_letter_queue(self, queue: QueueInfo, row: Row) -> QueueInfo | None:
-        """Return the queue to which a message leaves before it can be received; None: it stays."""
-        to = self._catalog.queues.get(queue.settings.dead_letter or "")
-        if to is None:
-            return None
+    def dead_letter(self, queue: QueueInfo, row: Row) -> tuple[QueueInfo, str] | None:
+        """Return the queue to which a message leaves before a receive, and the note; None: it stays."""
         hold = hold_of(row)
-        return to if delivery.is_exhausted(hold, queue.settings.max_receives) and not hides(hold) else None
+        return None if hides(hold) else delivery.dead_letter(hold, queue.settings, self._catalog.queues)
 
-    def leaves(self, queue: QueueInfo, row: Row, to: QueueInfo, now_ms: int) -> bool:
-        """Move an exhausted message to the dead-letter queue.
+    def leaves(self, queue: QueueInfo, row: Row, dead: tuple[QueueInfo, str], now_ms: int) -> bool:
+        """Move a dead letter.
 
         Returns:
-            Whether it was moved: not while another transaction, which may be long, sends to that queue.
+            Whether it was moved: not while another transaction, which may be long, sends to the dead-letter queue.
         """
+        to, note = dead
         if self._one("try_numbering", to.number) is None:
             return False
         entry = entry_of(row)
-        note = delivery.exhausted(queue.settings.max_receives)
         self.move(queue, [Move(entry.sequence_number, entry.group, entry.origin, note)], to, now_ms)
         return True
 
     def move(self, queue: QueueInfo, moves: Sequence[Move], to: QueueInfo, now_ms: int) -> None:
-        """Move messages to another queue; a message that returns to the queue of its first send takes its old place.
-
-        A move within the queue keeps the places.
-        """
+        """Move messages to another queue, as :func:`inturn.core.queue.delivery.moved` says."""
         numbers = [move.number for move in moves]
         self._locks.news.add(to.number)
         if to.number == queue.number:

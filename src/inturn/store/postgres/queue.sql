@@ -465,6 +465,7 @@ with ended as (
 )
 insert into inturn_touched (queue, due_ms) select queue, $1 from ended;
 
+-- Rule 9 of core/queue/delivery.py.
 -- name: retire
 with old as (
     select m.sequence_number, m.sent_ms from inturn_message m
@@ -556,6 +557,7 @@ delete from inturn_message where sequence_number = any($1::bigint[]);
 -- name: set_done
 update inturn_message set done = $2 where sequence_number = any($1::bigint[]);
 
+-- These three restate `moved` of core/queue/delivery.py: to another queue, back to the old place, within the queue.
 -- name: move
 with numbering as (
     update inturn_numbering set last = last + $2

@@ -80,8 +80,7 @@ class PostgresReads(PostgresStatements):
         if group is not None:
             holds = [DeliveryState(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
             group_lock = self._group_locks.of(queue.number, group)
-        why, until_ms, token = sessions.why(group_lock, own, holds, now_ms)
-        return GroupView(group, depth, head, row[7], why, until_ms, token, own.attempts if own else 0, group_lock.note)
+        return sessions.view(entry_of(row), depth, group_lock, own, holds, now_ms)
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
         """Return the parked groups, in the order in which they were parked."""

@@ -8,7 +8,7 @@ order of the notes. Their places in the line are defined in core/queue/ready_gro
 from collections.abc import Iterable
 
 from inturn.core import limits
-from inturn.core.queue import redelivery
+from inturn.core.queue import delivery, redelivery
 from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import QueueInfo, first_number
 from inturn.store.postgres.catalog import PostgresCatalog
@@ -98,9 +98,8 @@ class ReadyList(PostgresStatements):
         """
         if queue.number not in self._idle or self._locks.has(queue):
             return False
-        retention_s = queue.settings.retention_s
-        sent_until_ms = None if retention_s is None else round(now_ms - retention_s * 1000)
-        found = self._one("is_anything", queue.number, first_number(queue.number + 1), now_ms, sent_until_ms)
+        retired_ms = delivery.retired_ms(queue.settings, now_ms)
+        found = self._one("is_anything", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
         if found is not None and not found[0]:
             return True
         self._idle.discard(queue.number)
@@ -157,8 +156,7 @@ class ReadyList(PostgresStatements):
 
     def _tidy(self, queue: QueueInfo, lock: ReceiverLock, now_ms: int) -> None:
         """End expired holds and locks, remove messages past their retention, and list groups that are free now."""
-        if queue.settings.retention_s is not None:
-            self._retire(queue, lock, round(now_ms - queue.settings.retention_s * 1000))
+        self._retire(queue, lock, delivery.retired_ms(queue.settings, now_ms))
         if lock.due_ms is not None and lock.due_ms <= now_ms:
             ended = self._group_locks.end_locks(queue.number, lock.due_ms, now_ms)
             over = [(until_ms, 0, group) for until_ms, group in ended]
@@ -181,11 +179,11 @@ class ReadyList(PostgresStatements):
             left.append((number, group, redelivery.ended(hold, queue.settings, number, is_head=is_head, now_ms=now_ms)))
         self._messages.set_holds(queue, left)
 
-    def _retire(self, queue: QueueInfo, lock: ReceiverLock, sent_until_ms: int) -> None:
-        if lock.oldest_ms is None or lock.oldest_ms > sent_until_ms:  # the usual case
+    def _retire(self, queue: QueueInfo, lock: ReceiverLock, retired_ms: int | None) -> None:
+        if retired_ms is None or lock.oldest_ms is None or lock.oldest_ms > retired_ms:  # the usual case
             return
         end = first_number(queue.number + 1)
-        for number, group, done in self._all("retire", lock.floor, end, limits.EXPIRE_AT_ONCE, sent_until_ms):
+        for number, group, done in self._all("retire", lock.floor, end, limits.EXPIRE_AT_ONCE, retired_ms):
             lock.gone += done != 1
             lock.touch(number, group)
 

@@ -167,14 +167,14 @@ class PostgresReceives(PostgresStatements):
 
         An exhausted message cannot be moved to a dead-letter queue that another transaction is sending to.
         """
-        while rows and (to := self._messages.dead_letter_queue(queue, rows[0])) is not None:
+        while rows and (dead := self._messages.dead_letter(queue, rows[0])) is not None:
             number = rows[0][0]
-            if not self._messages.leaves(queue, rows[0], to, now_ms):
+            if not self._messages.leaves(queue, rows[0], dead, now_ms):
                 return None
             rows = []
             if group is not None:
                 rows = self._all("next_of_group", queue.number, group, lock.floor, limit)
-            elif to.number == queue.number:  # it keeps its place
+            elif dead[0].number == queue.number:  # it keeps its place
                 rows = self._all("one_message", number)
         return _first_of(rows, limit, now_ms)
 
@@ -203,10 +203,10 @@ class PostgresReceives(PostgresStatements):
             return [], group_lock
         asked = queue.number, want.group, lock.floor, group_lock.token, want.limit
         while rows := self._all("session_messages", *asked):
-            to = self._messages.dead_letter_queue(queue, rows[0])
-            if to is None:
+            dead = self._messages.dead_letter(queue, rows[0])
+            if dead is None:
                 return _first_of(rows, want.limit, now_ms), group_lock
-            if not self._messages.leaves(queue, rows[0], to, now_ms):
+            if not self._messages.leaves(queue, rows[0], dead, now_ms):
                 break
         return [], group_lock
 
@@ -222,9 +222,9 @@ class PostgresReceives(PostgresStatements):
         group_lock = OPEN if entry.group is None else self._group_locks.of(queue.number, entry.group)
         if not sessions.may_fetch(group_lock, want.token, now_ms):
             return [], OPEN
-        to = self._messages.dead_letter_queue(queue, row)
-        if to is not None:
-            self._messages.leaves(queue, row, to, now_ms)
+        dead = self._messages.dead_letter(queue, row)
+        if dead is not None:
+            self._messages.leaves(queue, row, dead, now_ms)
             return [], OPEN
         return [(entry, hold)], group_lock
 
@@ -247,7 +247,7 @@ class PostgresReceives(PostgresStatements):
         if token is None:
             lock.tokens += 1
             token = lock.tokens
-        ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        ms = want.lease_ms(queue.settings)
         until_ms = now_ms + ms if want.token is None else group_lock.until_ms or 0
         lock.is_due(until_ms)
         given = []

@@ -97,28 +97,17 @@ class PostgresSends(PostgresStatements):
         rows = self._all("known", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
         if not rows:
             raise self._catalog.removed(queue)
-        last = int(rows[0][0])
         known = {
             wanted[place - 1]: deduplication.RememberedSend(number, until_ms)
             for _, place, number, until_ms in rows
             if place is not None
         }
-        new: dict[tuple[str, str], deduplication.RememberedSend] = {}
-        sent, added = [], []
-        for draft, key in zip(drafts, keys, strict=True):
-            if key is not None:
-                first = known.get(key)
-                if first is not None and deduplication.is_same(first, now_ms):
-                    sent.append(Sent(first.sequence_number, duplicate=True))
-                    continue
-                known[key] = new[key] = deduplication.remembered(last + 1, settings, now_ms)
-            last += 1
-            sent.append(Sent(last, duplicate=False))
-            added.append(draft)
+        sent, new = deduplication.numbered(keys, known.get, int(rows[0][0]), settings, now_ms)
         if new:
             columns = zip(*((*key, *first) for key, first in new.items()), strict=True)
             self._do("remember", queue.number, *map(list, columns))
             self._forget(len(new), now_ms)
+        added = [draft for draft, each in zip(drafts, sent, strict=True) if not each.duplicate]
         if added:
             self._add(queue, added, now_ms)
         return sent

@@ -179,13 +179,13 @@ class PostgresSettlements(PostgresStatements):
         if group is None or change.token is None:
             return False
         group_lock = self._group_locks.of(queue.number, group, "group_lock_to_renew")
-        if not sessions.is_of(group_lock, change.token, now_ms):
+        extended = sessions.extended(group_lock, change, now_ms)
+        if extended is None:
             return False
-        group_lock = sessions.renewed(group_lock, change.ms or 0, now_ms)
-        self._group_locks.renew(queue.number, group, group_lock)
+        self._group_locks.renew(queue.number, group, extended)
         for each in work.messages.values():
-            if each.hold is not None and each.hold.token == group_lock.token and each.group == group:
-                each.hold = sessions.within(group_lock, each.hold)
+            if each.hold is not None and each.hold.token == extended.token and each.group == group:
+                each.hold = sessions.within(extended, each.hold)
         return True
 
     def _write(self, queue: QueueInfo, work: _Work, now_ms: int) -> None:
