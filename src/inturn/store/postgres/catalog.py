@@ -75,9 +75,6 @@ class CachedQueueInfo(QueueInfo):
 class PostgresCatalog(PostgresStatements):
     """The queues of one database.
 
-    Args:
-        wire: wire to the database.
-
     Attributes:
         queues: infos by name, as seen by the open transaction.
     """

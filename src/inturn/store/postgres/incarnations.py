@@ -13,9 +13,6 @@ _ALL_READ = 2**63 - 1
 class PostgresIncarnations(PostgresStatements):
     """The recorded incarnations of the queues; see :mod:`inturn.core.queue.incarnation`.
 
-    Args:
-        wire: wire to the database.
-
     Attributes:
         begun: numbers of the queues in which this connection has given a sequence number.
     """

@@ -1,6 +1,7 @@
 """Changes of stored messages that receives and settlements share: their holds, their removal and their moves."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from inturn.core.queue import delivery
@@ -9,7 +10,7 @@ from inturn.core.queue.messages import Content, QueueInfo, StoredMessage
 from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
-from inturn.store.postgres.statements import PostgresStatements, Wire
+from inturn.store.postgres.statements import Wire
 
 Row: TypeAlias = Sequence[Any]
 Held: TypeAlias = tuple[int, str | None, DeliveryState | None]
@@ -18,18 +19,11 @@ _ENTRY: Final = len(StoredMessage._fields)
 
 
 class Move(NamedTuple):
-    """A message to move to another queue.
-
-    Attributes:
-        number: sequence number of the message.
-        group: its group.
-        origin: sequence number under which it was first sent; None if it was never moved.
-        note: reason of the move.
-    """
+    """A message to move to another queue."""
 
     number: int
     group: str | None
-    origin: int | None
+    origin: int | None  # sequence number under which it was first sent; None: it was never moved
     note: str | None
 
 
@@ -49,32 +43,23 @@ def hides(hold: DeliveryState | None) -> bool:
     return hold is not None and hold.until_ms is not None
 
 
-class PostgresMessages(PostgresStatements):
-    """The stored messages of a database, and their holds.
+@dataclass(eq=False)
+class PostgresMessages:
+    """The stored messages of a database, and their holds."""
 
-    Args:
-        wire: wire to the database.
-        catalog: the queues.
-        locks: takes receiver locks and notes.
-        incarnations: records the incarnation before a moved message gets a number.
-    """
-
-    def __init__(
-        self, wire: Wire, catalog: PostgresCatalog, locks: ReceiverLocks, incarnations: PostgresIncarnations
-    ) -> None:
-        super().__init__(wire)
-        self._catalog = catalog
-        self._locks = locks
-        self._incarnations = incarnations
+    _wire: Wire
+    _catalog: PostgresCatalog
+    _locks: ReceiverLocks
+    _incarnations: PostgresIncarnations
 
     def set_holds(self, queue: QueueInfo, holds: Sequence[Held]) -> None:
         """Write the holds of messages, or remove them (None)."""
         none = [number for number, _, hold in holds if hold is None]
         if none:
-            self._do("remove_holds", none)
+            self._wire.do("remove_holds", none)
         rows = [(number, group, *hold) for number, group, hold in holds if hold is not None]
         if rows:
-            self._do("set_holds", queue.number, *map(list, zip(*rows, strict=True)))
+            self._wire.do("set_holds", queue.number, *map(list, zip(*rows, strict=True)))
 
     def leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
         """Remove messages that are done and have no hold; mark those that a reader has yet to read as done."""
@@ -84,9 +69,9 @@ class PostgresMessages(PostgresStatements):
             kept = [number for number in numbers if number > read_to]
             numbers = [number for number in numbers if number <= read_to]
         if kept:
-            self._do("set_done", kept, 1)
+            self._wire.do("set_done", kept, 1)
         if numbers:
-            self._do("remove_messages", list(numbers))
+            self._wire.do("remove_messages", list(numbers))
 
     def dead_letter(self, queue: QueueInfo, row: Row) -> tuple[QueueInfo, str] | None:
         """Return the queue to which a message leaves before a receive, and the note; None: it stays."""
@@ -100,7 +85,7 @@ class PostgresMessages(PostgresStatements):
             Whether it was moved: not while another transaction, which may be long, sends to the dead-letter queue.
         """
         to, note = dead
-        if self._one("try_numbering", to.number) is None:
+        if self._wire.one("try_numbering", to.number) is None:
             return False
         entry = entry_of(row)
         self.move(queue, [Move(entry.sequence_number, entry.group, entry.origin, note)], to, now_ms)
@@ -111,22 +96,22 @@ class PostgresMessages(PostgresStatements):
         numbers = [move.number for move in moves]
         self._locks.news.add(to.number)
         if to.number == queue.number:
-            self._do("move_within", now_ms, queue.name, numbers, [_note(move.note) for move in moves])
-            self._do("remove_holds", numbers)
+            self._wire.do("move_within", now_ms, queue.name, numbers, [_note(move.note) for move in moves])
+            self._wire.do("remove_holds", numbers)
             self._locks.note(queue, [Note(move.group, move.number) for move in moves])
             return
         back = [move for move in moves if to.has_given(move.origin or move.number)]
         there = [move for move in moves if not to.has_given(move.origin or move.number)]
         if there:
             self._incarnations.begin(to, now_ms)
-            self._do("move", to.number, len(there), now_ms, queue.name, *_columns(there))
+            self._wire.do("move", to.number, len(there), now_ms, queue.name, *_columns(there))
         if back:
             self._locks.take(to)
-            self._do("move_back", to.number, now_ms, queue.name, *_columns(back))
+            self._wire.do("move_back", to.number, now_ms, queue.name, *_columns(back))
             places = [(move.origin or move.number, move.group) for move in back if move.group is not None]
             if places:
-                self._do("not_first", to.number, *map(list, zip(*places, strict=True)))
-        self._do("remove_holds", numbers)
+                self._wire.do("not_first", to.number, *map(list, zip(*places, strict=True)))
+        self._wire.do("remove_holds", numbers)
         self.leave(queue, numbers)
         self._locks.note(queue, [Note(move.group, gone=1) for move in moves])
 

@@ -46,11 +46,7 @@ def as_it_is(text: str) -> str:
 
 
 class LongNames(PostgresStatements):
-    """The long names of a database.
-
-    Args:
-        wire: wire to the database.
-    """
+    """The long names of a database."""
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)

@@ -6,6 +6,7 @@ order of the notes. Their places in the line are defined in core/queue/ready_gro
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from inturn.core import limits
 from inturn.core.queue import delivery, redelivery
@@ -16,38 +17,21 @@ from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages, Row
 from inturn.store.postgres.receiver_lock import ReceiverLock, ReceiverLocks, Touch
-from inturn.store.postgres.statements import PostgresStatements, QueuedStatement, Wire
+from inturn.store.postgres.statements import QueuedStatement, Wire
 
 
-class ReadyList(PostgresStatements):
-    """The ready groups of all queues of a database.
+@dataclass(eq=False)
+class ReadyList:
+    """The ready groups of all queues of a database."""
 
-    Args:
-        wire: wire to the database.
-        catalog: the queues.
-        locks: the receiver locks.
-        group_locks: the groups that are locked or parked.
-        messages: writes the holds that have ended.
-        spans: knows when holds of a clock that was ahead are over.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        catalog: PostgresCatalog,
-        locks: ReceiverLocks,
-        group_locks: PostgresGroupLocks,
-        messages: PostgresMessages,
-        spans: PostgresFutureSpans,
-    ) -> None:
-        super().__init__(wire)
-        self._catalog = catalog
-        self._locks = locks
-        self._group_locks = group_locks
-        self._messages = messages
-        self._spans = spans
-        self._idle: set[int] = set()  # the queues in which the last receive found nothing
-        self._drawn: set[int] = set()  # the queues whose notes this connection has scanned in full once
+    _wire: Wire
+    _catalog: PostgresCatalog
+    _locks: ReceiverLocks
+    _group_locks: PostgresGroupLocks
+    _messages: PostgresMessages
+    _spans: PostgresFutureSpans
+    _idle: set[int] = field(default_factory=set)  # the queues in which the last receive found nothing
+    _drawn: set[int] = field(default_factory=set)  # the queues whose notes this connection has scanned in full once
 
     def forget(self) -> None:
         """Forget what was seen of the tables, as after a reconnect."""
@@ -66,7 +50,7 @@ class ReadyList(PostgresStatements):
         """
         self._locks.take(queue)
         is_known = queue.number in self._drawn  # if not, the transaction ids may be those of another server
-        rows = self._all("draw", queue.number, first_number(queue.number + 1), is_known)
+        rows = self._wire.all("draw", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
             raise self._catalog.removed(queue)
         version, tokens, gone, listed, floor, ready_from, ran_out, due_ms, has_back, is_at_end = rows[0][:10]
@@ -75,10 +59,9 @@ class ReadyList(PostgresStatements):
         kept = tokens, gone, floor, None, ran_out, due_ms
         # Messages not committed yet, or sent later, have numbers after all listed ones.
         floor = first or max(floor, listed + 1)
-        lock = ReceiverLock(
-            tokens, gone, listed, floor, None, ran_out, due_ms, oldest_ms, _drawn(snapshot, own), version, kept
-        )
-        lock.has_back, lock.is_at_end, lock.ready_kept = has_back, is_at_end, ready_from
+        row = tokens, gone, listed, floor, None, ran_out, due_ms
+        drawn = _drawn(snapshot, own)
+        lock = ReceiverLock(*row, oldest_ms, drawn, version, kept, ready_from, has_back, is_at_end)
         notes = [row[14:] for row in rows if row[18] is not None]
         for group, number, more_gone, due, _, at_ms, place in sorted(notes, key=lambda note: note[4]):
             lock.gone += more_gone
@@ -99,7 +82,7 @@ class ReadyList(PostgresStatements):
         if queue.number not in self._idle or self._locks.has(queue):
             return False
         retired_ms = delivery.retired_ms(queue.settings, now_ms)
-        found = self._one("is_anything", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
+        found = self._wire.one("is_anything", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
         if found is not None and not found[0]:
             return True
         self._idle.discard(queue.number)
@@ -109,7 +92,7 @@ class ReadyList(PostgresStatements):
         """Write the row of the lock if it has changed."""
         if lock.row != lock.kept or lock.is_changed or lock.line is not None or lock.has_ended:
             line = lock.line or (None, None, None)
-            self._do("keep_desk", queue.number, *lock.row, *lock.drawn, lock.version, *line, lock.has_ended)
+            self._wire.do("keep_desk", queue.number, *lock.row, *lock.drawn, lock.version, *line, lock.has_ended)
             lock.version += 1
 
     def see_ahead(self, queue: QueueInfo, lock: ReceiverLock, now_ms: int) -> None:
@@ -121,7 +104,7 @@ class ReadyList(PostgresStatements):
 
     def list_later(self, queue: QueueInfo, lock: ReceiverLock, count: int) -> QueuedStatement:
         """Queue the listing of the next messages of the log; :meth:`see_listed` takes its result."""
-        return self._do("list", queue.number, first_number(queue.number + 1), count, lock.floor, lock.version)
+        return self._wire.do("list", queue.number, first_number(queue.number + 1), count, lock.floor, lock.version)
 
     def see_listed(self, lock: ReceiverLock, listing: QueuedStatement, count: int) -> None:
         """Record the result of a listing."""
@@ -139,12 +122,12 @@ class ReadyList(PostgresStatements):
             groups = [each.group for each in touched.values() if each.group is not None]
             numbers = [each.number for each in touched.values() if each.number is not None]
             if groups:
-                self._do("refresh_fresh", queue.number, groups, lock.floor, lock.version)
+                self._wire.do("refresh_fresh", queue.number, groups, lock.floor, lock.version)
             if numbers:
-                self._do("refresh_fresh_singles", queue.number, numbers, lock.version)
+                self._wire.do("refresh_fresh_singles", queue.number, numbers, lock.version)
         elif touched:
             groups, numbers, places, _ = map(list, zip(*touched.values(), strict=True))
-            self._do("refresh", queue.number, groups, numbers, places, lock.floor, lock.version)
+            self._wire.do("refresh", queue.number, groups, numbers, places, lock.floor, lock.version)
         lock.is_changed |= bool(touched)
         lock.touched = []
 
@@ -152,7 +135,7 @@ class ReadyList(PostgresStatements):
         """Record in the lock that a message of the queue was given back."""
         if not lock.has_back:
             lock.has_back = lock.is_changed = True
-            self._do("mark_back", queue.number, lock.version, first_number(queue.number))
+            self._wire.do("mark_back", queue.number, lock.version, first_number(queue.number))
 
     def _tidy(self, queue: QueueInfo, lock: ReceiverLock, now_ms: int) -> None:
         """End expired holds and locks, remove messages past their retention, and list groups that are free now."""
@@ -160,7 +143,7 @@ class ReadyList(PostgresStatements):
         if lock.due_ms is not None and lock.due_ms <= now_ms:
             ended = self._group_locks.end_locks(queue.number, lock.due_ms, now_ms)
             over = [(until_ms, 0, group) for until_ms, group in ended]
-            rows = self._all("over", queue.number, lock.floor, now_ms, limits.EXPIRE_AT_ONCE, lock.due_ms)
+            rows = self._wire.all("over", queue.number, lock.floor, now_ms, limits.EXPIRE_AT_ONCE, lock.due_ms)
             self._end_holds(queue, rows, now_ms)
             if any(attempts for _, _, _, _, attempts, *_ in rows):
                 self.mark_back(queue, lock)
@@ -168,7 +151,7 @@ class ReadyList(PostgresStatements):
             over.sort(key=lambda each: each[:2])
             touched = [Touch(group, None if group is not None else number, None, at) for at, number, group in over]
             lock.touch_over(touched, before_nacks=not queue.settings.retry_delay_s)
-            (lock.due_ms,) = self._one("next_due", queue.number, lock.due_ms)
+            (lock.due_ms,) = self._wire.one("next_due", queue.number, lock.due_ms)
         self.refresh(queue, lock)
 
     def _end_holds(self, queue: QueueInfo, rows: Iterable[Row], now_ms: int) -> None:
@@ -183,7 +166,7 @@ class ReadyList(PostgresStatements):
         if retired_ms is None or lock.oldest_ms is None or lock.oldest_ms > retired_ms:  # the usual case
             return
         end = first_number(queue.number + 1)
-        for number, group, done in self._all("retire", lock.floor, end, limits.EXPIRE_AT_ONCE, retired_ms):
+        for number, group, done in self._wire.all("retire", lock.floor, end, limits.EXPIRE_AT_ONCE, retired_ms):
             lock.gone += done != 1
             lock.touch(number, group)
 

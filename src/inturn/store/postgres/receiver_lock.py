@@ -26,79 +26,48 @@ InLine: TypeAlias = tuple[int, int, int]
 
 
 class Note(NamedTuple):
-    """A note for the next holder of a receiver lock.
+    """A note for the next holder of a receiver lock."""
 
-    Attributes:
-        group: group to check again for readiness.
-        number: sequence number of a message without a group, to check again.
-        gone: number of messages that are gone.
-        due_ms: when something is due.
-        back_ms: when the group or message was given back by hand, if it was.
-    """
-
-    group: str | None = None
-    number: int | None = None
-    gone: int = 0
-    due_ms: int | None = None
-    back_ms: int | None = None
+    group: str | None = None  # to check again for readiness
+    number: int | None = None  # of a message without a group, to check again
+    gone: int = 0  # number of messages that are gone
+    due_ms: int | None = None  # when something is due
+    back_ms: int | None = None  # when the group or message was given back by hand, if it was
 
 
 class Touch(NamedTuple):
-    """A group, or a message without a group, to check again for readiness.
-
-    Attributes:
-        group: name of the group; None: a message without a group.
-        number: sequence number of the message without a group.
-        place: last sequence number of the queue when it was given back by hand; None: it was not.
-        at_ms: time when it was given back by hand; in :meth:`ReceiverLock.touch_over` the deadline that has passed.
-    """
+    """A group, or a message without a group, to check again for readiness."""
 
     group: str | None
-    number: int | None
-    place: int | None = None
-    at_ms: int | None = None
+    number: int | None  # of the message without a group
+    place: int | None = None  # last sequence number of the queue when it was given back by hand; None: it was not
+    at_ms: int | None = None  # when it was given back by hand; in `touch_over` the deadline that has passed
 
 
 @dataclass
 class ReceiverLock:
-    """The locked desk row of a queue; see 0001.sql. ``ready_from`` is None if it is unchanged.
-
-    Attributes:
-        version: version of the row, by which it is found; :meth:`ReadyList.keep` increments it.
-        kept: the row's values in the database.
-        is_changed: whether another statement of the transaction has changed the row or the list.
-        left: first head that was skipped and stays listed.
-        ready_kept: ``ready_from`` in the database.
-        has_back: whether any message of the queue was ever given back; if not, simpler statements suffice.
-        line: no group with a place of its own is left up to here; None: unchanged.
-        is_line_left: whether a group with a place of its own was skipped and stays listed.
-        is_at_end: whether the row in the database says that no group with a place of its own is left.
-        has_ended: whether none is left now.
-        touched: groups to check again, in the order in which they became ready, if they are.
-        oldest_ms: when the first stored message was sent.
-        drawn: the transactions whose notes were drawn: all below a number but the listed ones, which had not ended.
-    """
+    """The locked desk row of a queue; see 0001.sql."""
 
     tokens: int
     gone: int
     listed: int
     floor: int
-    ready_from: int | None
+    ready_from: int | None  # None: unchanged
     ran_out: bool
     due_ms: int | None
-    oldest_ms: int | None = None
-    drawn: tuple[int, list[int]] = (0, [])
-    version: int = 0
-    kept: tuple[Any, ...] = ()
-    is_changed: bool = False
-    ready_kept: int = 0
-    left: int | None = None
-    has_back: bool = False
-    line: InLine | None = None
-    is_line_left: bool = False
-    is_at_end: bool = False
-    has_ended: bool = False
-    touched: list[Touch] = field(default_factory=list)
+    oldest_ms: int | None  # when the first stored message was sent
+    drawn: tuple[int, list[int]]  # whose notes were drawn: transactions below a number, but those that had not ended
+    version: int  # of the row, by which it is found; `ReadyList.keep` increments it
+    kept: tuple[Any, ...]  # the row's values in the database
+    ready_kept: int  # `ready_from` in the database
+    has_back: bool  # whether any message of the queue was ever given back; if not, simpler statements suffice
+    is_at_end: bool  # whether the row in the database says that no group with a place of its own is left
+    has_ended: bool = False  # whether none is left now
+    is_changed: bool = False  # whether another statement of the transaction has changed the row or the list
+    left: int | None = None  # first head that was skipped and stays listed
+    line: InLine | None = None  # no group with a place of its own is left up to here; None: unchanged
+    is_line_left: bool = False  # whether a group with a place of its own was skipped and stays listed
+    touched: list[Touch] = field(default_factory=list)  # to check again, in the order in which they became ready
 
     @property
     def row(self) -> tuple[Any, ...]:

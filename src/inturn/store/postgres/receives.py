@@ -16,7 +16,7 @@ from inturn.store.postgres.messages import Held, PostgresMessages, Row, entry_of
 from inturn.store.postgres.names import LongNames, as_it_is, named, short
 from inturn.store.postgres.ready_list import ReadyList
 from inturn.store.postgres.receiver_lock import InLine, ReceiverLock
-from inturn.store.postgres.statements import PostgresStatements, Wire
+from inturn.store.postgres.statements import Wire
 
 _Taken: TypeAlias = list[tuple[StoredMessage, DeliveryState | None]]
 """Messages for a receiver, each with its hold before the receive."""
@@ -32,33 +32,16 @@ class _Leases:
     heads: list[int] = field(default_factory=list)
 
 
-class PostgresReceives(PostgresStatements):
-    """Receives from any group, from one group, in a session, and of deferred messages.
+@dataclass(eq=False)
+class PostgresReceives:
+    """Receives from any group, from one group, in a session, and of deferred messages."""
 
-    Args:
-        wire: wire to the database.
-        ready: the ready groups.
-        messages: writes holds, and moves exhausted messages.
-        group_locks: the groups that are locked or parked.
-        names: the long names of groups.
-        spans: ends what is over by a clock that was set back.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        ready: ReadyList,
-        messages: PostgresMessages,
-        group_locks: PostgresGroupLocks,
-        names: LongNames,
-        spans: PostgresFutureSpans,
-    ) -> None:
-        super().__init__(wire)
-        self._ready = ready
-        self._messages = messages
-        self._group_locks = group_locks
-        self._names = names
-        self._spans = spans
+    _wire: Wire
+    _ready: ReadyList
+    _messages: PostgresMessages
+    _group_locks: PostgresGroupLocks
+    _names: LongNames
+    _spans: PostgresFutureSpans
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages for each of several receivers."""
@@ -124,9 +107,9 @@ class PostgresReceives(PostgresStatements):
         while True:
             asked = queue.number, begin, end, count, most, count, lock.version
             if lock.has_back:
-                rows = self._all("next", *asked, *(after or (None, None, None)))
+                rows = self._wire.all("next", *asked, *(after or (None, None, None)))
             else:
-                rows = self._all("next_fresh", *asked)
+                rows = self._wire.all("next_fresh", *asked)
             if listing is not None:
                 self._ready.see_listed(lock, listing, chunk)
                 listing = None
@@ -152,7 +135,7 @@ class PostgresReceives(PostgresStatements):
     ) -> Iterator[_Taken]:
         """Yield the messages for the receiver that takes from one group only."""
         (want,) = wants
-        rows = self._all("next_of_group", queue.number, want.group, lock.floor, want.limit)
+        rows = self._wire.all("next_of_group", queue.number, want.group, lock.floor, want.limit)
         taken: _Taken | None = None
         if rows and not hides(hold_of(rows[0])):
             taken = self._take(queue, lock, want.group, rows, want.limit, now_ms)
@@ -173,9 +156,9 @@ class PostgresReceives(PostgresStatements):
                 return None
             rows = []
             if group is not None:
-                rows = self._all("next_of_group", queue.number, group, lock.floor, limit)
+                rows = self._wire.all("next_of_group", queue.number, group, lock.floor, limit)
             elif dead[0].number == queue.number:  # it keeps its place
-                rows = self._all("one_message", number)
+                rows = self._wire.all("one_message", number)
         return _first_of(rows, limit, now_ms)
 
     # --- in a session, or a deferred message ---
@@ -202,7 +185,7 @@ class PostgresReceives(PostgresStatements):
         if not sessions.is_of(group_lock, want.token, now_ms):
             return [], group_lock
         asked = queue.number, want.group, lock.floor, group_lock.token, want.limit
-        while rows := self._all("session_messages", *asked):
+        while rows := self._wire.all("session_messages", *asked):
             dead = self._messages.dead_letter(queue, rows[0])
             if dead is None:
                 return _first_of(rows, want.limit, now_ms), group_lock
@@ -214,7 +197,7 @@ class PostgresReceives(PostgresStatements):
         self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int
     ) -> tuple[_Taken, GroupLock]:
         """Return a deferred message if it is not leased, and the lock of its group."""
-        row = self._one("one_message", number) if queue.has_given(number) else None
+        row = self._wire.one("one_message", number) if queue.has_given(number) else None
         hold = hold_of(row) if row else None
         if row is None or not delivery.is_deferred(hold) or hides(hold):
             return [], OPEN
@@ -265,11 +248,11 @@ class PostgresReceives(PostgresStatements):
 
     def _write(self, queue: QueueInfo, leases: _Leases, now_ms: int) -> None:
         if leases.fresh:
-            self._do("lease", queue.number, now_ms, *map(list, zip(*leases.fresh, strict=True)))
+            self._wire.do("lease", queue.number, now_ms, *map(list, zip(*leases.fresh, strict=True)))
         if leases.again:
             self._messages.set_holds(queue, leases.again)
         if leases.heads:
-            self._do("not_ready", leases.heads)
+            self._wire.do("not_ready", leases.heads)
 
 
 def _is_of_one(want: ReceiveRequest) -> bool:

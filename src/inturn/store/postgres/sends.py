@@ -1,6 +1,7 @@
 """Sends in PostgreSQL: appends messages, without the duplicates that core/queue/deduplication.py tells."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from inturn.core import limits
 from inturn.core.queue import deduplication
@@ -10,43 +11,26 @@ from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
-from inturn.store.postgres.statements import PostgresStatements, QueuedStatement, Wire
+from inturn.store.postgres.statements import QueuedStatement, Wire
 from inturn.store.postgres.texts import check_text
 
 
-class PostgresSends(PostgresStatements):
-    """Sends of messages.
+@dataclass(eq=False)
+class PostgresSends:
+    """Sends of messages."""
 
-    Args:
-        wire: wire to the database.
-        catalog: the queues.
-        locks: tells receivers of new messages.
-        incarnations: records the incarnation before a message gets a number.
-        names: the long names of groups.
-        spans: ends what is over by a clock that was set back.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        catalog: PostgresCatalog,
-        locks: ReceiverLocks,
-        incarnations: PostgresIncarnations,
-        names: LongNames,
-        spans: PostgresFutureSpans,
-    ) -> None:
-        super().__init__(wire)
-        self._catalog = catalog
-        self._locks = locks
-        self._incarnations = incarnations
-        self._names = names
-        self._spans = spans
-        self.look_again()
+    _wire: Wire
+    _catalog: PostgresCatalog
+    _locks: ReceiverLocks
+    _incarnations: PostgresIncarnations
+    _names: LongNames
+    _spans: PostgresFutureSpans
+    _forgotten_ms: int = 0  # ids that expired before this time are deleted
+    _forgetting: QueuedStatement | None = None
 
     def look_again(self) -> None:
         """Reset the position of the deletion of expired ids, since deleted ids are back after a rollback."""
-        self._forgotten_ms = 0  # ids that expired before this time are deleted
-        self._forgetting: QueuedStatement | None = None
+        self._forgotten_ms, self._forgetting = 0, None
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
         """Append messages to a queue."""
@@ -78,7 +62,7 @@ class PostgresSends(PostgresStatements):
             check_text("the dedup_id", dedup_id)
         self._locks.news.add(queue.number)
         values = (data, contents, groups, revisions, ids, attributes)
-        row = self._one("send", queue.number, len(drafts), now_ms, *values)
+        row = self._wire.one("send", queue.number, len(drafts), now_ms, *values)
         if row is None:
             raise self._catalog.removed(queue)
         return int(row[0])
@@ -93,8 +77,8 @@ class PostgresSends(PostgresStatements):
         for scope, dedup_id in wanted:
             check_text("the group", scope)
             check_text("the dedup_id", dedup_id)
-        self._do("lock_numbering", queue.number)
-        rows = self._all("known", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
+        self._wire.do("lock_numbering", queue.number)
+        rows = self._wire.all("known", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
         if not rows:
             raise self._catalog.removed(queue)
         known = {
@@ -105,7 +89,7 @@ class PostgresSends(PostgresStatements):
         sent, new = deduplication.numbered(keys, known.get, int(rows[0][0]), settings, now_ms)
         if new:
             columns = zip(*((*key, *first) for key, first in new.items()), strict=True)
-            self._do("remember", queue.number, *map(list, columns))
+            self._wire.do("remember", queue.number, *map(list, columns))
             self._forget(len(new), now_ms)
         added = [draft for draft, each in zip(drafts, sent, strict=True) if not each.duplicate]
         if added:
@@ -119,7 +103,7 @@ class PostgresSends(PostgresStatements):
             self._forgotten_ms = self._forgetting.rows[0][0] or self._forgotten_ms
         if outdated_ms < self._forgotten_ms:  # the clock went back
             self._forgotten_ms = 0
-        self._forgetting = self._do("forget", self._forgotten_ms, outdated_ms, 2 * new)
+        self._forgetting = self._wire.do("forget", self._forgotten_ms, outdated_ms, 2 * new)
 
     def _delay(self, queue: QueueInfo, drafts: Sequence[Draft], sent: Sequence[Sent], now_ms: int) -> None:
         usual = queue.settings.delay_ms
@@ -129,5 +113,5 @@ class PostgresSends(PostgresStatements):
             if not is_duplicate and (delay_ms := usual if draft.delay_ms is None else draft.delay_ms)
         ]
         if delayed:
-            self._do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
+            self._wire.do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
             self._locks.note(queue, [Note(due_ms=min(until_ms for *_, until_ms in delayed))])

@@ -5,6 +5,8 @@ session do not, so they may be in a long transaction. A write of the state locks
 that no other transaction unlocks the group. A renewal of the lock changes its row and its leases.
 """
 
+from dataclasses import dataclass
+
 from inturn.core import limits
 from inturn.core.queue import redelivery, sessions
 from inturn.core.queue.delivery import DeliveryState, SettleResult
@@ -16,7 +18,7 @@ from inturn.store.postgres.messages import Held, PostgresMessages
 from inturn.store.postgres.names import LongNames
 from inturn.store.postgres.ready_list import ReadyList
 from inturn.store.postgres.receiver_lock import InLine, Note, ReceiverLock, ReceiverLocks
-from inturn.store.postgres.statements import PostgresStatements, Wire
+from inturn.store.postgres.statements import Wire
 
 _WITHOUT_RECEIVER_LOCK = {
     SessionVerb.LOOK: "group_lock",
@@ -26,36 +28,17 @@ _WITHOUT_RECEIVER_LOCK = {
 }
 
 
-class PostgresSessions(PostgresStatements):
-    """Session requests.
+@dataclass(eq=False)
+class PostgresSessions:
+    """Session requests."""
 
-    Args:
-        wire: wire to the database.
-        locks: takes notes for the holder of the receiver lock.
-        ready: the ready groups.
-        messages: writes holds.
-        group_locks: the groups that are locked or parked.
-        names: the long names of groups.
-        spans: ends what is over by a clock that was set back.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        locks: ReceiverLocks,
-        ready: ReadyList,
-        messages: PostgresMessages,
-        group_locks: PostgresGroupLocks,
-        names: LongNames,
-        spans: PostgresFutureSpans,
-    ) -> None:
-        super().__init__(wire)
-        self._locks = locks
-        self._ready = ready
-        self._messages = messages
-        self._group_locks = group_locks
-        self._names = names
-        self._spans = spans
+    _wire: Wire
+    _locks: ReceiverLocks
+    _ready: ReadyList
+    _messages: PostgresMessages
+    _group_locks: PostgresGroupLocks
+    _names: LongNames
+    _spans: PostgresFutureSpans
 
     def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
@@ -117,9 +100,9 @@ class PostgresSessions(PostgresStatements):
         if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
             self._end_leases(queue, lock, group, request.token, now_ms)
         if sessions.is_closed(group_lock) != sessions.is_closed(before):
-            head = self._one("first_of_group", number, group, lock.floor)
+            head = self._wire.one("first_of_group", number, group, lock.floor)
             if head:
-                self._do("not_ready", [head[0]])
+                self._wire.do("not_ready", [head[0]])
             lock.touch(None, group)
             self._ready.refresh(queue, lock)
             self._locks.news.add(number)
@@ -133,7 +116,9 @@ class PostgresSessions(PostgresStatements):
             self._list(queue, lock)
         while True:
             seen = after or (None, None, None)
-            rows = self._all("next_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version)
+            rows = self._wire.all(
+                "next_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version
+            )
             for place, turn, number, group in rows:
                 if place > lock.listed and not lock.ran_out:  # messages before it are not listed yet
                     break
@@ -150,7 +135,7 @@ class PostgresSessions(PostgresStatements):
 
     def _list(self, queue: QueueInfo, lock: ReceiverLock) -> None:
         listing = self._ready.list_later(queue, lock, limits.LIST_AT_ONCE)
-        self.wire.flush()
+        self._wire.flush()
         self._ready.see_listed(lock, listing, limits.LIST_AT_ONCE)
 
     def _is_held(self, queue: QueueInfo, group: str) -> bool:
@@ -161,8 +146,8 @@ class PostgresSessions(PostgresStatements):
         return any(hold.token is not None and hold.until_ms is not None for _, hold in self._holds(queue, group))
 
     def _holds(self, queue: QueueInfo, group: str) -> list[tuple[int, DeliveryState]]:
-        fetched = self._do("fetched_holds", queue.number, group)
-        rows = self._all("group_holds", queue.number, group)
+        fetched = self._wire.do("fetched_holds", queue.number, group)
+        rows = self._wire.all("group_holds", queue.number, group)
         return [(number, DeliveryState._make(hold)) for number, *hold in (*rows, *fetched.rows)]
 
     def _end_leases(self, queue: QueueInfo, lock: ReceiverLock, group: str, token: int, now_ms: int) -> None:
@@ -171,7 +156,7 @@ class PostgresSessions(PostgresStatements):
         if not numbers:
             return
         left: list[Held] = []
-        for number, each, *fields, is_head in self._all("end_leases", queue.number, lock.floor, numbers):
+        for number, each, *fields, is_head in self._wire.all("end_leases", queue.number, lock.floor, numbers):
             hold = DeliveryState._make(fields)
             now = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms)
             left.append((number, each, now))

@@ -15,7 +15,7 @@ from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Move, PostgresMessages
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
-from inturn.store.postgres.statements import PostgresStatements, Wire
+from inturn.store.postgres.statements import Wire
 
 
 @dataclass
@@ -53,33 +53,16 @@ class _Work:
         self.notes[message.group, own] = Note(message.group, own, before.gone + gone, soonest, back_ms)
 
 
-class PostgresSettlements(PostgresStatements):
-    """Settlements of messages.
+@dataclass(eq=False)
+class PostgresSettlements:
+    """Settlements of messages."""
 
-    Args:
-        wire: wire to the database.
-        catalog: the queues.
-        locks: the receiver locks, and notes for their holders.
-        messages: writes holds, and removes and moves messages.
-        group_locks: the locks of the sessions in which messages were received.
-        spans: ends what is over by a clock that was set back.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        catalog: PostgresCatalog,
-        locks: ReceiverLocks,
-        messages: PostgresMessages,
-        group_locks: PostgresGroupLocks,
-        spans: PostgresFutureSpans,
-    ) -> None:
-        super().__init__(wire)
-        self._catalog = catalog
-        self._locks = locks
-        self._messages = messages
-        self._group_locks = group_locks
-        self._spans = spans
+    _wire: Wire
+    _catalog: PostgresCatalog
+    _locks: ReceiverLocks
+    _messages: PostgresMessages
+    _group_locks: PostgresGroupLocks
+    _spans: PostgresFutureSpans
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, give back, move, defer or cancel messages, in order."""
@@ -98,15 +81,15 @@ class PostgresSettlements(PostgresStatements):
     ) -> list[SettleResult]:
         """Acknowledge messages with one statement, the usual case."""
         if queue.readers:
-            rows = self._all("acknowledge_for_readers", queue.number, numbers, tokens, now_ms, queue.read_to)
+            rows = self._wire.all("acknowledge_for_readers", queue.number, numbers, tokens, now_ms, queue.read_to)
         else:
-            rows = self._all("acknowledge", queue.number, numbers, tokens, now_ms)
+            rows = self._wire.all("acknowledge", queue.number, numbers, tokens, now_ms)
         if rows:
             self._locks.news.add(queue.number)
         if len(rows) == len(numbers):
             return [SettleResult.DONE] * len(numbers)
         done = {row[0] for row in rows}
-        there = {row[0] for row in self._all("there", [number for number in numbers if number not in done])}
+        there = {row[0] for row in self._wire.all("there", [number for number in numbers if number not in done])}
         missed = {number: SettleResult.EXPIRED if number in there else SettleResult.GONE for number in numbers}
         return [SettleResult.DONE if number in done else missed[number] for number in numbers]
 
@@ -132,12 +115,12 @@ class PostgresSettlements(PostgresStatements):
         numbers = [change.sequence_number for change in changes]
         if any(change.token is None for change in changes):
             self._locks.take(queue)
-        self._do("lock_holds", numbers, [change.token for change in changes])
+        self._wire.do("lock_holds", numbers, [change.token for change in changes])
         nacks = [change.sequence_number for change in changes if change.act is SettleAction.NACK]
-        earlier = self._do("earlier", nacks, len(changes)) if nacks else None
+        earlier = self._wire.do("earlier", nacks, len(changes)) if nacks else None
         messages = {
             number: _Message(group, origin, None if hold[2] is None else DeliveryState._make(hold))
-            for number, group, done, origin, *hold in self._all("settling", numbers)
+            for number, group, done, origin, *hold in self._wire.all("settling", numbers)
             if done != 1
         }
         for number, before in earlier.rows if earlier else ():
@@ -192,14 +175,14 @@ class PostgresSettlements(PostgresStatements):
         changed = [(number, each.group, each.hold) for number, each in work.messages.items() if each.is_changed]
         self._messages.set_holds(queue, changed)
         if work.deferred:
-            self._do("set_done", work.deferred, 2)
+            self._wire.do("set_done", work.deferred, 2)
         if work.left or work.removed:
-            self._do("remove_holds", [*work.left, *work.removed])
+            self._wire.do("remove_holds", [*work.left, *work.removed])
             self._messages.leave(queue, work.left)
         if work.removed:
-            self._do("remove_messages", work.removed)
+            self._wire.do("remove_messages", work.removed)
         for name in sorted(work.moves):
             self._messages.move(queue, work.moves[name], self._catalog.queues[name], now_ms)
         self._locks.note(queue, work.notes.values())
         if work.free:
-            self._do("not_ready", work.free)
+            self._wire.do("not_ready", work.free)
