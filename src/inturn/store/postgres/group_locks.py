@@ -45,8 +45,7 @@ class PostgresGroupLocks(PostgresStatements):
     def renew(self, queue: int, group: str, lock: GroupLock) -> None:
         """Write a lock with a new end, and set the leases under it to the same end."""
         self.save(queue, group, lock)
-        for statement in ("keep_holds", "keep_fetched"):
-            self._do(statement, queue, group, lock.token, lock.until_ms, lock.since_ms)
+        self._do("keep_leases", queue, group, lock.token, lock.until_ms, lock.since_ms)
 
     def end_locks(self, queue: int, due_ms: int, now_ms: int) -> Sequence[tuple[int, str]]:
         """Remove expired locks, none of which ended before ``due_ms``; return their deadlines and groups."""

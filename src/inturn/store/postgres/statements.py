@@ -27,15 +27,22 @@ _HERE: Final = files("inturn.store.postgres")
 
 
 def queries() -> dict[str, str]:
-    """Return the statements of all .sql files in this folder by name; parameters are ``$1``, ``$2`` and so on."""
-    found = {}
+    """Return the statements of all .sql files in this folder by name; parameters are ``$1``, ``$2`` and so on.
+
+    A file may have parts, which stand in its statements, and in later parts, as ``{name}``.
+    """
+    found: dict[str, str] = {}
     for each in sorted(_HERE.iterdir(), key=lambda file: file.name):
-        if each.name.endswith(".sql"):
-            parts = re.split(r"^-- name: (\w+)\n", each.read_text(), flags=re.MULTILINE)
-            for name, text in zip(parts[1::2], parts[2::2], strict=True):
-                if name in found:
-                    raise ValueError(f"two statements are called {name!r}; one is in {each.name}")
-                found[name] = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
+        if not each.name.endswith(".sql"):
+            continue
+        pieces = re.split(r"^-- (name|part): (\w+)\n", each.read_text(), flags=re.MULTILINE)
+        parts: dict[str, str] = {}
+        for kind, name, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+            if name in found or name in parts:
+                raise ValueError(f"two statements are called {name!r}; one is in {each.name}")
+            sql = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
+            sql = re.sub(r"\{(\w+)\}", lambda part, known=parts: known[part[1]], sql)  # type: ignore[misc]  # a dict
+            (found if kind == "name" else parts)[name] = sql
     return found
 
 
