@@ -22,6 +22,11 @@ _REMOVALS: Final = (
 )
 
 
+def _count(at: int) -> Any:
+    """Return a property that reads a count of a queue; to set it does nothing, since the database has it."""
+    return property(lambda info: info.catalog.counts(info)[at], lambda _info, _value: None)
+
+
 class CachedQueueInfo(QueueInfo):
     """A queue info that reads its counts from the database when they are used.
 
@@ -29,47 +34,14 @@ class CachedQueueInfo(QueueInfo):
     """
 
     catalog: "PostgresCatalog"
+    last: int = _count(0)
+    depth: int = _count(1)
+    tokens: int = _count(2)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QueueInfo:
         last, depth, tokens = self.catalog.counts(self)
-        return QueueInfo(
-            self.number,
-            self.name,
-            self.settings,
-            self.created_ms,
-            dict(self.readers),
-            depth,
-            last,
-            tokens,
-            due_ms=self.due_ms,
-        )
-
-    @property
-    def last(self) -> int:
-        """Last sequence number that was given."""
-        return self.catalog.counts(self)[0]
-
-    @last.setter
-    def last(self, value: int) -> None:
-        """Do nothing: the database has the count."""
-
-    @property
-    def depth(self) -> int:
-        """Number of messages that are not acknowledged."""
-        return self.catalog.counts(self)[1]
-
-    @depth.setter
-    def depth(self, value: int) -> None:
-        """Do nothing: the database has the count."""
-
-    @property
-    def tokens(self) -> int:
-        """Last fencing token that was given."""
-        return self.catalog.counts(self)[2]
-
-    @tokens.setter
-    def tokens(self, value: int) -> None:
-        """Do nothing: the database has the count."""
+        known = self.number, self.name, self.settings, self.created_ms, dict(self.readers)
+        return QueueInfo(*known, depth, last, tokens, due_ms=self.due_ms)
 
 
 class PostgresCatalog(PostgresStatements):
@@ -92,13 +64,9 @@ class PostgresCatalog(PostgresStatements):
             due = {info.number: info.due_ms for info in self.queues.values()}
             queues: dict[str, QueueInfo] = {}
             for number, name, settings, readers, created_ms in self._all("queues"):
-                queues[name] = self._known(
-                    number,
-                    name,
-                    msgspec.json.decode(settings, type=QueueSettings),
-                    created_ms,
-                    msgspec.json.decode(readers, type=dict[str, int]),
-                )
+                known = msgspec.json.decode(settings, type=QueueSettings)
+                places = msgspec.json.decode(readers, type=dict[str, int])
+                queues[name] = self._known(number, name, known, created_ms, places)
                 queues[name].due_ms = due.get(number)
             self.queues = queues  # replaced as a whole, since other threads may be reading it
             self._version = version

@@ -45,13 +45,9 @@ _ENCODED: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
 
 @dataclass
 class CountedPipelineInfo(PipelineInfo):
-    """A pipeline's info with the counts that were read, so that only differences are written.
+    """A pipeline's info with the counts that were read, so that only differences are written."""
 
-    Attributes:
-        seen: the counts that were read or written last.
-    """
-
-    seen: dict[str, Any] = field(default_factory=dict)
+    seen: dict[str, Any] = field(default_factory=dict)  # the counts that were read or written last
 
 
 class PostgresPipelines(SqlPipelines):

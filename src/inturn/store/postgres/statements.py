@@ -65,14 +65,7 @@ def text_of(name: str) -> str:
 
 
 class QueuedStatement:
-    """A queued statement.
-
-    Attributes:
-        sql: text of the statement.
-        values: its parameters.
-        rows: rows of the result, once it has run.
-        is_done: whether it has run.
-    """
+    """A statement and its parameters; once it has run, the rows of its result."""
 
     __slots__ = ("is_done", "rows", "sql", "values")
 

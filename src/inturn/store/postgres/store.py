@@ -19,7 +19,7 @@ from inturn.store.postgres.connection import PLANNING, connect, plainly, said
 from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.queues import PostgresQueues
 from inturn.store.postgres.servers import PostgresServers
-from inturn.store.postgres.statements import Wire, text_of
+from inturn.store.postgres.statements import Wire
 from inturn.store.protocols import Busy, RunAgain
 
 BACKUP = (
@@ -46,6 +46,8 @@ class PostgresStore(PostgresQueues):
         StoreMismatch: if a newer version of inturn has changed its tables so that this one cannot use them.
     """
 
+    identity: str
+
     def __init__(self, url: str, *, durable: bool = True, create: bool = True) -> None:
         self._url = url
         self._durable = durable
@@ -53,10 +55,9 @@ class PostgresStore(PostgresQueues):
         super().__init__(Wire(self._connection.pgconn), ends_spans=True)
         self.servers = PostgresServers(self.wire)
         self._transaction = _PostgresTransaction(self.begin, self.commit, self.roll_back)
-        self.identity = _identity_at(self._connection)
-        self.lineage = _lineage_at(self._connection)
+        self._identify()
         self._clock = (0, 0.0)  # the server's time, and this machine's monotonic time at the same moment
-        self._is_lasting, self._lasts_next = False, False
+        self._is_lasting = self._lasts_next = False
         self._listener: Listener | None = None
         self._adopted: WeakKeyDictionary[Any, CallerQueues] = WeakKeyDictionary()
         with self.transaction():
@@ -72,7 +73,7 @@ class PostgresStore(PostgresQueues):
         """
         if identity != self.identity:
             with plainly(self._url) as another:
-                self.identity = _identity_at(another)
+                self.identity = str(Wire(another.pgconn).one("here")[0])
         return identity == self.identity
 
     def transaction(self) -> "_PostgresTransaction":
@@ -85,7 +86,7 @@ class PostgresStore(PostgresQueues):
         It waits for locks, since only the caller knows what else could be done meanwhile.
         """
         self._lasts_next = True
-        return self._transaction
+        return self.transaction()
 
     def clock(self) -> int:
         """Return the server's time, which is the same for all its clients, in milliseconds since 1970."""
@@ -132,22 +133,30 @@ class PostgresStore(PostgresQueues):
     def _is_own(self, pid: int) -> bool:
         return bool(pid == self._connection.pgconn.backend_pid)
 
+    def _identify(self) -> None:
+        self.identity = str(self.wire.one("here")[0])
+        # It differs after a reconnect if a dump has replaced the tables.
+        self.lineage = b"".join(value.to_bytes(8, "big", signed=True) for (value,) in self.wire.all("lineage"))
+
     def _look(self) -> None:
         if self._connection.closed:
             self._reconnect()
         try:
-            self.wire.say("begin")
-            ms, version = self.wire.one("now")
+            ms, version = self._begun()
         except psycopg.OperationalError:
             if not self._connection.closed:
                 raise
             self._reconnect()  # lost between transactions, as by a restart: nothing is lost
-            self.wire.say("begin")
-            ms, version = self.wire.one("now")
+            ms, version = self._begun()
         before = self.clock()
         # A difference of less than a second is jitter of the clocks, and no reason to correct deadlines.
         self._clock = (before if before - 1000 < ms < before else ms), time.monotonic()
         self.catalog.look(version)
+
+    def _begun(self) -> tuple[int, int]:
+        self.wire.say("begin")
+        ms, version = self.wire.one("now")
+        return ms, version
 
     def _reconnect(self) -> None:
         pause_s, until = 0.02, time.monotonic() + limits.RECONNECT_S
@@ -161,8 +170,7 @@ class PostgresStore(PostgresQueues):
                 pause_s *= 2
             else:
                 self.wire.use(self._connection.pgconn)
-                self.identity = _identity_at(self._connection)
-                self.lineage = _lineage_at(self._connection)  # differs if a dump has replaced the tables
+                self._identify()
                 self.incarnations.renew()
                 self.catalog.forget()
                 self.ready.forget()
@@ -256,16 +264,6 @@ class PostgresStore(PostgresQueues):
         if self._listener is not None:
             self._listener.stop()
         self._connection.close()
-
-
-def _identity_at(connection: "psycopg.Connection[Any]") -> str:
-    (here,) = connection.execute(text_of("here").encode()).fetchone() or ("",)
-    return str(here)
-
-
-def _lineage_at(connection: "psycopg.Connection[Any]") -> bytes:
-    rows = connection.execute(text_of("lineage").encode()).fetchall()
-    return b"".join(value.to_bytes(8, "big", signed=True) for (value,) in rows)
 
 
 class _PostgresTransaction:

@@ -9,24 +9,13 @@ from inturn.store.protocols import no_such_queue
 
 
 class LogRow(NamedTuple):
-    """A message in the log.
-
-    Attributes:
-        sequence_number: sequence number.
-        group: group; None: it has none.
-        revision: revision in the group's timeline.
-        dedup_id: deduplication id.
-        body: text or bytes; on a server always bytes, those of a text in UTF-8.
-        content: kind of the body, by its number.
-        attributes: attributes as JSON.
-        sent_ms: time of the send.
-    """
+    """A message in the log: columns of a :class:`inturn.core.queue.messages.StoredMessage`."""
 
     sequence_number: int
     group: str | None
     revision: int | None
     dedup_id: str | None
-    body: str | bytes
+    body: str | bytes  # on a server always bytes, those of a text in UTF-8
     content: int
     attributes: str | None
     sent_ms: int

@@ -15,41 +15,24 @@ from inturn.store.sqlite.statements import SqliteStatements
 
 
 class PackedTexts(NamedTuple):
-    """The texts of a column, joined with NUL.
+    """The texts of a column, joined with NUL."""
 
-    Attributes:
-        known: the number of texts that are not null; a null is written as U+0001.
-        packed: the joined texts in UTF-8.
-    """
-
-    known: int
-    packed: bytes
+    known: int  # the number of texts that are not null; a null is written as U+0001
+    packed: bytes  # the joined texts in UTF-8
 
 
 class PackedMessages(NamedTuple):
-    """Many messages, column by column: SQLite joins the columns for a third of what rows cost.
+    """Many messages, column by column: SQLite joins the columns for a third of what rows cost."""
 
-    Attributes:
-        rows: the number of messages.
-        sequence_number: decimal numbers separated by commas, or a range without gaps.
-        group: the groups.
-        revision: decimal numbers, 0 for none.
-        dedup_id: the deduplication ids.
-        body: the bodies.
-        content: one digit for each message: its `Content` number, plus 4 if it has no revision.
-        attributes: the attributes.
-        sent_ms: decimal numbers.
-    """
-
-    rows: int
-    sequence_number: bytes | range
+    rows: int  # the number of messages
+    sequence_number: bytes | range  # decimal numbers separated by commas, or a range without gaps
     group: PackedTexts
-    revision: bytes
+    revision: bytes  # decimal numbers, 0 for none
     dedup_id: PackedTexts
     body: PackedTexts
-    content: bytes
+    content: bytes  # one digit for each message: its `Content` number, plus 4 if it has no revision
     attributes: PackedTexts
-    sent_ms: bytes
+    sent_ms: bytes  # decimal numbers
 
 
 class SqliteLog(SqliteStatements, SqlLog):
