@@ -15,17 +15,17 @@ class PostgresFutureSpans(PostgresStatements):
         ends: whether to end them; a caller's transaction leaves that to the store.
 
     Attributes:
-        noted: the spans noted by this process.
+        skew: the spans noted by this process.
     """
 
     def __init__(self, wire: Wire, *, ends: bool) -> None:
         super().__init__(wire)
-        self.noted: Final = ClockSkew()
+        self.skew: Final = ClockSkew()
         self._ends = ends
 
     def end(self, now_ms: int) -> None:
         """End what is over by a clock that was set back, so that nothing waits much longer than its duration."""
-        over = self.noted.look(now_ms, self._later) if self._ends else ()
+        over = self.skew.look(now_ms, self._later) if self._ends else ()
         holds = [(until_ms, since_ms, *span[2:]) for span, since_ms, until_ms in over if span.kind == "hold"]
         if holds:
             self._do("end_holds_at", *map(list, zip(*holds, strict=True)))

@@ -88,6 +88,10 @@ class PostgresPipelines(SqlPipelines):
         return short(written(name))
 
     @override
+    def _keys(self, names: Iterable[str]) -> list[str]:
+        return [*map(self._key, names)]
+
+    @override
     def _kept(self, name: str) -> str:
         return self._names.kept(written(name))
 
@@ -96,9 +100,10 @@ class PostgresPipelines(SqlPipelines):
         return list(values)
 
     @override
-    def _write(self, statement: str, pipeline: int, rows: Sequence[Row]) -> None:
+    def _write(self, statement: str, rows: Sequence[Row]) -> None:
         if rows:
-            self._do(statement, pipeline, *map(list, zip(*rows, strict=True)))
+            (pipeline, *_), *columns = zip(*rows, strict=True)
+            self._do(statement, pipeline, *map(list, columns))
 
     @override
     def info(self, name: str) -> PipelineInfo | None:
@@ -137,10 +142,10 @@ class PostgresPipelines(SqlPipelines):
         """Add the changes of the counts to those in the database."""
         seen = info.seen if isinstance(info, CountedPipelineInfo) else {}
         before, now = _flat(seen), _flat(info.counts)
-        more = [(*at, count - before.get(at, 0)) for at, count in now.items() if count != before.get(at, 0)]
         if made:
-            more.append((_OUTPUTS, "", made))
-        self._write("tally", info.number, more)
+            now[_OUTPUTS, ""] = before.get((_OUTPUTS, ""), 0) + made
+        more = {at: count - before.get(at, 0) for at, count in now.items()}
+        self._write("tally", [(info.number, *at, count) for at, count in more.items() if count])
         if isinstance(info, CountedPipelineInfo):
             info.seen = deepcopy(info.counts)
 
@@ -150,20 +155,23 @@ class PostgresPipelines(SqlPipelines):
         return [*map(AppliedMark._make, rows)]
 
     @override
-    def _save_lines(self, pipeline: int, rows: Sequence[Row]) -> None:
+    def _save_lines(self, rows: Sequence[Row]) -> None:
         """Write the records of groups.
 
         Raises:
             RunAgain: if another process has created a group at the same time.
         """
-        new = [row for row in rows if row[1] == 1]
-        self._write("save_lines", pipeline, [row for row in rows if row[1] > 1])
-        if new and len(self._read("add_lines", pipeline, *map(list, zip(*new, strict=True)))) < len(new):
+        self._write("save_lines", [row for row in rows if row[2] > 1])
+        new = [row for row in rows if row[2] == 1]
+        if not new:
+            return
+        (pipeline, *_), *columns = zip(*new, strict=True)
+        if len(self._read("add_lines", pipeline, *map(list, columns))) < len(new):
             raise RunAgain("another process has made a group at the same time")
 
     @override
     def _save_outputs(self, info: PipelineInfo, rows: Sequence[Row]) -> None:
-        self._write("add_outputs", info.number, rows)
+        self._write("add_outputs", rows)
         info.outputs += len(rows)
         self._tally(info, len(rows))
 

@@ -101,7 +101,8 @@ cross join lateral (
 
 -- name: add_marks
 insert into inturn_mark (pipeline, grp, mark, digest, turn)
-select $1, * from unnest($2::text[], $3::bytea[], $4::bytea[], $5::bigint[]);
+select $1, * from unnest($2::text[], $3::bytea[], $4::bytea[], $5::bigint[]) m (grp, mark, digest, turn)
+order by m.grp, m.mark; -- so that no two transactions wait for each other
 
 -- name: reject_messages
 insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms)

@@ -1,7 +1,7 @@
 """The queues of a database, put together from their parts: what commands use, in whichever transaction they run.
 
 From bottom to top: statements; catalog, names, group locks, incarnations; receiver locks and their notes; messages;
-the ready list; sends, receives, settlements, sessions and reads. A part gets those below that it uses.
+the ready list; sends, receives, settlements, sessions and inspection. A part gets those below that it uses.
 """
 
 from typing import Final
@@ -11,11 +11,11 @@ from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.incarnations import PostgresIncarnations
+from inturn.store.postgres.inspection import PostgresInspection
 from inturn.store.postgres.keys import PostgresKeys
 from inturn.store.postgres.messages import PostgresMessages
 from inturn.store.postgres.names import LongNames
 from inturn.store.postgres.pipelines import PostgresPipelines
-from inturn.store.postgres.reads import PostgresReads
 from inturn.store.postgres.ready_list import ReadyList
 from inturn.store.postgres.receiver_lock import ReceiverLocks
 from inturn.store.postgres.receives import PostgresReceives
@@ -49,15 +49,15 @@ class PostgresQueues:
         receives = PostgresReceives(wire, self.ready, messages, group_locks, names, self.spans)
         settlements = PostgresSettlements(wire, self.catalog, self.locks, messages, group_locks, self.spans)
         sessions = PostgresSessions(wire, self.locks, self.ready, messages, group_locks, names, self.spans)
-        reads = PostgresReads(wire, self.catalog, group_locks, names)
+        inspection = PostgresInspection(wire, self.catalog, group_locks, names)
         self.send: Final = self.sends.send
         self.receive: Final = receives.receive
         self.settle: Final = settlements.settle
         self.session: Final = sessions.session
-        self.read: Final = reads.read
-        self.depth: Final = reads.depth
-        self.groups: Final = reads.groups
-        self.parked: Final = reads.parked
+        self.read: Final = inspection.read
+        self.depth: Final = inspection.depth
+        self.groups: Final = inspection.groups
+        self.parked: Final = inspection.parked
         self.incarnation: Final = self.incarnations.of
         self.decide: Final = PostgresKeys(wire).decide
         self.pipelines: Final = PostgresPipelines(wire, names)

@@ -99,7 +99,7 @@ class ReadyList:
         """Set the next end of a lease, a delay or a lock, after a receive that found nothing."""
         self._idle.add(queue.number)
         is_ahead = lock.due_ms is not None and lock.due_ms > now_ms  # if not, a settlement has it locked
-        ends = (self._spans.noted.next_ms(queue.number), lock.due_ms if is_ahead else None)
+        ends = (self._spans.skew.next_ms(queue.number), lock.due_ms if is_ahead else None)
         queue.due_ms = min((each for each in ends if each is not None), default=None)
 
     def list_later(self, queue: QueueInfo, lock: ReceiverLock, count: int) -> QueuedStatement:

@@ -202,7 +202,7 @@ class PostgresStore(PostgresQueues):
                 ) from error
             self.roll_back(error)
             raise
-        self.spans.noted.kept()
+        self.spans.skew.kept()
         reach("after commit")
 
     def roll_back(self, because: BaseException) -> None:
@@ -216,7 +216,7 @@ class PostgresStore(PostgresQueues):
         self.wire.forget()
         self.catalog.forget()
         self.sends.look_again()
-        self.spans.noted.lost()
+        self.spans.skew.lost()
         self.incarnations.begun.clear()
         with suppress(psycopg.Error):
             if not self._connection.closed:

@@ -41,8 +41,8 @@ class SqlPipelines(PipelineStore):
     # --- what a database adds ---
 
     @abstractmethod
-    def _write(self, statement: str, pipeline: int, rows: Sequence[Row]) -> None:
-        """Run a statement for each of some rows, whose columns are its parameters behind the pipeline."""
+    def _write(self, statement: str, rows: Sequence[Row]) -> None:
+        """Run a statement for each of some rows of one pipeline, whose columns are its parameters."""
 
     @abstractmethod
     def _list(self, values: Iterable[object]) -> object:
@@ -50,7 +50,7 @@ class SqlPipelines(PipelineStore):
 
     @abstractmethod
     def _save_outputs(self, info: PipelineInfo, rows: Sequence[Row]) -> None:
-        """Write new outputs, each without its number, and the counts of the pipeline."""
+        """Write new outputs, whose rows lack their numbers, and the counts of the pipeline."""
 
     def _text(self, text: str) -> str:
         """Return the stored form of a text."""
@@ -60,6 +60,10 @@ class SqlPipelines(PipelineStore):
         """Return the stored form of a group or an id, for a lookup."""
         return name
 
+    def _keys(self, names: Iterable[str]) -> object:
+        """Return the stored forms of groups or ids as one parameter."""
+        return self._list(names)
+
     def _kept(self, name: str) -> str:
         """Return the stored form of a group or an id, for a write."""
         return name
@@ -68,8 +72,8 @@ class SqlPipelines(PipelineStore):
         """Return the versions of those of the groups that exist, by the stored form of their names."""
         return dict(self._read("versions", pipeline, self._list(groups)))
 
-    def _save_lines(self, pipeline: int, rows: Sequence[Row]) -> None:
-        self._write("save_lines", pipeline, rows)
+    def _save_lines(self, rows: Sequence[Row]) -> None:
+        self._write("save_lines", rows)
 
     # --- groups ---
 
@@ -79,7 +83,7 @@ class SqlPipelines(PipelineStore):
 
     @override
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
-        return [*map(GroupRecord._make, self._read("lines", pipeline, self._list(map(self._key, groups))))]
+        return [*map(GroupRecord._make, self._read("lines", pipeline, self._keys(groups)))]
 
     @override
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
@@ -98,7 +102,7 @@ class SqlPipelines(PipelineStore):
         if turns is None and ids is None:
             return [*map(HeldMessage._make, self._read("held_of", *at))]
         rows = self._read("held_turns", *at, self._list(turns)) if turns else []
-        rows += self._read("held_ids", *at, self._list(map(self._key, ids))) if ids else []
+        rows += self._read("held_ids", *at, self._keys(ids)) if ids else []
         return [*map(HeldMessage._make, sorted(set(rows)))]
 
     @override
@@ -122,25 +126,29 @@ class SqlPipelines(PipelineStore):
         overtaken = [line.group for line, *_ in kept if known.get(names[line.group], 0) != line.version]
         if overtaken:
             return overtaken
-        self._save_lines(number, [(names[line.group], line.version + 1, *line[2:]) for line, *_ in kept])
-        for statement, messages in (
-            ("release_messages", [(names[each.line.group], spot) for each in kept for spot in each.gone]),
-            ("hold_messages", [(names[each.line.group], held) for each in kept for held in each.held]),
-        ):
-            rows = [(group, epoch, turn, self._kept(at), *more) for group, (epoch, turn, at, *more) in messages]
-            self._write(statement, number, rows)
-        self._write(
-            "add_marks", number, sorted((names[each.line.group], *mark) for each in kept for mark in each.marks)
-        )
-        outputs = [
-            (names[each.line.group], out.epoch, out.revision, out.id and self._text(out.id), *out[5:])
-            for each in kept
-            for out in each.outputs
-        ]
-        self._write("post", number, [(names[each.line.group], now_ms) for each in kept if each.outputs])
-        refused = [(*(None if text is None else self._text(text) for text in each[:4]), now_ms) for each in rejected]
-        self._write("reject_messages", number, refused)
+        lines, gone, held, marks, outputs, posts = [], [], [], [], [], []
+        form = self._kept
+        for line, its_held, its_gone, its_outputs, its_marks in kept:
+            group = names[line.group]
+            lines.append((number, group, line.version + 1, *line[2:]))
+            for epoch, turn, message_id in its_gone:
+                gone.append((number, group, epoch, turn, form(message_id)))
+            for epoch, turn, message_id, since_us, digest, content in its_held:
+                held.append((number, group, epoch, turn, form(message_id), since_us, digest, content))
+            for mark, digest, turn in its_marks:
+                marks.append((number, group, mark, digest, turn))
+            for _, _, its_epoch, revision, output_id, *more in its_outputs:
+                outputs.append((number, group, its_epoch, revision, output_id and self._text(output_id), *more))
+            if its_outputs:
+                posts.append((number, group, now_ms))
+        self._save_lines(lines)
+        self._write("release_messages", gone)
+        self._write("hold_messages", held)
+        self._write("add_marks", marks)
         self._save_outputs(info, outputs)
+        self._write("post", posts)
+        refused = [[None if text is None else self._text(text) for text in each[:4]] for each in rejected]
+        self._write("reject_messages", [(number, *texts, now_ms) for texts in refused])
         return []
 
     @override
@@ -155,13 +163,13 @@ class SqlPipelines(PipelineStore):
 
     @override
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
-        self._write("renew_claims", pipeline, [(self._key(each.group), each.token, until_ms) for each in claims])
+        self._write("renew_claims", [(pipeline, self._key(each.group), each.token, until_ms) for each in claims])
 
     @override
     def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
         if groups is None:
             return [*map(Outgoing._make, self._read("failing", pipeline, limit))]
-        rows = self._read("outgoing", pipeline, self._list(map(self._key, groups)), limit)
+        rows = self._read("outgoing", pipeline, self._keys(groups), limit)
         return [*map(Outgoing._make, rows)]
 
     # --- decisions ---
@@ -178,8 +186,8 @@ class SqlPipelines(PipelineStore):
 
     @override
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
-        rows = [(name, self._text(verdict)) for name, verdict in verdicts.items()]
-        self._write("take_decisions", pipeline, rows)
+        rows = [(pipeline, name, self._text(verdict)) for name, verdict in verdicts.items()]
+        self._write("take_decisions", rows)
 
     @override
     def verdict(self, pipeline: int, name: str) -> str | None:

@@ -49,8 +49,8 @@ class SqlitePipelines(SqlPipelines):
         self._do("save_pipeline", info.number, info.name, about, counts, info.outputs, info.tokens)
 
     @override
-    def _write(self, statement: str, pipeline: int, rows: Sequence[Row]) -> None:
-        self._statements.do_each(statement, [(pipeline, *row) for row in rows])
+    def _write(self, statement: str, rows: Sequence[Row]) -> None:
+        self._statements.do_each(statement, rows)
 
     @override
     def _list(self, values: Iterable[object]) -> str:
@@ -59,9 +59,9 @@ class SqlitePipelines(SqlPipelines):
     @override
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         wanted = list(groups)
-        found = super().lines(pipeline, [name for name in wanted if "\0" not in name])
-        for name in (name for name in wanted if "\0" in name):
-            # From an older version: json_each would cut the name at NUL.
+        rare = {name for name in wanted if "\0" in name}  # from an older version: json_each would cut the name at NUL
+        found = super().lines(pipeline, [name for name in wanted if name not in rare] if rare else wanted)
+        for name in rare:
             found += map(GroupRecord._make, self._read("line", pipeline, name))
         return found
 
@@ -81,7 +81,8 @@ class SqlitePipelines(SqlPipelines):
 
     @override
     def _save_outputs(self, info: PipelineInfo, rows: Sequence[Row]) -> None:
-        self._write("add_outputs", info.number, [(at, *row) for at, row in enumerate(rows, info.outputs + 1)])
+        numbered = [(number, at, *more) for at, (number, *more) in enumerate(rows, info.outputs + 1)]
+        self._write("add_outputs", numbered)
         info.outputs += len(rows)
         self.save(info)
 
@@ -108,7 +109,7 @@ class SqlitePipelines(SqlPipelines):
         row = self._statements.one("claimed", pipeline, claim.group, claim.token)
         if row is None:
             return False
-        self._write("remove_output", pipeline, [(each.number,) for each in claim.outputs[:count]])
+        self._write("remove_output", [(pipeline, each.number) for each in claim.outputs[:count]])
         if self._statements.one("has_outputs", pipeline, claim.group) is None:
             self._do("posted", pipeline, claim.group)
         else:

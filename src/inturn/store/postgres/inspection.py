@@ -1,4 +1,4 @@
-"""Reads in PostgreSQL that change nothing: messages, counts, and the groups of a queue."""
+"""Looks into queues in PostgreSQL that change nothing: messages, counts, and the groups of a queue."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from inturn.store.postgres.statements import Wire
 
 
 @dataclass(eq=False)
-class PostgresReads:
-    """Reads of messages and groups."""
+class PostgresInspection:
+    """Looks at messages and groups."""
 
     _wire: Wire
     _catalog: PostgresCatalog
