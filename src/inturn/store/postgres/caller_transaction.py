@@ -14,7 +14,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from inturn.core.errors import InputError
 from inturn.store.commands import Command
-from inturn.store.postgres.queues import Queues
+from inturn.store.postgres.queues import PostgresQueues
 from inturn.store.postgres.statements import Wire
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class CallerTransaction:
         return command.answer(value)
 
 
-class CallerQueues(Queues):
+class CallerQueues(PostgresQueues):
     """Queues as seen by a caller's transaction; without a reference to the psycopg connection.
 
     Args:
@@ -102,7 +102,7 @@ class CallerQueues(Queues):
     """
 
     def __init__(self, connection: Connection, channel: str, is_own: Callable[[str], bool]) -> None:
-        super().__init__(Wire(connection.pgconn, prepares=False))
+        super().__init__(Wire(connection.pgconn, prepares=False), ends_spans=False)  # the store does
         self._channel = channel
         self._is_own = is_own
         self._is_known = False
@@ -110,9 +110,6 @@ class CallerQueues(Queues):
     def transaction(self) -> AbstractContextManager[None]:
         """Return an empty context: the transaction is the caller's."""
         return nullcontext()
-
-    def look_at_clock(self, now_ms: int) -> None:
-        """Do nothing: the store that has the queues open corrects deadlines."""
 
     def look(self) -> int:
         """Read what others have changed; return the server's time.
@@ -123,17 +120,17 @@ class CallerQueues(Queues):
         if not self._is_known:
             self._check()
         self.incarnations.begun.clear()  # the caller may have rolled back
-        for those in (self._locked, self._news, self._idle):
-            those.clear()
-        self._look_again()
-        ms, version = self._one("now")
+        self.locks.begin()
+        self.ready.forget_idle()
+        self.sends.look_again()
+        ms, version = self.wire.one("now")
         self.catalog.look(version)
         return int(ms)
 
     def _check(self) -> None:
         if self.wire.pg.parameter_status(b"client_encoding") != b"UTF8":
             raise InputError("the connection's client_encoding is not UTF8; connect with client_encoding=utf8")
-        (here,) = self._one("here")
+        (here,) = self.wire.one("here")
         if not self._is_own(here):
             raise InputError(
                 "the connection does not see the tables of these queues: connect it to the same database, with the "
@@ -143,7 +140,7 @@ class CallerQueues(Queues):
 
     def tell(self) -> None:
         """Run the queued statements, with the notification for others, which is sent when the transaction ends."""
-        self._notify(self._channel)
+        self.locks.notify(self._channel)
         self.wire.flush()
         self.catalog.forget_if_changed()
 

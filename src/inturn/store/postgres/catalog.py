@@ -1,6 +1,6 @@
 """A cache of the queues' infos, which is read again when any process has changed a queue."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from psycopg.errors import UniqueViolation
@@ -11,6 +11,21 @@ from inturn.store.postgres.migrate import check
 from inturn.store.postgres.statements import PostgresStatements, Wire
 from inturn.store.protocols import RunAgain
 
+_REMOVALS: Final = (
+    "remove_sessions",
+    "remove_states",
+    "remove_numbering",
+    "remove_touched",
+    "remove_desk",
+    "remove_incarnations",
+    "remove_queue",
+)
+
+
+def _count(at: int) -> Any:
+    """Return a property that reads a count of a queue; to set it does nothing, since the database has it."""
+    return property(lambda info: info.catalog.counts(info)[at], lambda _info, _value: None)
+
 
 class CachedQueueInfo(QueueInfo):
     """A queue info that reads its counts from the database when they are used.
@@ -19,54 +34,18 @@ class CachedQueueInfo(QueueInfo):
     """
 
     catalog: "PostgresCatalog"
+    last: int = _count(0)
+    depth: int = _count(1)
+    tokens: int = _count(2)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QueueInfo:
         last, depth, tokens = self.catalog.counts(self)
-        return QueueInfo(
-            self.number,
-            self.name,
-            self.settings,
-            self.created_ms,
-            dict(self.readers),
-            depth,
-            last,
-            tokens,
-            due_ms=self.due_ms,
-        )
-
-    @property
-    def last(self) -> int:
-        """Last sequence number that was given."""
-        return self.catalog.counts(self)[0]
-
-    @last.setter
-    def last(self, value: int) -> None:
-        """Do nothing: the database has the count."""
-
-    @property
-    def depth(self) -> int:
-        """Number of messages that are not acknowledged."""
-        return self.catalog.counts(self)[1]
-
-    @depth.setter
-    def depth(self, value: int) -> None:
-        """Do nothing: the database has the count."""
-
-    @property
-    def tokens(self) -> int:
-        """Last fencing token that was given."""
-        return self.catalog.counts(self)[2]
-
-    @tokens.setter
-    def tokens(self, value: int) -> None:
-        """Do nothing: the database has the count."""
+        known = self.number, self.name, self.settings, self.created_ms, dict(self.readers)
+        return QueueInfo(*known, depth, last, tokens, due_ms=self.due_ms)
 
 
 class PostgresCatalog(PostgresStatements):
     """The queues of one database.
-
-    Args:
-        wire: wire to the database.
 
     Attributes:
         queues: infos by name, as seen by the open transaction.
@@ -85,13 +64,9 @@ class PostgresCatalog(PostgresStatements):
             due = {info.number: info.due_ms for info in self.queues.values()}
             queues: dict[str, QueueInfo] = {}
             for number, name, settings, readers, created_ms in self._all("queues"):
-                queues[name] = self._known(
-                    number,
-                    name,
-                    msgspec.json.decode(settings, type=QueueSettings),
-                    created_ms,
-                    msgspec.json.decode(readers, type=dict[str, int]),
-                )
+                known = msgspec.json.decode(settings, type=QueueSettings)
+                places = msgspec.json.decode(readers, type=dict[str, int])
+                queues[name] = self._known(number, name, known, created_ms, places)
                 queues[name].due_ms = due.get(number)
             self.queues = queues  # replaced as a whole, since other threads may be reading it
             self._version = version
@@ -104,6 +79,11 @@ class PostgresCatalog(PostgresStatements):
         """Invalidate the cache after a change, since the caller may still roll back."""
         if self._is_changed:
             self.forget()
+
+    def removed(self, queue: QueueInfo) -> RunAgain:
+        """Return the error for a queue whose rows are gone, and invalidate the cache."""
+        self.forget()
+        return RunAgain(f"the queue {queue.name!r} was removed at the same time")
 
     def counts(self, info: QueueInfo) -> tuple[int, int, int]:
         """Return the last sequence number, the number of pending messages and the last token."""
@@ -130,8 +110,8 @@ class PostgresCatalog(PostgresStatements):
         if info is None:
             self._purge(self.queues[name])
             number = self.queues.pop(name).number
-            for statement in ("sessions", "states", "numbering", "touched", "desk", "incarnations", "queue"):
-                self._do(f"remove_{statement}", number)
+            for statement in _REMOVALS:
+                self._do(statement, number)
             return
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
         if info.number == 0:

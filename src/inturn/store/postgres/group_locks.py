@@ -1,6 +1,7 @@
-"""The gates of groups in PostgreSQL: one row for each group that is locked or parked.
+"""The locks of groups in PostgreSQL: one row for each group that is locked or parked.
 
-A gate is opened and closed only by the transaction that holds the desk. Its session renews it without the desk.
+A group is locked and unlocked only by the transaction that holds the receiver lock. Its session renews the lock without
+that one.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,10 @@ from inturn.store.postgres.statements import PostgresStatements
 
 
 class PostgresGroupLocks(PostgresStatements):
-    """The gates of a database's groups."""
+    """The locks of a database's groups."""
 
-    def of(self, queue: int, group: str, how: str = "gate") -> GroupLock:
-        """Return the gate of a group.
+    def of(self, queue: int, group: str, how: str = "group_lock") -> GroupLock:
+        """Return the lock of a group.
 
         Args:
             queue: number of the queue.
@@ -27,31 +28,30 @@ class PostgresGroupLocks(PostgresStatements):
         return GroupLock._make(row) if row else OPEN
 
     def to_take(self, queue: int, group: str) -> GroupLock | None:
-        """Lock and return the gate, to close or open it; None if a transaction of its session has it locked."""
-        there = self.wire.do("gate", queue, group)
-        row = self._one("gate_to_take", queue, group)
+        """Take the row of a lock, to lock or unlock the group; None if a transaction of its session has taken it."""
+        there = self.wire.do("group_lock", queue, group)
+        row = self._one("group_lock_to_take", queue, group)
         if row is None and there.rows:
             return None
         return GroupLock._make(row) if row else OPEN
 
-    def save(self, queue: int, group: str, gate: GroupLock) -> None:
-        """Write the gate of a group."""
-        if sessions.is_closed(gate):
-            self._do("set_gate", queue, group, *gate)
+    def save(self, queue: int, group: str, lock: GroupLock) -> None:
+        """Write the lock of a group."""
+        if sessions.is_closed(lock):
+            self._do("set_group_lock", queue, group, *lock)
         else:
-            self._do("open_gate", queue, group)
+            self._do("remove_group_lock", queue, group)
 
-    def renew(self, queue: int, group: str, gate: GroupLock) -> None:
-        """Write the gate with a new end of its lock, and set the leases under the lock to the same end."""
-        self.save(queue, group, gate)
-        for statement in ("keep_holds", "keep_fetched"):
-            self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
+    def renew(self, queue: int, group: str, lock: GroupLock) -> None:
+        """Write a lock with a new end, and set the leases under it to the same end."""
+        self.save(queue, group, lock)
+        self._do("keep_leases", queue, group, lock.token, lock.until_ms, lock.since_ms)
 
     def end_locks(self, queue: int, due_ms: int, now_ms: int) -> Sequence[tuple[int, str]]:
         """Remove expired locks, none of which ended before ``due_ms``; return their deadlines and groups."""
         rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE, due_ms)
-        for group, *gate in rows:
-            self.save(queue, group, sessions.unlocked(GroupLock._make(gate)))
+        for group, *lock in rows:
+            self.save(queue, group, sessions.unlocked(GroupLock._make(lock)))
         return [(until_ms, group) for group, _, until_ms, *_ in rows]
 
     def state(self, queue: int, group: str) -> bytes | None:

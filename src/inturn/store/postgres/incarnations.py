@@ -13,9 +13,6 @@ _ALL_READ = 2**63 - 1
 class PostgresIncarnations(PostgresStatements):
     """The recorded incarnations of the queues; see :mod:`inturn.core.queue.incarnation`.
 
-    Args:
-        wire: wire to the database.
-
     Attributes:
         begun: numbers of the queues in which this connection has given a sequence number.
     """
@@ -31,9 +28,9 @@ class PostgresIncarnations(PostgresStatements):
         self._trimmed: set[int] = set()
         self.begun.clear()
 
-    def of(self, queue: int, number: int) -> str:
+    def of(self, queue: QueueInfo, number: int) -> str:
         """Return the incarnation in which a sequence number was given."""
-        row = self._one("incarnation", queue, number)
+        row = self._one("incarnation", queue.number, number)
         return str(row[0]) if row else ORIGIN
 
     def begin(self, queue: QueueInfo, now_ms: int) -> None:

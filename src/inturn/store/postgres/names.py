@@ -12,6 +12,7 @@ from typing import Final
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
+from inturn.core.queue.messages import StoredMessage
 from inturn.store.postgres.statements import PostgresStatements, Wire
 
 LONGEST: Final = 1_200
@@ -34,17 +35,18 @@ def is_short(text: str) -> bool:
     return _MARK in text and _SHORT.fullmatch(text) is not None
 
 
+def named(entry: StoredMessage, name: Callable[[str], str]) -> StoredMessage:
+    """Return a message with the name of its group in place of the stored form; ``name``: see LongNames.reader."""
+    return entry._replace(group=entry.group and name(entry.group))
+
+
 def as_it_is(text: str) -> str:
     """Return a text that is not a short form unchanged."""
     return text
 
 
 class LongNames(PostgresStatements):
-    """The long names of a database.
-
-    Args:
-        wire: wire to the database.
-    """
+    """The long names of a database."""
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)

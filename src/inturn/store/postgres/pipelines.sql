@@ -39,7 +39,8 @@ where pipeline = $1 and grp > $2 and status <> 'open' order by grp limit $3;
 -- name: due_groups
 select grp from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
 
--- name: lock_lines
+-- It locks the groups, which `keep` writes next.
+-- name: versions
 select grp, version from inturn_group where pipeline = $1 and grp = any($2::text[]) order by grp for update;
 
 -- name: add_lines
@@ -100,11 +101,12 @@ cross join lateral (
 
 -- name: add_marks
 insert into inturn_mark (pipeline, grp, mark, digest, turn)
-select $1, * from unnest($2::text[], $3::bytea[], $4::bytea[], $5::bigint[]);
+select $1, * from unnest($2::text[], $3::bytea[], $4::bytea[], $5::bigint[]) m (grp, mark, digest, turn)
+order by m.grp, m.mark; -- so that no two transactions wait for each other
 
 -- name: reject_messages
-insert into inturn_rejected (pipeline, at_ms, grp, reason, detail, message)
-select $1, $2, * from unnest($3::text[], $4::text[], $5::text[], $6::text[]);
+insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms)
+select $1, * from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]);
 
 -- name: rejections
 select number, grp, reason, detail, message, at_ms from inturn_rejected
@@ -117,14 +119,14 @@ from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7
      with ordinality o (grp, epoch, revision, id, at, effect_id, output, place)
 order by o.place;
 
--- name: note_outputs
-insert into inturn_posted (pipeline, at_ms, grp) select $1, $2, unnest($3::text[]);
+-- name: post
+insert into inturn_posted (pipeline, grp, at_ms) select $1, * from unnest($2::text[], $3::bigint[]);
 
 -- name: outputs
 select number, grp, epoch, revision, id, at, effect_id, output from inturn_output
 where pipeline = $1 and number > $2 order by number limit $3;
 
--- name: post
+-- name: draw_posted
 with noted as materialized (
     select number, grp, at_ms from inturn_posted where pipeline = $1 order by number limit $2 for update skip locked
 ), there as materialized (
@@ -161,8 +163,8 @@ left join lateral (
 order by f.until_ms, c.grp, o.number;
 
 -- name: renew_claims
-update inturn_outbox b set until_ms = $2 from unnest($3::text[], $4::bigint[]) c (grp, token)
-where b.pipeline = $1 and b.grp = any($3::text[]) and b.grp = c.grp and b.token = c.token;
+update inturn_outbox b set until_ms = c.until_ms from unnest($2::text[], $3::bigint[], $4::bigint[]) c (grp, token, until_ms)
+where b.pipeline = $1 and b.grp = any($2::text[]) and b.grp = c.grp and b.token = c.token;
 
 -- name: delivered
 with ours as (
@@ -210,7 +212,7 @@ where pipeline = $1 and verdict is null order by name limit $2;
 
 -- name: decisions_of
 select name, grp, decision, verdict from inturn_decision
-where pipeline = $1 and verdict is null and grp = $3 order by name limit $2;
+where pipeline = $1 and verdict is null and grp = $2 order by name limit $3;
 
 -- name: take_decisions
 update inturn_decision d set verdict = v.verdict from unnest($2::text[], $3::text[]) v (name, verdict)

@@ -1,4 +1,4 @@
--- What queues ask, by name; see desk.py for who locks what. None of it looks at more rows than it returns, whatever
+-- What queues ask, by name; see receiver_lock.py for who locks what. None of it looks at more rows than it returns, whatever
 -- lies in the queue, but for `groups`, which is asked by people.
 --
 -- A plan is made when a table may be empty, and is to be right when it is full. So what is looked up for each row is a
@@ -10,6 +10,59 @@
 -- While some other transaction stays open no row that is dead is removed, and an index leads to all of them. So what is
 -- looked up begins at a bound below which nothing can be; and of a row that is changed all the time the newest version
 -- is the last one in its index.
+
+-- Parts stand in statements as {name}.
+
+-- part: message
+m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
+m.sent_ms, m.origin, m.came_from, m.note
+
+-- part: hold
+h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+
+-- part: hold_of_message
+left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+
+-- part: is_head
+h.grp is null or h.deferred or not exists (
+    select from inturn_message e
+    where e.queue = $1 and e.grp = h.grp and e.done = 0
+          and e.sequence_number + 0 >= $2 and e.sequence_number + 0 < h.sequence_number offset 0
+)
+
+-- part: numbering
+update inturn_numbering set last = last + $2
+where queue = $1 and last >= (select max(last) from inturn_numbering where queue = $1)
+returning last - $2 as before
+
+-- part: messages_of_heads
+{message}, {hold}
+from heads r
+left join lateral (
+    (select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done + 0 = 0)
+    union all
+    (select * from inturn_message
+     where queue = $1 and grp = r.grp and done = 0 and sequence_number + 0 >= r.sequence_number
+     order by sequence_number + 0 limit $5)
+) m on true
+{hold_of_message}
+limit $6
+
+-- part: acknowledged
+held as materialized (
+    select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
+    cross join lateral (
+        select h.sequence_number, h.grp from inturn_hold h
+        where h.sequence_number = c.number and h.token = c.token and coalesce(h.until_ms, 0) > $4 for update
+    ) h
+), unheld as (
+    delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
+), touched as (
+    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from held group by grp
+)
+
+-- part: group_lock_row
+select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2
 
 -- name: now
 select (extract(epoch from clock_timestamp()) * 1000)::bigint, value from inturn_meta where name = 'catalog';
@@ -84,9 +137,7 @@ delete from inturn_message where done = 1 and sequence_number > $1 and sequence_
 
 -- name: send
 with numbering as (
-    update inturn_numbering set last = last + $2
-    where queue = $1 and last >= (select max(last) from inturn_numbering where queue = $1)
-    returning last - $2 as before
+    {numbering}
 ), added as (
     insert into inturn_message
         (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)
@@ -336,19 +387,7 @@ with heads as materialized (
     order by r.sequence_number limit $4
 )
 select r.sequence_number, 0::bigint, r.sequence_number, r.grp,
-       m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
-       m.sent_ms, m.origin, m.came_from, m.note,
-       h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from heads r
-left join lateral (
-    (select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done + 0 = 0)
-    union all
-    (select * from inturn_message
-     where queue = $1 and grp = r.grp and done = 0 and sequence_number + 0 >= r.sequence_number
-     order by sequence_number + 0 limit $5)
-) m on true
-left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
-limit $6;
+       {messages_of_heads};
 
 -- name: mark_back
 update inturn_desk set back_turn = 2, line_place = $3, line_turn = 0, line_number = 0
@@ -373,26 +412,12 @@ with heads as materialized (
     ) r order by place, turn, sequence_number limit $4
 )
 select r.place, r.turn, r.sequence_number, r.grp,
-       m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
-       m.sent_ms, m.origin, m.came_from, m.note,
-       h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
-from heads r
-left join lateral (
-    (select * from inturn_message where r.grp is null and sequence_number = r.sequence_number and done + 0 = 0)
-    union all
-    (select * from inturn_message
-     where queue = $1 and grp = r.grp and done = 0 and sequence_number + 0 >= r.sequence_number
-     order by sequence_number + 0 limit $5)
-) m on true
-left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
-limit $6;
+       {messages_of_heads};
 
 -- name: next_of_group
-select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
-       m.sent_ms, m.origin, m.came_from, m.note,
-       h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+select {message}, {hold}
 from inturn_message m
-left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+{hold_of_message}
 where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number + 0 >= $3
 and not exists (select from inturn_session s where s.queue = $1 and s.grp = $2)
 and not exists (
@@ -422,12 +447,8 @@ set until_ms = excluded.until_ms, token = excluded.token, attempts = excluded.at
 delete from inturn_hold where sequence_number = any($1::bigint[]);
 
 -- name: over
-select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred,
-       h.grp is null or h.deferred or not exists (
-           select from inturn_message e
-           where e.queue = $1 and e.grp = h.grp and e.done = 0
-                 and e.sequence_number + 0 >= $2 and e.sequence_number + 0 < h.sequence_number offset 0
-       )
+select h.sequence_number, h.grp, {hold},
+       {is_head}
 from inturn_hold h where h.queue = $1 and h.until_ms >= $5 and h.until_ms <= $3
 order by h.until_ms limit $4 for update of h skip locked;
 
@@ -465,6 +486,7 @@ with ended as (
 )
 insert into inturn_touched (queue, due_ms) select queue, $1 from ended;
 
+-- Rule 9 of core/queue/delivery.py.
 -- name: retire
 with old as (
     select m.sequence_number, m.sent_ms from inturn_message m
@@ -487,38 +509,18 @@ with old as (
 select sequence_number, grp, done from removed;
 
 -- name: acknowledge
-with held as materialized (
-    select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
-    cross join lateral (
-        select h.sequence_number, h.grp from inturn_hold h
-        where h.sequence_number = c.number and h.token = c.token and coalesce(h.until_ms, 0) > $4 for update
-    ) h
-), unheld as (
-    delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
-), removed as (
+with {acknowledged}, removed as (
     delete from inturn_message where sequence_number = any(array(select sequence_number from held))
-), touched as (
-    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from held group by grp
 )
 select sequence_number from held;
 
 -- name: acknowledge_for_readers
-with held as materialized (
-    select h.sequence_number, h.grp from unnest($2::bigint[], $3::bigint[]) c (number, token)
-    cross join lateral (
-        select h.sequence_number, h.grp from inturn_hold h
-        where h.sequence_number = c.number and h.token = c.token and coalesce(h.until_ms, 0) > $4 for update
-    ) h
-), unheld as (
-    delete from inturn_hold where sequence_number = any(array(select sequence_number from held))
-), removed as (
+with {acknowledged}, removed as (
     delete from inturn_message
     where sequence_number = any(array(select sequence_number from held where sequence_number <= $5))
 ), kept as (
     update inturn_message set done = 1
     where sequence_number = any(array(select sequence_number from held where sequence_number > $5))
-), touched as (
-    insert into inturn_touched (queue, grp, gone) select $1, grp, count(*) from held group by grp
 )
 select sequence_number from held;
 
@@ -534,9 +536,9 @@ cross join lateral (
 
 -- name: settling
 select m.sequence_number, m.grp, m.done, m.origin,
-       h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+       {hold}
 from inturn_message m
-left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+{hold_of_message}
 where m.sequence_number = any($1::bigint[]);
 
 -- name: earlier
@@ -556,11 +558,10 @@ delete from inturn_message where sequence_number = any($1::bigint[]);
 -- name: set_done
 update inturn_message set done = $2 where sequence_number = any($1::bigint[]);
 
+-- These three restate `moved` of core/queue/delivery.py: to another queue, back to the old place, within the queue.
 -- name: move
 with numbering as (
-    update inturn_numbering set last = last + $2
-    where queue = $1 and last >= (select max(last) from inturn_numbering where queue = $1)
-    returning last - $2 as before
+    {numbering}
 )
 insert into inturn_message
     (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note)
@@ -608,63 +609,51 @@ select sequence_number from inturn_message
 where queue = $1 and grp = $2 and done = 0 and sequence_number + 0 >= $3 order by sequence_number + 0 limit 1;
 
 -- name: one_message
-select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+select {message}, {hold}
 from inturn_message m
-left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+{hold_of_message}
 where m.sequence_number = $1 and m.done <> 1;
 
 -- name: group_holds
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_hold
-where queue = $1 and grp = $2 and not deferred;
+select h.sequence_number, {hold} from inturn_hold h where queue = $1 and grp = $2 and not deferred;
 
 -- name: fetched_holds
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred from inturn_hold
-where queue = $1 and grp = $2 and deferred and token is not null;
+select h.sequence_number, {hold} from inturn_hold h where queue = $1 and grp = $2 and deferred and token is not null;
 
--- name: keep_holds
+-- name: keep_leases
 update inturn_hold set until_ms = $4, since_ms = $5
 where sequence_number = any(array(
     select sequence_number from inturn_hold
     where queue = $1 and grp = $2 and not deferred and token = $3 for update skip locked
-));
-
--- name: keep_fetched
-update inturn_hold set until_ms = $4, since_ms = $5
-where sequence_number = any(array(
+) || array(
     select sequence_number from inturn_hold
     where queue = $1 and grp = $2 and deferred and token = $3 for update skip locked
 ));
 
 -- name: end_leases
-select h.sequence_number, h.grp, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred,
-       h.grp is null or h.deferred or not exists (
-           select from inturn_message e
-           where e.queue = $1 and e.grp = h.grp and e.done = 0
-                 and e.sequence_number + 0 >= $2 and e.sequence_number + 0 < h.sequence_number
-       )
+select h.sequence_number, h.grp, {hold},
+       {is_head}
 from inturn_hold h where h.sequence_number = any($3::bigint[]) for update of h skip locked;
 
--- name: gate
-select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2;
+-- name: group_lock
+{group_lock_row};
 
--- name: gate_to_renew
-select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2 for no key update;
+-- name: group_lock_to_renew
+{group_lock_row} for no key update;
 
--- name: gate_to_share
-select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = $1 and grp = $2 for key share;
+-- name: group_lock_to_share
+{group_lock_row} for key share;
 
--- name: gate_to_take
-select token, until_ms, since_ms, note, parked_ms from inturn_session
-where queue = $1 and grp = $2 for update skip locked;
+-- name: group_lock_to_take
+{group_lock_row} for update skip locked;
 
--- name: set_gate
+-- name: set_group_lock
 insert into inturn_session (queue, grp, token, until_ms, since_ms, note, parked_ms) values ($1, $2, $3, $4, $5, $6, $7)
 on conflict (queue, grp) do update
 set token = excluded.token, until_ms = excluded.until_ms, since_ms = excluded.since_ms,
     note = excluded.note, parked_ms = excluded.parked_ms;
 
--- name: open_gate
+-- name: remove_group_lock
 delete from inturn_session where queue = $1 and grp = $2;
 
 -- name: locks_over
@@ -691,10 +680,9 @@ select * from (
 ) r order by place, turn, sequence_number limit $6;
 
 -- name: session_messages
-select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+select {message}, {hold}
 from inturn_message m
-left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
+{hold_of_message}
 where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number + 0 >= $3 and h.token is distinct from $4
 order by m.sequence_number + 0 limit $5;
 
@@ -726,31 +714,25 @@ from inturn_hold where queue = $1 and until_ms > $2;
 select count(*) from inturn_message where queue = $1 and done = 2;
 
 -- name: read
-select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where sequence_number > $1 and sequence_number <= $2 order by sequence_number limit $3;
+select {message} from inturn_message m where sequence_number > $1 and sequence_number <= $2 order by sequence_number limit $3;
 
 -- name: read_pending
-select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where sequence_number > $1 and sequence_number <= $2 and done <> 1
+select {message} from inturn_message m where sequence_number > $1 and sequence_number <= $2 and done <> 1
 order by sequence_number limit $3;
 
 -- name: read_deferred
-select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where queue = $1 and sequence_number > $2 and done = 2 order by sequence_number limit $3;
+select {message} from inturn_message m where queue = $1 and sequence_number > $2 and done = 2 order by sequence_number limit $3;
 
 -- name: read_group
-(select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
- from inturn_message where queue = $1 and grp = $2 and sequence_number + 0 > $3 and done = 0
+(select {message} from inturn_message m where queue = $1 and grp = $2 and sequence_number + 0 > $3 and done = 0
  order by sequence_number + 0 limit $4)
 union all
-(select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
- from inturn_message where queue = $1 and grp = $2 and sequence_number > $3 and done = 2
+(select {message} from inturn_message m where queue = $1 and grp = $2 and sequence_number > $3 and done = 2
  order by sequence_number limit $4)
 order by sequence_number limit $4;
 
 -- name: read_group_deferred
-select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where queue = $1 and grp = $2 and sequence_number > $3 and done = 2
+select {message} from inturn_message m where queue = $1 and grp = $2 and sequence_number > $3 and done = 2
 order by sequence_number limit $4;
 
 -- name: groups

@@ -1,107 +1,126 @@
-"""Sessions in PostgreSQL: selects groups to which core/queue/sessions.py applies the rules, and receives in sessions.
+"""Sessions in PostgreSQL: selects groups to which core/queue/sessions.py applies the rules.
 
-To begin or end a session, and to park or resume a group, a transaction holds the desk. The other requests of a session
-do not take the desk, so they may be in a long transaction. A write of the state locks the gate's row shared, so that no
-other transaction opens the gate. A renewal of the lock changes the gate's row and its leases.
+To begin or end a session, and to park or resume a group, a transaction holds the receiver lock. The other requests of a
+session do not, so they may be in a long transaction. A write of the state locks the row of the group's lock shared, so
+that no other transaction unlocks the group. A renewal of the lock changes its row and its leases.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from inturn.core import limits
-from inturn.core.queue import delivery, redelivery, sessions
+from inturn.core.queue import redelivery, sessions
 from inturn.core.queue.delivery import DeliveryState, SettleResult
-from inturn.core.queue.messages import Delivery, ParkedGroup, QueueInfo, ReceiveRequest, first_number
-from inturn.core.queue.sessions import GroupLock, SessionAnswer, SessionRequest, SessionVerb
-from inturn.store.postgres.deliveries import PostgresDeliveries, Taken, _hides, _seen
-from inturn.store.postgres.ready_list import Move, ReceiverLock, entry_of, hold_of
+from inturn.core.queue.messages import QueueInfo, first_number
+from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
+from inturn.store.postgres.clock_skew import PostgresFutureSpans
+from inturn.store.postgres.group_locks import PostgresGroupLocks
+from inturn.store.postgres.messages import Held, PostgresMessages
+from inturn.store.postgres.names import LongNames
+from inturn.store.postgres.ready_list import ReadyList
+from inturn.store.postgres.receiver_lock import InLine, Note, ReceiverLock, ReceiverLocks
+from inturn.store.postgres.statements import Wire
 
-_WITHOUT_DESK = {
-    SessionVerb.LOOK: "gate",
-    SessionVerb.GET_STATE: "gate",
-    SessionVerb.SET_STATE: "gate_to_share",
-    SessionVerb.RENEW: "gate_to_renew",
+_WITHOUT_RECEIVER_LOCK = {
+    SessionVerb.LOOK: "group_lock",
+    SessionVerb.GET_STATE: "group_lock",
+    SessionVerb.SET_STATE: "group_lock_to_share",
+    SessionVerb.RENEW: "group_lock_to_renew",
 }
 
 
-class PostgresSessions(PostgresDeliveries):
-    """Session requests, and receives with or without a session."""
+@dataclass(eq=False)
+class PostgresSessions:
+    """Session requests."""
+
+    _wire: Wire
+    _locks: ReceiverLocks
+    _ready: ReadyList
+    _messages: PostgresMessages
+    _group_locks: PostgresGroupLocks
+    _names: LongNames
+    _spans: PostgresFutureSpans
 
     def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
-        self.look_at_clock(now_ms)
-        if request.verb in _WITHOUT_DESK:
-            return self._go_on(queue, group or "", request, now_ms)
+        self._spans.end(now_ms)
+        group = None if group is None else self._names.kept(group)
+        if request.verb in _WITHOUT_RECEIVER_LOCK:
+            answer = self._go_on(queue, group or "", request, now_ms)
+        else:
+            answer = self._change(queue, group, request, now_ms)
+        return answer._replace(group=self._names.reader([answer.group])(answer.group))
+
+    def _change(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
+        """Apply a request that needs the receiver lock."""
         answer = SessionAnswer(SettleResult.HELD)
-        if group is None and request.verb is SessionVerb.LOCK and self._is_idle(queue, now_ms):
+        is_for_any = group is None and request.verb is SessionVerb.LOCK
+        if is_for_any and self._ready.is_idle(queue, now_ms):
             return answer
-        desk = self._open(queue, now_ms)
-        if group is None and request.verb is SessionVerb.LOCK:
-            group = self._next_group(queue, desk)
-        elif group is None:
-            group = ""
-        if group is not None:
-            answer = self._decide(queue, desk, group, request, now_ms)
+        lock = self._ready.open(queue, now_ms)
+        at = self._next_group(queue, lock) if is_for_any else group or ""
+        if at is not None:
+            answer = self._decide(queue, lock, at, request, now_ms)
         if answer.verdict is not SettleResult.DONE:
-            self._see_ahead(queue, desk, now_ms)
-        self._keep(queue, desk)
+            self._ready.see_ahead(queue, lock, now_ms)
+        self._ready.keep(queue, lock)
         return answer
 
     def _go_on(self, queue: QueueInfo, group: str, request: SessionRequest, now_ms: int) -> SessionAnswer:
-        """Apply a request that does not need the desk."""
+        """Apply a request that does not need the receiver lock."""
         verb, number = request.verb, queue.number
-        before = self.gates.of(number, group, _WITHOUT_DESK[verb])
-        verdict, gate = sessions.decide(before, request, now_ms, is_held=False, token=0)
+        before = self._group_locks.of(number, group, _WITHOUT_RECEIVER_LOCK[verb])
+        verdict, group_lock = sessions.decide(before, request, now_ms, is_held=False, token=0)
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
         if verb is SessionVerb.SET_STATE:
-            self.gates.set_state(number, group, request.state)
+            self._group_locks.set_state(number, group, request.state)
         elif verb is SessionVerb.RENEW:
-            self.gates.renew(number, group, gate)
-            self._touch(queue, [(None, None, 0, gate.until_ms, None)])
-        return SessionAnswer(
-            verdict, group, gate, self.gates.state(number, group) if verb is SessionVerb.GET_STATE else None
-        )
+            self._group_locks.renew(number, group, group_lock)
+            self._locks.note(queue, [Note(due_ms=group_lock.until_ms)])
+        state = self._group_locks.state(number, group) if verb is SessionVerb.GET_STATE else None
+        return SessionAnswer(verdict, group, group_lock, state)
 
     def _decide(
-        self, queue: QueueInfo, desk: ReceiverLock, group: str, request: SessionRequest, now_ms: int
+        self, queue: QueueInfo, lock: ReceiverLock, group: str, request: SessionRequest, now_ms: int
     ) -> SessionAnswer:
-        """Apply a request that needs the desk."""
         verb, number = request.verb, queue.number
-        before = self.gates.to_take(number, group)
+        before = self._group_locks.to_take(number, group)
         if before is None:
             return SessionAnswer(SettleResult.HELD, group)
         is_held = verb in {SessionVerb.LOCK, SessionVerb.PARK} and self._is_held(queue, group)
-        verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=desk.tokens + 1)
+        verdict, group_lock = sessions.decide(before, request, now_ms, is_held=is_held, token=lock.tokens + 1)
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
         if verb is SessionVerb.LOCK:
-            desk.tokens += 1
-        if gate.until_ms is not None:
-            desk.is_due(gate.until_ms)
-        if gate != before:
-            self.gates.save(number, group, gate)
+            lock.tokens += 1
+        if group_lock.until_ms is not None:
+            lock.is_due(group_lock.until_ms)
+        if group_lock != before:
+            self._group_locks.save(number, group, group_lock)
         if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
-            self._end(queue, desk, group, request.token, now_ms)
-        if sessions.is_closed(gate) != sessions.is_closed(before):
-            head = self._one("first_of_group", number, group, desk.floor)
+            self._end_leases(queue, lock, group, request.token, now_ms)
+        if sessions.is_closed(group_lock) != sessions.is_closed(before):
+            head = self._wire.one("first_of_group", number, group, lock.floor)
             if head:
-                self._do("not_ready", [head[0]])
-            desk.touch(None, group)
-            self._refresh(queue, desk)
-            self._news.add(number)
-        return SessionAnswer(verdict, group, gate)
+                self._wire.do("not_ready", [head[0]])
+            lock.touch(None, group)
+            self._ready.refresh(queue, lock)
+            self._locks.news.add(number)
+        return SessionAnswer(verdict, group, group_lock)
 
-    def _next_group(self, queue: QueueInfo, desk: ReceiverLock) -> str | None:
+    def _next_group(self, queue: QueueInfo, lock: ReceiverLock) -> str | None:
         """Return the first free group in the line; a listed group is skipped only if it has an extended lease."""
-        after: tuple[int, int, int] | None = None
+        after: InLine | None = None
         count = 1
-        if desk.ran_out:
-            self._list(queue, desk)
+        if lock.ran_out:
+            self._list(queue, lock)
         while True:
             seen = after or (None, None, None)
-            rows = self._all("next_group", queue.number, first_number(queue.number + 1), *seen, count, desk.version)
+            rows = self._wire.all(
+                "next_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version
+            )
             for place, turn, number, group in rows:
-                if place > desk.listed and not desk.ran_out:  # messages before it are not listed yet
+                if place > lock.listed and not lock.ran_out:  # messages before it are not listed yet
                     break
                 after = place, turn, number
                 if not self._is_held(queue, group):
@@ -110,141 +129,40 @@ class PostgresSessions(PostgresDeliveries):
                 if rows:
                     count = limits.HEADS_AT_ONCE
                     continue
-                if desk.ran_out:
+                if lock.ran_out:
                     return None
-            self._list(queue, desk)
+            self._list(queue, lock)
 
-    def _list(self, queue: QueueInfo, desk: ReceiverLock) -> None:
-        end = first_number(queue.number + 1)
-        row = self._one("list", queue.number, end, limits.LIST_AT_ONCE, desk.floor, desk.version)
-        desk.listed, listed = row or (desk.listed, 0)
-        desk.is_changed |= listed > 0
-        desk.ran_out = listed < limits.LIST_AT_ONCE
+    def _list(self, queue: QueueInfo, lock: ReceiverLock) -> None:
+        listing = self._ready.list_later(queue, lock, limits.LIST_AT_ONCE)
+        self._wire.flush()
+        self._ready.see_listed(lock, listing, limits.LIST_AT_ONCE)
 
     def _is_held(self, queue: QueueInfo, group: str) -> bool:
         """Return whether a message of the group is leased.
 
         An expired lease that was not ended counts, since a settlement has it locked.
         """
-        return any(hold.token is not None and hold.until_ms is not None for _, hold in self._leases(queue, group))
+        return any(hold.token is not None and hold.until_ms is not None for _, hold in self._holds(queue, group))
 
-    def _leases(self, queue: QueueInfo, group: str) -> list[tuple[int, DeliveryState]]:
-        fetched = self._do("fetched_holds", queue.number, group)
-        rows = self._all("group_holds", queue.number, group)
+    def _holds(self, queue: QueueInfo, group: str) -> list[tuple[int, DeliveryState]]:
+        fetched = self._wire.do("fetched_holds", queue.number, group)
+        rows = self._wire.all("group_holds", queue.number, group)
         return [(number, DeliveryState._make(hold)) for number, *hold in (*rows, *fetched.rows)]
 
-    def _end(self, queue: QueueInfo, desk: ReceiverLock, group: str, token: int, now_ms: int) -> None:
+    def _end_leases(self, queue: QueueInfo, lock: ReceiverLock, group: str, token: int, now_ms: int) -> None:
         """Give back the messages received under a lock."""
-        numbers = [number for number, hold in self._leases(queue, group) if hold.token == token]
+        numbers = [number for number, hold in self._holds(queue, group) if hold.token == token]
         if not numbers:
             return
-        left: list[tuple[int, str | None, DeliveryState | None]] = []
-        for number, each, *fields, is_head in self._all("end_leases", queue.number, desk.floor, numbers):
+        left: list[Held] = []
+        for number, each, *fields, is_head in self._wire.all("end_leases", queue.number, lock.floor, numbers):
             hold = DeliveryState._make(fields)
-            left.append(
-                (
-                    number,
-                    each,
-                    redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms),
-                )
-            )
-        for *_, now in left:
+            now = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms)
+            left.append((number, each, now))
             if now is not None and now.until_ms is not None:
-                desk.is_due(now.until_ms)
-        self._set_holds(queue, left)
-        self._mark_back(queue, desk)
-        desk.touch(None, group)
-        self._refresh(queue, desk)
-
-    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Return the parked groups, in the order in which they were parked."""
-        return [ParkedGroup._make(row) for row in self._all("parked", queue.number, limit)]
-
-    # --- receives ---
-
-    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
-        """Lease messages."""
-        if all(want.token is None and want.number is None for want in wants):  # the usual case
-            return super().receive(queue, wants, now_ms)
-        return [self._receive_one(queue, want, now_ms) for want in wants]
-
-    def _receive_one(self, queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
-        if want.token is None and want.number is None:
-            return super().receive(queue, [want], now_ms)[0]
-        self.look_at_clock(now_ms)
-        desk = self._open(queue, now_ms)
-        if want.number is not None:
-            given = self._fetch(queue, desk, want, want.number, now_ms)
-        else:
-            gate = self.gates.of(queue.number, want.group or "")
-            taken: Taken = []
-            if sessions.is_of(gate, want.token, now_ms):
-                taken = self._take_within(queue, desk, want, gate, now_ms)
-            given = self._give(queue, desk, taken, want, gate, now_ms)
-        if not given:
-            self._see_ahead(queue, desk, now_ms)
-        self._keep(queue, desk)
-        return given
-
-    def _take_within(
-        self, queue: QueueInfo, desk: ReceiverLock, want: ReceiveRequest, gate: GroupLock, now_ms: int
-    ) -> Taken:
-        """Return what a session can receive next; its own leases do not block it."""
-        to = self.queues.get(queue.settings.dead_letter or "")
-        most = queue.settings.max_receives
-        while rows := self._all("session_messages", queue.number, want.group, desk.floor, gate.token, want.limit):
-            entry, hold = entry_of(rows[0]), hold_of(rows[0])
-            if to is None or not delivery.is_exhausted(hold, most) or _hides(hold):
-                found = [(entry_of(row), hold_of(row)) for row in rows]
-                holds = [_seen(each, now_ms) for _, each in found]
-                return found[: delivery.takes(holds, want.limit, now_ms)]
-            if not self._may_move(to):
-                return []
-            move = Move(entry.sequence_number, entry.group, entry.origin, delivery.exhausted(most))
-            self._move(queue, [move], to, now_ms)
-        return []
-
-    def _fetch(
-        self, queue: QueueInfo, desk: ReceiverLock, want: ReceiveRequest, number: int, now_ms: int
-    ) -> list[Delivery]:
-        """Lease a deferred message if it is not leased."""
-        row = self._one("one_message", number) if queue.has_given(number) else None
-        hold = hold_of(row) if row else None
-        if row is None or not delivery.is_deferred(hold) or _hides(hold):
-            return []
-        entry = entry_of(row)
-        gate = sessions.OPEN if entry.group is None else self.gates.of(queue.number, entry.group)
-        if not sessions.may_fetch(gate, want.token, now_ms):
-            return []
-        to = self.queues.get(queue.settings.dead_letter or "")
-        most = queue.settings.max_receives
-        if to is not None and delivery.is_exhausted(hold, most):
-            if not self._may_move(to):
-                return []
-            move = Move(entry.sequence_number, entry.group, entry.origin, delivery.exhausted(most))
-            self._move(queue, [move], to, now_ms)
-            return []
-        return self._give(queue, desk, [(entry, hold)], want, gate, now_ms)
-
-    def _give(
-        self, queue: QueueInfo, desk: ReceiverLock, taken: Taken, want: ReceiveRequest, gate: GroupLock, now_ms: int
-    ) -> list[Delivery]:
-        """Lease messages; in a session until its lock ends."""
-        if not taken:
-            return []
-        token = want.token
-        if token is None:
-            desk.tokens += 1
-            token = desk.tokens
-        given, holds = [], []
-        ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
-        for entry, before in taken:
-            hold = delivery.leased(before, token, ms, now_ms)
-            if want.token is not None:
-                hold = sessions.within(gate, hold)
-            until_ms = hold.until_ms or 0
-            desk.is_due(until_ms)
-            holds.append((entry.sequence_number, entry.group, hold))
-            given.append(Delivery(entry, token, until_ms, hold.attempts, hold.first_ms))
-        self._set_holds(queue, holds)
-        return given
+                lock.is_due(now.until_ms)
+        self._messages.set_holds(queue, left)
+        self._ready.mark_back(queue, lock)
+        lock.touch(None, group)
+        self._ready.refresh(queue, lock)

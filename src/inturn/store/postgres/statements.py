@@ -27,15 +27,22 @@ _HERE: Final = files("inturn.store.postgres")
 
 
 def queries() -> dict[str, str]:
-    """Return the statements of all .sql files in this folder by name; parameters are ``$1``, ``$2`` and so on."""
-    found = {}
+    """Return the statements of all .sql files in this folder by name; parameters are ``$1``, ``$2`` and so on.
+
+    A file may have parts, which stand in its statements, and in later parts, as ``{name}``.
+    """
+    found: dict[str, str] = {}
     for each in sorted(_HERE.iterdir(), key=lambda file: file.name):
-        if each.name.endswith(".sql"):
-            parts = re.split(r"^-- name: (\w+)\n", each.read_text(), flags=re.MULTILINE)
-            for name, text in zip(parts[1::2], parts[2::2], strict=True):
-                if name in found:
-                    raise ValueError(f"two statements are called {name!r}; one is in {each.name}")
-                found[name] = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
+        if not each.name.endswith(".sql"):
+            continue
+        pieces = re.split(r"^-- (name|part): (\w+)\n", each.read_text(), flags=re.MULTILINE)
+        parts: dict[str, str] = {}
+        for kind, name, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+            if name in found or name in parts:
+                raise ValueError(f"two statements are called {name!r}; one is in {each.name}")
+            sql = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
+            sql = re.sub(r"\{(\w+)\}", lambda part, known=parts: known[part[1]], sql)  # type: ignore[misc]  # a dict
+            (found if kind == "name" else parts)[name] = sql
     return found
 
 
@@ -58,14 +65,7 @@ def text_of(name: str) -> str:
 
 
 class QueuedStatement:
-    """A queued statement.
-
-    Attributes:
-        sql: text of the statement.
-        values: its parameters.
-        rows: rows of the result, once it has run.
-        is_done: whether it has run.
-    """
+    """A statement and its parameters; once it has run, the rows of its result."""
 
     __slots__ = ("is_done", "rows", "sql", "values")
 
@@ -127,13 +127,6 @@ class Wire:
         later = QueuedStatement(_SQL[name], values)
         self._waiting.append(later)
         return later
-
-    def do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Queue a statement once for each row of values.
-
-        For few rows only: one statement that takes arrays is much cheaper.
-        """
-        self._waiting += [QueuedStatement(_SQL[name], row) for row in rows]
 
     def say(self, sql: str) -> QueuedStatement:
         """Queue a statement by its text, such as ``begin``."""
@@ -227,7 +220,7 @@ def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":
 
 
 class PostgresStatements:
-    """Base class of classes that run statements over a wire.
+    """Base class of the parts of a store, which run statements over a wire.
 
     Args:
         wire: wire to the database.
@@ -235,15 +228,6 @@ class PostgresStatements:
 
     def __init__(self, wire: Wire) -> None:
         self.wire: Final = wire
-
-    def _one(self, name: str, *values: Any) -> Any:
-        return self.wire.one(name, *values)
-
-    def _all(self, name: str, *values: Any) -> list[Any]:
-        return self.wire.all(name, *values)
-
-    def _do(self, name: str, *values: Any) -> QueuedStatement:
-        return self.wire.do(name, *values)
-
-    def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        self.wire.do_each(name, rows)
+        self._one: Final = wire.one
+        self._all: Final = wire.all
+        self._do: Final = wire.do

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: its connection and transactions; desk.py describes the locks in them."""
+"""The PostgreSQL store: its connection and transactions; receiver_lock.py describes the locks in them."""
 
 import re
 import time
@@ -17,9 +17,9 @@ from inturn.faults import reach
 from inturn.store.postgres.caller_transaction import CallerQueues, CallerTransaction
 from inturn.store.postgres.connection import PLANNING, connect, plainly, said
 from inturn.store.postgres.listener import Listener
-from inturn.store.postgres.queues import Queues
+from inturn.store.postgres.queues import PostgresQueues
 from inturn.store.postgres.servers import PostgresServers
-from inturn.store.postgres.statements import Wire, text_of
+from inturn.store.postgres.statements import Wire
 from inturn.store.protocols import Busy, RunAgain
 
 BACKUP = (
@@ -33,7 +33,7 @@ _ENDS = re.compile(
 )
 
 
-class PostgresStore(Queues):
+class PostgresStore(PostgresQueues):
     """A store in a PostgreSQL database, which several processes on several machines may use.
 
     Args:
@@ -46,21 +46,22 @@ class PostgresStore(Queues):
         StoreMismatch: if a newer version of inturn has changed its tables so that this one cannot use them.
     """
 
+    identity: str
+
     def __init__(self, url: str, *, durable: bool = True, create: bool = True) -> None:
         self._url = url
         self._durable = durable
         self._connection, self._planning = connect(url, durable=durable, create=create)
-        super().__init__(Wire(self._connection.pgconn))
+        super().__init__(Wire(self._connection.pgconn), ends_spans=True)
         self.servers = PostgresServers(self.wire)
-        self._transaction = _PostgresTransaction(self)
-        self.identity = _identity_at(self._connection)
-        self.lineage = _lineage_at(self._connection)
+        self._transaction = _PostgresTransaction(self.begin, self.commit, self.roll_back)
+        self._identify()
         self._clock = (0, 0.0)  # the server's time, and this machine's monotonic time at the same moment
-        self._is_lasting = False
+        self._is_lasting = self._lasts_next = False
         self._listener: Listener | None = None
         self._adopted: WeakKeyDictionary[Any, CallerQueues] = WeakKeyDictionary()
         with self.transaction():
-            (self._channel,) = self._one("channel")
+            (self._channel,) = self.wire.one("channel")
 
     # --- transactions ---
 
@@ -72,7 +73,7 @@ class PostgresStore(Queues):
         """
         if identity != self.identity:
             with plainly(self._url) as another:
-                self.identity = _identity_at(another)
+                self.identity = str(Wire(another.pgconn).one("here")[0])
         return identity == self.identity
 
     def transaction(self) -> "_PostgresTransaction":
@@ -84,7 +85,7 @@ class PostgresStore(Queues):
 
         It waits for locks, since only the caller knows what else could be done meanwhile.
         """
-        self._is_lasting = True
+        self._lasts_next = True
         return self.transaction()
 
     def clock(self) -> int:
@@ -94,9 +95,9 @@ class PostgresStore(Queues):
 
     def begin(self) -> None:
         """Begin a transaction and read what others have changed."""
+        self._is_lasting, self._lasts_next = self._lasts_next, False
         try:
-            self._locked.clear()
-            self._news.clear()
+            self.locks.begin()
             self._look()
             if self._is_lasting:
                 self.wire.say(f"set local lock_timeout = '{limits.BUSY_S}s'")
@@ -132,22 +133,30 @@ class PostgresStore(Queues):
     def _is_own(self, pid: int) -> bool:
         return bool(pid == self._connection.pgconn.backend_pid)
 
+    def _identify(self) -> None:
+        self.identity = str(self.wire.one("here")[0])
+        # It differs after a reconnect if a dump has replaced the tables.
+        self.lineage = b"".join(value.to_bytes(8, "big", signed=True) for (value,) in self.wire.all("lineage"))
+
     def _look(self) -> None:
         if self._connection.closed:
             self._reconnect()
         try:
-            self.wire.say("begin")
-            ms, version = self._one("now")
+            ms, version = self._begun()
         except psycopg.OperationalError:
             if not self._connection.closed:
                 raise
             self._reconnect()  # lost between transactions, as by a restart: nothing is lost
-            self.wire.say("begin")
-            ms, version = self._one("now")
+            ms, version = self._begun()
         before = self.clock()
         # A difference of less than a second is jitter of the clocks, and no reason to correct deadlines.
         self._clock = (before if before - 1000 < ms < before else ms), time.monotonic()
         self.catalog.look(version)
+
+    def _begun(self) -> tuple[int, int]:
+        self.wire.say("begin")
+        ms, version = self.wire.one("now")
+        return ms, version
 
     def _reconnect(self) -> None:
         pause_s, until = 0.02, time.monotonic() + limits.RECONNECT_S
@@ -161,12 +170,10 @@ class PostgresStore(Queues):
                 pause_s *= 2
             else:
                 self.wire.use(self._connection.pgconn)
-                self.identity = _identity_at(self._connection)
-                self.lineage = _lineage_at(self._connection)  # differs if a dump has replaced the tables
+                self._identify()
                 self.incarnations.renew()
                 self.catalog.forget()
-                self._idle.clear()
-                self._drawn.clear()
+                self.ready.forget()
                 return
 
     def commit(self) -> None:
@@ -178,7 +185,7 @@ class PostgresStore(Queues):
         try:
             reach("before commit")
             committed = self.wire.say("commit")
-            self._notify(self._channel)
+            self.locks.notify(self._channel)
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -195,7 +202,7 @@ class PostgresStore(Queues):
                 ) from error
             self.roll_back(error)
             raise
-        self.behind.kept()
+        self.spans.skew.kept()
         reach("after commit")
 
     def roll_back(self, because: BaseException) -> None:
@@ -208,15 +215,14 @@ class PostgresStore(Queues):
         """
         self.wire.forget()
         self.catalog.forget()
-        self._look_again()
-        self.behind.lost()
+        self.sends.look_again()
+        self.spans.skew.lost()
         self.incarnations.begun.clear()
-        is_lasting, self._is_lasting = self._is_lasting, False
         with suppress(psycopg.Error):
             if not self._connection.closed:
                 self.wire.say("rollback")
                 self.wire.flush()
-        if isinstance(because, errors.LockNotAvailable) and not is_lasting:
+        if isinstance(because, errors.LockNotAvailable) and not self._is_lasting:
             raise Busy(str(said(because, self._url))) from because
         if isinstance(because, errors.DeadlockDetected | errors.SerializationFailure):
             raise RunAgain(str(because)) from because
@@ -260,34 +266,25 @@ class PostgresStore(Queues):
         self._connection.close()
 
 
-def _identity_at(connection: "psycopg.Connection[Any]") -> str:
-    (here,) = connection.execute(text_of("here").encode()).fetchone() or ("",)
-    return str(here)
-
-
-def _lineage_at(connection: "psycopg.Connection[Any]") -> bytes:
-    rows = connection.execute(text_of("lineage").encode()).fetchall()
-    return b"".join(value.to_bytes(8, "big", signed=True) for (value,) in rows)
-
-
 class _PostgresTransaction:
     """The context manager of transactions; a class, since a generator-based one costs as much as a statement."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_begin", "_commit", "_roll_back")
 
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+    def __init__(
+        self, begin: Callable[[], None], commit: Callable[[], None], roll_back: Callable[[BaseException], None]
+    ) -> None:
+        self._begin = begin
+        self._commit = commit
+        self._roll_back = roll_back
 
     def __enter__(self) -> None:
-        self._store.begin()
+        self._begin()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if error is None:
-                self._store.commit()
-            else:
-                self._store.roll_back(error)
-        finally:
-            self._store._is_lasting = False
+        if error is None:
+            self._commit()
+        else:
+            self._roll_back(error)

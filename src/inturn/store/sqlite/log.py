@@ -1,81 +1,41 @@
-"""Read-only access to the log of one queue from any process, without locks or writes."""
+"""Read-only access to the log of a queue in a file; its columns can be read joined."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from inturn.core import limits
+from inturn.core.override import override
 from inturn.core.queue.incarnation import ORIGIN
-from inturn.core.queue.messages import Content, QueueInfo, first_number
-from inturn.store.protocols import no_such_queue
+from inturn.core.queue.messages import Content, QueueInfo
+from inturn.store.sql.log import LogRow, SqlLog
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.connection import connect_to_look
 from inturn.store.sqlite.file import Files
 from inturn.store.sqlite.statements import SqliteStatements
 
 
-class SqliteLogRow(NamedTuple):
-    """A message in the log.
-
-    Attributes:
-        sequence_number: its place in the queue.
-        group: its group.
-        revision: its place in the group's timeline.
-        dedup_id: its deduplication id.
-        body: text or bytes.
-        content: the number of the body's `Content` type.
-        attributes: a JSON object.
-        sent_ms: the time of the send.
-    """
-
-    sequence_number: int
-    group: str | None
-    revision: int | None
-    dedup_id: str | None
-    body: str | bytes
-    content: int
-    attributes: str | None
-    sent_ms: int
-
-
 class PackedTexts(NamedTuple):
-    """The texts of a column, joined with NUL.
+    """The texts of a column, joined with NUL."""
 
-    Attributes:
-        known: the number of texts that are not null; a null is written as U+0001.
-        packed: the joined texts in UTF-8.
-    """
-
-    known: int
-    packed: bytes
+    known: int  # the number of texts that are not null; a null is written as U+0001
+    packed: bytes  # the joined texts in UTF-8
 
 
 class PackedMessages(NamedTuple):
-    """Many messages, column by column: SQLite joins the columns for a third of what rows cost.
+    """Many messages, column by column: SQLite joins the columns for a third of what rows cost."""
 
-    Attributes:
-        rows: the number of messages.
-        sequence_number: decimal numbers separated by commas, or a range without gaps.
-        group: the groups.
-        revision: decimal numbers, 0 for none.
-        dedup_id: the deduplication ids.
-        body: the bodies.
-        content: one digit for each message: its `Content` number, plus 4 if it has no revision.
-        attributes: the attributes.
-        sent_ms: decimal numbers.
-    """
-
-    rows: int
-    sequence_number: bytes | range
+    rows: int  # the number of messages
+    sequence_number: bytes | range  # decimal numbers separated by commas, or a range without gaps
     group: PackedTexts
-    revision: bytes
+    revision: bytes  # decimal numbers, 0 for none
     dedup_id: PackedTexts
     body: PackedTexts
-    content: bytes
+    content: bytes  # one digit for each message: its `Content` number, plus 4 if it has no revision
     attributes: PackedTexts
-    sent_ms: bytes
+    sent_ms: bytes  # decimal numbers
 
 
-class SqliteLog(SqliteStatements):
+class SqliteLog(SqliteStatements, SqlLog):
     """The log of one queue.
 
     Args:
@@ -95,37 +55,19 @@ class SqliteLog(SqliteStatements):
         self._catalog = SqliteCatalog(self.connection)
         self._files = Files(path, beside=False)
 
-    def info(self) -> QueueInfo:
-        """Return the current metadata of the queue; cheap as long as nobody writes.
-
-        Raises:
-            NoSuchQueue: if the queue does not exist, or was removed.
-        """
+    @override
+    def _queues(self) -> dict[str, QueueInfo]:
         self._files.check()
         self._catalog.look()
-        info = self._catalog.queues.get(self._queue)
-        if info is None:
-            raise no_such_queue(self._queue, self._catalog.queues)
-        return info
+        return self._catalog.queues
 
-    def first(self) -> int:
-        """Return the number before the first sequence number of the queue."""
-        return first_number(self.info().number)
-
+    @override
     def incarnation(self, number: int) -> str:
-        """Return the incarnation in which a sequence number was given."""
         if not self._has_incarnations:
             tables = self.connection.execute("select name from sqlite_master where name = 'inturn_incarnation'")
             self._has_incarnations = tables.fetchone() is not None
-        if not self._has_incarnations:  # the file has not been migrated to this version yet
-            return ORIGIN
-        row = self._one("incarnation", self.info().number, number)
-        return str(row[0]) if row else ORIGIN
-
-    def place(self, after: int, up_to: int, count: int) -> int | None:
-        """Return the sequence number of the count-th message in ``(after, up_to]``, or None if there are fewer."""
-        row = self._one("log_place", after, up_to, count - 1)
-        return cast("int", row[0]) if row else None
+        # Without the table, the file has not been migrated to this version yet.
+        return super().incarnation(number) if self._has_incarnations else ORIGIN
 
     def packed(self, after: int, up_to: int) -> PackedMessages | None:
         """Return the messages in ``(after, up_to]``; None if there are none, they are too long, or some are bytes."""
@@ -154,7 +96,7 @@ class SqliteLog(SqliteStatements):
             row[9],
         )
 
-    def rows(self, after: int, up_to: int) -> Sequence[SqliteLogRow]:
+    def rows(self, after: int, up_to: int) -> Sequence[LogRow]:
         """Return messages in ``(after, up_to]``: as many as fit in memory limits, and at least one.
 
         The statement is finished on return: an open one would block checkpoints of the file.

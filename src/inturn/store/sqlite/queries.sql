@@ -513,7 +513,7 @@ select grp from inturn_group where pipeline = ? and due_us <= ? order by due_us 
 -- name: versions
 select grp, version from inturn_group where pipeline = ? and grp in (select value from json_each(?));
 
--- name: save_line
+-- name: save_lines
 insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (pipeline, grp) do update
@@ -532,11 +532,11 @@ where pipeline = ? and grp = ? and turn in (select value from json_each(?));
 select epoch, turn, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? and id in (select value from json_each(?)) and id <> '';
 
--- name: hold_message
+-- name: hold_messages
 insert or replace into inturn_held (pipeline, grp, epoch, turn, id, since_us, digest, content)
 values (?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: release_message
+-- name: release_messages
 delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = ? and id = ?;
 
 -- name: held_from
@@ -551,17 +551,17 @@ where pipeline = ? and grp = ? order by since_us, epoch, turn, id limit ?;
 select mark, digest, turn from inturn_mark
 where mark in (select substr(?1, value, ?3) from json_each(?2)) and pipeline = ?4 and grp = ?5 order by mark;
 
--- name: add_mark
+-- name: add_marks
 insert into inturn_mark (pipeline, grp, mark, digest, turn) values (?, ?, ?, ?, ?);
 
--- name: reject_message
+-- name: reject_messages
 insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms) values (?, ?, ?, ?, ?, ?);
 
 -- name: rejections
 select number, grp, reason, detail, message, at_ms from inturn_rejected
 where pipeline = ? and number > ? order by number limit ?;
 
--- name: add_output
+-- name: add_outputs
 insert into inturn_output (pipeline, number, grp, epoch, revision, id, at, effect_id, output)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
@@ -582,8 +582,8 @@ select grp, attempts from inturn_outbox where pipeline = ? and until_ms <= ? ord
 -- name: claim
 update inturn_outbox set token = ?, until_ms = ? where pipeline = ? and grp = ?;
 
--- name: renew_claim
-update inturn_outbox set until_ms = ? where pipeline = ? and grp = ? and token = ?;
+-- name: renew_claims
+update inturn_outbox set until_ms = ?4 where pipeline = ?1 and grp = ?2 and token = ?3;
 
 -- name: claimed
 select attempts from inturn_outbox where pipeline = ? and grp = ? and token = ?;
@@ -608,7 +608,7 @@ from inturn_outbox b where pipeline = ? and grp in (select value from json_each(
 select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
 from inturn_outbox b where pipeline = ? and attempts > 0 order by grp limit ?;
 
--- name: decide
+-- name: add_decision
 insert into inturn_decision (pipeline, name, grp, decision) values (?, ?, ?, ?);
 
 -- name: decisions
@@ -619,8 +619,8 @@ where pipeline = ? and verdict is null order by name limit ?;
 select name, grp, decision, verdict from inturn_decision
 where pipeline = ? and verdict is null and grp = ? order by name limit ?;
 
--- name: take_decision
-update inturn_decision set verdict = ? where pipeline = ? and name = ? and verdict is null;
+-- name: take_decisions
+update inturn_decision set verdict = ?3 where pipeline = ?1 and name = ?2 and verdict is null;
 
 -- name: verdict
 select verdict from inturn_decision where pipeline = ? and name = ?;

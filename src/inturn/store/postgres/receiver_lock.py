@@ -1,0 +1,160 @@
+"""The locks of a queue, and the notes that transactions leave for those that take them next.
+
+Each queue has two rows that one transaction at a time locks, until it ends:
+
+- A transaction that sends, or moves messages in, locks the *numbering* row. So numbers become visible in order and
+  without gaps.
+- A transaction that receives, or changes by hand what can be received, locks the *desk* row: it has the receiver lock.
+
+So a slow sender does not block receivers, nor a slow receiver senders. A settlement locks only the holds of its
+messages. It writes notes to `inturn_touched`, which the next holder of the receiver lock *draws*.
+
+The holder never waits for a settlement. It ends an expired hold only if no settlement has it locked. Until then the
+hold keeps its group closed, whatever the time.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from inturn.core import limits
+from inturn.core.queue.messages import QueueInfo
+from inturn.store.postgres.statements import PostgresStatements, Wire
+
+InLine: TypeAlias = tuple[int, int, int]
+"""A place in the line, as (number, turn, head); with turn 0 the number is that of the head."""
+
+
+class Note(NamedTuple):
+    """A note for the next holder of a receiver lock."""
+
+    group: str | None = None  # to check again for readiness
+    number: int | None = None  # of a message without a group, to check again
+    gone: int = 0  # number of messages that are gone
+    due_ms: int | None = None  # when something is due
+    back_ms: int | None = None  # when the group or message was given back by hand, if it was
+
+
+class Touch(NamedTuple):
+    """A group, or a message without a group, to check again for readiness."""
+
+    group: str | None
+    number: int | None  # of the message without a group
+    place: int | None = None  # last sequence number of the queue when it was given back by hand; None: it was not
+    at_ms: int | None = None  # when it was given back by hand; in `touch_over` the deadline that has passed
+
+
+@dataclass
+class ReceiverLock:
+    """The locked desk row of a queue; see 0001.sql."""
+
+    tokens: int
+    gone: int
+    listed: int
+    floor: int
+    ready_from: int | None  # None: unchanged
+    ran_out: bool
+    due_ms: int | None
+    oldest_ms: int | None  # when the first stored message was sent
+    drawn: tuple[int, list[int]]  # whose notes were drawn: transactions below a number, but those that had not ended
+    version: int  # of the row, by which it is found; `ReadyList.keep` increments it
+    kept: tuple[Any, ...]  # the row's values in the database
+    ready_kept: int  # `ready_from` in the database
+    has_back: bool  # whether any message of the queue was ever given back; if not, simpler statements suffice
+    is_at_end: bool  # whether the row in the database says that no group with a place of its own is left
+    has_ended: bool = False  # whether none is left now
+    is_changed: bool = False  # whether another statement of the transaction has changed the row or the list
+    left: int | None = None  # first head that was skipped and stays listed
+    line: InLine | None = None  # no group with a place of its own is left up to here; None: unchanged
+    is_line_left: bool = False  # whether a group with a place of its own was skipped and stays listed
+    touched: list[Touch] = field(default_factory=list)  # to check again, in the order in which they became ready
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """The values to write."""
+        return self.tokens, self.gone, self.floor, self.ready_from, self.ran_out, self.due_ms
+
+    def is_due(self, until_ms: int) -> None:
+        """Set the due time of the desk to this deadline if it is earlier."""
+        self.due_ms = until_ms if self.due_ms is None else min(self.due_ms, until_ms)
+
+    def passed(self, place: InLine, *, is_left: bool) -> None:
+        """Record that the line was processed up to a place; ``is_left``: the group there stays listed."""
+        number, turn, head = place
+        if turn:
+            self.is_line_left |= is_left
+            self.line = self.line if self.is_line_left else place
+        elif is_left and self.left is None:
+            self.left = head
+        self.ready_from = self.left or min(number, self.listed) + 1
+
+    def see_end(self) -> None:
+        """Record that only skipped groups are left in the line, so that dead rows are not scanned again."""
+        if self.left is None and (self.ready_from or self.ready_kept) <= self.listed:
+            self.ready_from = self.listed + 1
+        if self.has_back and not self.is_line_left:
+            self.has_ended = self.is_changed or not self.is_at_end
+
+    def touch(self, number: int | None, group: str | None) -> None:
+        """Add a message, or its group, to those to check again."""
+        self.touched.append(Touch(group, None if group is not None else number))
+
+    def touch_over(self, touched: Sequence[Touch], *, before_nacks: bool) -> None:
+        """Add groups of which a hold or a lock has ended, in the order of the deadlines.
+
+        Args:
+            touched: the groups; ``at_ms`` is the deadline.
+            before_nacks: whether to put each before the groups that were given back by hand after its deadline.
+        """
+        nacks = [(at, each) for at, each in enumerate(self.touched) if each.at_ms is not None] if before_nacks else []
+        merged, begin, rest = [], 0, list(touched)
+        for at, nack in nacks:
+            merged += self.touched[begin:at]
+            while rest and (rest[0].at_ms or 0) <= (nack.at_ms or 0):
+                merged.append(rest.pop(0)._replace(place=nack.place))
+            begin = at
+        self.touched = [*merged, *self.touched[begin:], *rest]
+
+
+class ReceiverLocks(PostgresStatements):
+    """The receiver locks that a transaction takes, and the notes that it leaves for the next holders.
+
+    Attributes:
+        news: numbers of the queues in which others may find messages after the commit.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self.news: set[int] = set()
+        self._taken: set[int] = set()
+
+    def begin(self) -> None:
+        """Forget the transaction before."""
+        self.news.clear()
+        self._taken.clear()
+
+    def take(self, queue: QueueInfo) -> None:
+        """Lock the desk until the transaction ends."""
+        if queue.number not in self._taken:
+            self._taken.add(queue.number)
+            self._do("lock_desk", queue.number)
+
+    def has(self, queue: QueueInfo) -> bool:
+        """Return whether this transaction has locked the desk."""
+        return queue.number in self._taken
+
+    def note(self, queue: QueueInfo, notes: Iterable[Note]) -> None:
+        """Write notes for the next holder."""
+        rows = list(notes)
+        if not rows:
+            return
+        self.news.add(queue.number)
+        if any(each.back_ms is not None for each in rows):
+            self._do("touch_back", queue.number, *map(list, zip(*rows, strict=True)))
+        else:
+            self._do("touch", queue.number, *map(list, zip(*[each[:4] for each in rows], strict=True)))
+
+    def notify(self, channel: str) -> None:
+        """Notify other processes of the queues in which they may find messages."""
+        if self.news:
+            self._do("notify", channel, ",".join(map(str, sorted(self.news)[: limits.COMMANDS_AT_ONCE])))

@@ -1,0 +1,273 @@
+"""Receives in PostgreSQL: selects the messages to which core/queue/delivery.py applies the rules."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from inturn.core import limits
+from inturn.core.queue import delivery, sessions
+from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
+from inturn.core.queue.sessions import OPEN, GroupLock
+from inturn.store.postgres.clock_skew import PostgresFutureSpans
+from inturn.store.postgres.group_locks import PostgresGroupLocks
+from inturn.store.postgres.messages import Held, PostgresMessages, Row, entry_of, hides, hold_of
+from inturn.store.postgres.names import LongNames, as_it_is, named, short
+from inturn.store.postgres.ready_list import ReadyList
+from inturn.store.postgres.receiver_lock import InLine, ReceiverLock
+from inturn.store.postgres.statements import Wire
+
+_Taken: TypeAlias = list[tuple[StoredMessage, DeliveryState | None]]
+"""Messages for a receiver, each with its hold before the receive."""
+_LATER: Final = 2**62
+
+
+@dataclass
+class _Leases:
+    """Leases to write, collected for several receivers."""
+
+    fresh: list[tuple[int, str | None, int, int]] = field(default_factory=list)
+    again: list[Held] = field(default_factory=list)
+    heads: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class PostgresReceives:
+    """Receives from any group, from one group, in a session, and of deferred messages."""
+
+    _wire: Wire
+    _ready: ReadyList
+    _messages: PostgresMessages
+    _group_locks: PostgresGroupLocks
+    _names: LongNames
+    _spans: PostgresFutureSpans
+
+    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+        """Lease messages for each of several receivers."""
+        self._spans.end(now_ms)
+        wants = [each if each.group is None else each._replace(group=short(each.group)) for each in wants]
+        answers: list[list[Delivery]] = []
+        if any(map(_is_of_one, wants)):
+            for want in wants:
+                is_of_one = _is_of_one(want)
+                answers += [self._one_of(queue, want, now_ms)] if is_of_one else self._next_of(queue, [want], now_ms)
+        else:  # the usual case
+            answers = self._next_of(queue, wants, now_ms)
+        name = self._names.reader(each.entry.group for part in answers for each in part)
+        if name is as_it_is:  # the usual case
+            return answers
+        return [[each._replace(entry=named(each.entry, name)) for each in part] for part in answers]
+
+    # --- without a session ---
+
+    def _next_of(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+        if self._ready.is_idle(queue, now_ms):
+            return [[] for _ in wants]
+        lock = self._ready.open(queue, now_ms)
+        answers: list[list[Delivery]] = []
+        for is_of_group, part in groupby(wants, lambda want: want.group is not None):
+            those = list(part)
+            find = self._take_of_group if is_of_group else self._take_next
+            for these in [[each] for each in those] if is_of_group else [those]:
+                leases = _Leases()
+                for want, taken in zip(these, find(queue, lock, these, leases, now_ms), strict=True):
+                    answers.append(self._lease(queue, lock, taken, want, leases, now_ms))
+                self._write(queue, leases, now_ms)
+        if not all(answers):
+            self._ready.see_ahead(queue, lock, now_ms)
+        self._ready.keep(queue, lock)
+        return answers
+
+    def _take_next(
+        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
+    ) -> Iterator[_Taken]:
+        """Yield the messages for each of several receivers that take from any group."""
+        groups = self._free(queue, lock, len(wants), max(want.limit for want in wants))
+        for want in wants:
+            taken: _Taken = []
+            while len(taken) < want.limit and (found := next(groups, None)):
+                place, group, rows = found
+                some = self._take(queue, lock, group, rows, want.limit - len(taken), now_ms)
+                if some is not None:
+                    leases.heads.append(place[2])
+                    taken += some
+                lock.passed(place, is_left=some is None)
+            yield taken
+
+    def _free(
+        self, queue: QueueInfo, lock: ReceiverLock, receivers: int, most: int
+    ) -> Iterator[tuple[InLine, str | None, list[Row]]]:
+        """Yield the groups that can be received, in the order of the line: place, group, first messages."""
+        end = first_number(queue.number + 1)
+        chunk = max(receivers * most, limits.LIST_AT_ONCE)
+        begin = (lock.ready_from or 0) if lock.left is None else lock.left + 1
+        after, count = lock.line, receivers * most + 1  # one more shows whether there are more
+        listing = self._ready.list_later(queue, lock, chunk) if lock.ran_out else None
+        while True:
+            asked = queue.number, begin, end, count, most, count, lock.version
+            if lock.has_back:
+                rows = self._wire.all("next", *asked, *(after or (None, None, None)))
+            else:
+                rows = self._wire.all("next_fresh", *asked)
+            if listing is not None:
+                self._ready.see_listed(lock, listing, chunk)
+                listing = None
+            heads = [(head, list(those)) for head, those in groupby(rows, lambda row: row[:4])]
+            is_cut = len(rows) == count
+            if is_cut and len(heads) > 1:  # the last group may have more rows
+                heads.pop()
+            for (number, turn, head, group), those in heads:
+                if number > lock.listed and not lock.ran_out:  # messages before it are not listed yet
+                    is_cut = False
+                    break
+                after, begin = (number, turn, head), max(begin, min(number, lock.listed) + 1)
+                yield after, group, [row[4:] for row in those if row[4] is not None]
+            if is_cut:
+                continue
+            if lock.ran_out:
+                lock.see_end()
+                return
+            listing = self._ready.list_later(queue, lock, chunk)
+
+    def _take_of_group(
+        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
+    ) -> Iterator[_Taken]:
+        """Yield the messages for the receiver that takes from one group only."""
+        (want,) = wants
+        rows = self._wire.all("next_of_group", queue.number, want.group, lock.floor, want.limit)
+        taken: _Taken | None = None
+        if rows and not hides(hold_of(rows[0])):
+            taken = self._take(queue, lock, want.group, rows, want.limit, now_ms)
+            if taken is not None:
+                leases.heads.append(rows[0][0])
+        yield taken or []
+
+    def _take(
+        self, queue: QueueInfo, lock: ReceiverLock, group: str | None, rows: list[Row], limit: int, now_ms: int
+    ) -> _Taken | None:
+        """Return messages of a free group; None if its first message must leave first but cannot.
+
+        An exhausted message cannot be moved to a dead-letter queue that another transaction is sending to.
+        """
+        while rows and (dead := self._messages.dead_letter(queue, rows[0])) is not None:
+            number = rows[0][0]
+            if not self._messages.leaves(queue, rows[0], dead, now_ms):
+                return None
+            rows = []
+            if group is not None:
+                rows = self._wire.all("next_of_group", queue.number, group, lock.floor, limit)
+            elif dead[0].number == queue.number:  # it keeps its place
+                rows = self._wire.all("one_message", number)
+        return _first_of(rows, limit, now_ms)
+
+    # --- in a session, or a deferred message ---
+
+    def _one_of(self, queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
+        lock = self._ready.open(queue, now_ms)
+        if want.number is not None:
+            taken, group_lock = self._take_deferred(queue, want, want.number, now_ms)
+        else:
+            taken, group_lock = self._take_within(queue, lock, want, now_ms)
+        leases = _Leases()
+        given = self._lease(queue, lock, taken, want, leases, now_ms, group_lock)
+        self._write(queue, leases, now_ms)
+        if not given:
+            self._ready.see_ahead(queue, lock, now_ms)
+        self._ready.keep(queue, lock)
+        return given
+
+    def _take_within(
+        self, queue: QueueInfo, lock: ReceiverLock, want: ReceiveRequest, now_ms: int
+    ) -> tuple[_Taken, GroupLock]:
+        """Return the messages that a session can receive next, and its lock; its own leases do not block it."""
+        group_lock = self._group_locks.of(queue.number, want.group or "")
+        if not sessions.is_of(group_lock, want.token, now_ms):
+            return [], group_lock
+        asked = queue.number, want.group, lock.floor, group_lock.token, want.limit
+        while rows := self._wire.all("session_messages", *asked):
+            dead = self._messages.dead_letter(queue, rows[0])
+            if dead is None:
+                return _first_of(rows, want.limit, now_ms), group_lock
+            if not self._messages.leaves(queue, rows[0], dead, now_ms):
+                break
+        return [], group_lock
+
+    def _take_deferred(
+        self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int
+    ) -> tuple[_Taken, GroupLock]:
+        """Return a deferred message if it is not leased, and the lock of its group."""
+        row = self._wire.one("one_message", number) if queue.has_given(number) else None
+        hold = hold_of(row) if row else None
+        if row is None or not delivery.is_deferred(hold) or hides(hold):
+            return [], OPEN
+        entry = entry_of(row)
+        group_lock = OPEN if entry.group is None else self._group_locks.of(queue.number, entry.group)
+        if not sessions.may_fetch(group_lock, want.token, now_ms):
+            return [], OPEN
+        dead = self._messages.dead_letter(queue, row)
+        if dead is not None:
+            self._messages.leaves(queue, row, dead, now_ms)
+            return [], OPEN
+        return [(entry, hold)], group_lock
+
+    # --- leases ---
+
+    def _lease(
+        self,
+        queue: QueueInfo,
+        lock: ReceiverLock,
+        taken: _Taken,
+        want: ReceiveRequest,
+        leases: _Leases,
+        now_ms: int,
+        group_lock: GroupLock = OPEN,
+    ) -> list[Delivery]:
+        """Add leases for the messages of one receiver, in a session until its lock ends; return its deliveries."""
+        if not taken:
+            return []
+        token = want.token
+        if token is None:
+            lock.tokens += 1
+            token = lock.tokens
+        ms = want.lease_ms(queue.settings)
+        until_ms = now_ms + ms if want.token is None else group_lock.until_ms or 0
+        lock.is_due(until_ms)
+        given = []
+        for entry, before in taken:
+            if before is None and want.token is None:  # the usual case
+                leases.fresh.append((entry.sequence_number, entry.group, until_ms, token))
+                given.append(Delivery(entry, token, until_ms, 1, now_ms))
+                continue
+            hold = delivery.leased(before, token, ms, now_ms)
+            if want.token is not None:
+                hold = sessions.within(group_lock, hold)
+            leases.again.append((entry.sequence_number, entry.group, hold))
+            given.append(Delivery(entry, token, until_ms, hold.attempts, hold.first_ms))
+        return given
+
+    def _write(self, queue: QueueInfo, leases: _Leases, now_ms: int) -> None:
+        if leases.fresh:
+            self._wire.do("lease", queue.number, now_ms, *map(list, zip(*leases.fresh, strict=True)))
+        if leases.again:
+            self._messages.set_holds(queue, leases.again)
+        if leases.heads:
+            self._wire.do("not_ready", leases.heads)
+
+
+def _is_of_one(want: ReceiveRequest) -> bool:
+    """Return whether a request is in a session, or for a deferred message."""
+    return want.token is not None or want.number is not None
+
+
+def _first_of(rows: Sequence[Row], limit: int, now_ms: int) -> _Taken:
+    """Return the first messages of a group that can be received together."""
+    found = [(entry_of(row), hold_of(row)) for row in rows[:limit]]
+    return found[: delivery.takes([_seen(hold, now_ms) for _, hold in found], limit, now_ms)]
+
+
+def _seen(hold: DeliveryState | None, now_ms: int) -> DeliveryState | None:
+    """Return a hold; one that has expired, and that a settlement has locked, as not expired."""
+    if hold is not None and hold.until_ms is not None and hold.until_ms <= now_ms:
+        return hold._replace(until_ms=_LATER)
+    return hold

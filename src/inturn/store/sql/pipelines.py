@@ -1,0 +1,195 @@
+"""Pipelines in an SQL database: groups, held messages, undelivered outputs, rejected messages and decisions.
+
+Both databases have the same tables and the same names of statements. A database adds how it keeps its counts, how it
+gives outputs to deliverers, and how lists and texts are passed to its statements.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from inturn.core.override import override
+from inturn.store.protocols import PipelineStore
+from inturn.store.records import (
+    Claim,
+    Decided,
+    GroupRecord,
+    GroupUpdate,
+    HeldMessage,
+    MadeOutput,
+    Outgoing,
+    PipelineInfo,
+    RejectedMessage,
+    Spot,
+)
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class SqlPipelines(PipelineStore):
+    """The pipelines of one database.
+
+    Args:
+        read: runs a statement by its name, with its parameters; returns its rows.
+        do: runs a statement that has no result.
+    """
+
+    def __init__(self, read: Callable[..., list[Row]], do: Callable[..., object]) -> None:
+        self._read = read
+        self._do = do
+
+    # --- what a database adds ---
+
+    @abstractmethod
+    def _write(self, statement: str, rows: Sequence[Row]) -> None:
+        """Run a statement for each of some rows of one pipeline, whose columns are its parameters."""
+
+    @abstractmethod
+    def _list(self, values: Iterable[object]) -> object:
+        """Return values as one parameter."""
+
+    @abstractmethod
+    def _save_outputs(self, info: PipelineInfo, rows: Sequence[Row]) -> None:
+        """Write new outputs, whose rows lack their numbers, and the counts of the pipeline."""
+
+    def _text(self, text: str) -> str:
+        """Return the stored form of a text."""
+        return text
+
+    def _key(self, name: str) -> str:
+        """Return the stored form of a group or an id, for a lookup."""
+        return name
+
+    def _keys(self, names: Iterable[str]) -> object:
+        """Return the stored forms of groups or ids as one parameter."""
+        return self._list(names)
+
+    def _kept(self, name: str) -> str:
+        """Return the stored form of a group or an id, for a write."""
+        return name
+
+    def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:
+        """Return the versions of those of the groups that exist, by the stored form of their names."""
+        return dict(self._read("versions", pipeline, self._list(groups)))
+
+    def _save_lines(self, rows: Sequence[Row]) -> None:
+        self._write("save_lines", rows)
+
+    # --- groups ---
+
+    @override
+    def names(self) -> list[str]:
+        return [name for (name,) in self._read("pipelines")]
+
+    @override
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
+        return [*map(GroupRecord._make, self._read("lines", pipeline, self._keys(groups)))]
+
+    @override
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
+        rows = self._read("parked_lines" if parked else "lines_after", pipeline, self._key(after), limit)
+        return [*map(GroupRecord._make, rows)]
+
+    @override
+    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
+        return [group for (group,) in self._read("due_groups", pipeline, now_us, limit)]
+
+    @override
+    def held(
+        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+    ) -> list[HeldMessage]:
+        at = pipeline, self._key(group)
+        if turns is None and ids is None:
+            return [*map(HeldMessage._make, self._read("held_of", *at))]
+        rows = self._read("held_turns", *at, self._list(turns)) if turns else []
+        rows += self._read("held_ids", *at, self._keys(ids)) if ids else []
+        return [*map(HeldMessage._make, sorted(set(rows)))]
+
+    @override
+    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        epoch, turn, message_id = spot
+        rows = self._read("held_from", pipeline, self._key(group), epoch, turn, self._key(message_id), limit)
+        return [*map(HeldMessage._make, rows)]
+
+    @override
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+        rows = self._read("held_longest", pipeline, self._key(group), limit)
+        return [(since_us, (epoch, turn, message_id)) for since_us, epoch, turn, message_id in rows]
+
+    @override
+    def keep(
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+    ) -> list[str]:
+        number = info.number
+        names = {each.line.group: self._kept(each.line.group) for each in kept}
+        known = self._versions(number, list(names.values())) if kept else {}
+        overtaken = [line.group for line, *_ in kept if known.get(names[line.group], 0) != line.version]
+        if overtaken:
+            return overtaken
+        lines, gone, held, marks, outputs, posts = [], [], [], [], [], []
+        form = self._kept
+        for line, its_held, its_gone, its_outputs, its_marks in kept:
+            group = names[line.group]
+            lines.append((number, group, line.version + 1, *line[2:]))
+            for epoch, turn, message_id in its_gone:
+                gone.append((number, group, epoch, turn, form(message_id)))
+            for epoch, turn, message_id, since_us, digest, content in its_held:
+                held.append((number, group, epoch, turn, form(message_id), since_us, digest, content))
+            for mark, digest, turn in its_marks:
+                marks.append((number, group, mark, digest, turn))
+            for _, _, its_epoch, revision, output_id, *more in its_outputs:
+                outputs.append((number, group, its_epoch, revision, output_id and self._text(output_id), *more))
+            if its_outputs:
+                posts.append((number, group, now_ms))
+        self._save_lines(lines)
+        self._write("release_messages", gone)
+        self._write("hold_messages", held)
+        self._write("add_marks", marks)
+        self._save_outputs(info, outputs)
+        self._write("post", posts)
+        refused = [[None if text is None else self._text(text) for text in each[:4]] for each in rejected]
+        self._write("reject_messages", [(number, *texts, now_ms) for texts in refused])
+        return []
+
+    @override
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+        return [(at, RejectedMessage._make(row)) for at, *row in self._read("rejections", pipeline, after, limit)]
+
+    # --- outputs ---
+
+    @override
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+        return [*map(MadeOutput._make, self._read("outputs", pipeline, after, limit))]
+
+    @override
+    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+        self._write("renew_claims", [(pipeline, self._key(each.group), each.token, until_ms) for each in claims])
+
+    @override
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+        if groups is None:
+            return [*map(Outgoing._make, self._read("failing", pipeline, limit))]
+        rows = self._read("outgoing", pipeline, self._keys(groups), limit)
+        return [*map(Outgoing._make, rows)]
+
+    # --- decisions ---
+
+    @override
+    def decide(self, pipeline: int, decided: Decided) -> None:
+        self._do("add_decision", pipeline, decided.name, self._kept(decided.group), decided.decision)
+
+    @override
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+        if group is None:
+            return [*map(Decided._make, self._read("decisions", pipeline, limit))]
+        return [*map(Decided._make, self._read("decisions_of", pipeline, self._key(group), limit))]
+
+    @override
+    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+        rows = [(pipeline, name, self._text(verdict)) for name, verdict in verdicts.items()]
+        self._write("take_decisions", rows)
+
+    @override
+    def verdict(self, pipeline: int, name: str) -> str | None:
+        rows = self._read("verdict", pipeline, name)
+        return rows[0][0] if rows else None
