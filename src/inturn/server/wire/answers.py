@@ -1,7 +1,8 @@
 """Answers and errors of the Query protocol: in XML, and in JSON for clients that accept it.
 
-Source for XML: the Smithy specification of ``awsQuery``. Each answer type's writer is built once, from its fields. A character
-that XML 1.0 cannot hold is written as U+FFFD, and a carriage return as a reference, since a parser would lose it.
+Source for XML: the Smithy specification of ``awsQuery``. Each answer type's writer is built once, from its fields. A
+character that XML 1.0 cannot hold is written as U+FFFD, and a carriage return as a reference, since a parser would lose
+it.
 
 JSON, for gateways, scripts, a shell, where ``Accept`` names ``application/json``, has the structure of XML: the same
 names, a map as a list of names and values, and null for absent values. There is no specification of that; two lists
