@@ -252,5 +252,5 @@ def test_what_clients_were_told_holds_however_often_the_server_is_killed(tmp_pat
     assert refused <= {
         "delete InvalidParameterValue",
         "give back InvalidParameterValue",
-        "give back MessageNotInflight",
+        "give back AWS.SimpleQueueService.MessageNotInflight",
     }

@@ -46,8 +46,8 @@ class _Received(validate.BatchEntry, Protocol):
 E = TypeVar("E", bound=_Received)
 
 
-class _SettleKind(NamedTuple):
-    """A kind of action.
+class _SettleRule(NamedTuple):
+    """The rules by which a kind of action settles messages.
 
     Attributes:
         refused: the error for a receipt handle and the result of its change, if the client is told one.
@@ -64,12 +64,12 @@ class _SettleKind(NamedTuple):
         return change._replace(token=None, any_holder=self.any_holder)
 
 
-def _settle(queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str) -> Command[Empty]:
+def _settle(queue: QueueInfo, kind: _SettleRule, change: Settlement, handle: str) -> Command[Empty]:
     return Settle(queue.name, partial(_settled, queue, kind, change, handle), (change,))
 
 
 def _settled(
-    queue: QueueInfo, kind: _SettleKind, change: Settlement, handle: str, verdicts: Sequence[SettleResult]
+    queue: QueueInfo, kind: _SettleRule, change: Settlement, handle: str, verdicts: Sequence[SettleResult]
 ) -> Any:
     if verdicts[0] is _EXPIRED and not is_fifo(queue):
         return Settle(queue.name, partial(_answer, kind.refused_late, handle), (kind.late(change),))
@@ -85,7 +85,7 @@ def _answer(refused: _Refused, handle: str, verdicts: Sequence[SettleResult]) ->
 
 def _settle_batch(
     queue: QueueInfo,
-    kind: _SettleKind,
+    kind: _SettleRule,
     entries: Sequence[E],
     change_of: Callable[[E], Settlement],
     answer_of: Callable[[list[str], list[Any]], Any],
@@ -126,7 +126,7 @@ def _settle_batch(
 # --- deleting: a message that is gone was deleted, and deleting it again succeeds ---
 
 
-_DELETING: Final = _SettleKind(
+_DELETING: Final = _SettleRule(
     refused=lambda handle, verdict: errors.receipt_handle_expired(handle) if verdict is _EXPIRED else None,
     refused_late=lambda _handle, _verdict: None,
     any_holder=False,
@@ -170,7 +170,7 @@ def _not_changed(handle: str, verdict: SettleResult) -> SqsError | None:
     return errors.message_not_inflight()
 
 
-_CHANGING: Final = _SettleKind(refused=_not_changed, refused_late=_not_changed, any_holder=True)
+_CHANGING: Final = _SettleRule(refused=_not_changed, refused_late=_not_changed, any_holder=True)
 
 
 def change_message_visibility(context: Context, params: ChangeMessageVisibility) -> Command[Empty]:

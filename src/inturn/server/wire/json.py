@@ -41,13 +41,11 @@ class Call(NamedTuple):
         action: its name, a key of ``ACTIONS``.
         params: its parameters, of the type in ``ACTIONS``; a Query request that names its queue only in its path has
             that path as ``queue_url``.
-        path: the path of the request, as sent.
     """
 
     protocol: Protocol
     action: str
     params: Shape
-    path: str
 
 
 CONTENT_TYPE: Final = "application/x-amz-json-1.0"
@@ -87,7 +85,7 @@ def parse(request: Request) -> Call:
         params = read(body)
     except (ValueError, RecursionError):
         params = _params_without_nulls(action, body)
-    return Call(Protocol.JSON, action.name, params, request.target.partition(b"?")[0].decode("latin-1"))
+    return Call(Protocol.JSON, action.name, params)
 
 
 def answered(answer: Shape, request_id: str) -> Response:

@@ -52,7 +52,7 @@ def parse(request: Request) -> Call:
     place = path.decode("latin-1")
     if place not in {"", "/"}:
         tree.setdefault("QueueUrl", place)
-    return Call(protocol_of(request), name, params_of(action, tree, errors.invalid_parameter_value), place)
+    return Call(protocol_of(request), name, params_of(action, tree, errors.invalid_parameter_value))
 
 
 def answered(call: Call, answer: Shape, request_id: str) -> Response:
