@@ -84,12 +84,12 @@ class QueueSettings:
 
     @property
     def delay_ms(self) -> int:
-        """The time for which a sent message is hidden at first, in milliseconds."""
+        """How long a sent message is hidden at first, in milliseconds."""
         return round(self.delay_s * 1000)
 
     @property
     def dedup_window_ms(self) -> int | None:
-        """The time for which a deduplication id is remembered, in milliseconds; None: for ever."""
+        """How long a deduplication id is remembered, in milliseconds; None: for ever."""
         return None if self.dedup_window_s is None else round(self.dedup_window_s * 1000)
 
 

@@ -1,1 +1,1 @@
-"""The code that runs on an executor: the task of one slice of the groups."""
+"""What runs on an executor: the task of one slice of the groups."""

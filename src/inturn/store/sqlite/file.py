@@ -81,7 +81,7 @@ class Files:
 
     @property
     def are_lost(self) -> bool:
-        """True if the files were deleted or replaced, as of the last check."""
+        """Whether the files were deleted or replaced, as of the last check."""
         return self._are_lost
 
     def check(self) -> None:
