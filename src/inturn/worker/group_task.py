@@ -122,7 +122,14 @@ class GroupRunner:
         line = codec.timeline_of(self._pipeline, turn.line)
         is_whole = self._restore(turn, line, entries)
         stored = {key: (entry, entry.since_us) for key, entry in line.held.items()}
-        group = Group(turn.group, line, self._fold(turn.line), journal, turn.now_us)
+        before = turn.line
+        fold = Fold(
+            self._pipeline,
+            self._pipeline.first_state if before is None else partial(self._states.read, before),
+            self._sleep,
+            partial(codec.texts, self._pipeline.name),
+        )
+        group = Group(turn.group, line, fold, journal, turn.now_us)
         for each in turn.decisions:
             decision = msgspec.json.decode(each.decision, type=Decision)
             verdicts[each.name] = decide(group, decision, self.reader.remade) or ""
@@ -193,12 +200,6 @@ class GroupRunner:
                 return
             last = spot = part[-1][:3]
             most *= 4
-
-    def _fold(self, line: GroupRecord | None) -> Fold:
-        def restore() -> object:
-            return self._pipeline.first_state() if line is None else self._states.read(line)
-
-        return Fold(self._pipeline, restore, self._sleep, partial(codec.texts, self._pipeline.name))
 
     def _oldest_us(self, turn: GroupTask, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
         """Return since when the group's longest-waiting message waits, loaded or not."""

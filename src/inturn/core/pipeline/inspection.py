@@ -210,7 +210,7 @@ class Inspector(ABC):
         now = dt.datetime.now(dt.UTC)
         said = [_stands(self, group, held, now)]
         if group.error and group.status == Status.FAILED:
-            said.append("Its error:\n" + _indented(group.error))
+            said += ["Its error:", *(f"    {visible(line)}" for line in group.error.rstrip().split("\n"))]
         if group.skipped:
             said.append("Skipped: " + ", ".join(_range(first, last) for first, last in group.skipped) + ".")
         if held:
@@ -358,7 +358,3 @@ def counted(number: int, name: str) -> str:
 
 def _range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {visible(line)}" for line in text.rstrip().split("\n"))

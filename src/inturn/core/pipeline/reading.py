@@ -1,6 +1,6 @@
 """Reading of messages: from the user's values to entries with their places, checked once and never guessed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from inturn.core.errors import InputError, InvalidMessage
@@ -39,10 +39,7 @@ def read(
     for number, given in enumerate(messages):
         message, content = message_of(pipeline, given)
         at = Placed._make(pipeline.read_places(content))
-        why = _invalid(pipeline, content, at)
-        if why is None and isinstance(message, Unmade):
-            why = message.why
-        why = why or _text_invalid(pipeline, content, at)
+        why = next(_faults(pipeline, message, content, at), None)
         if why is None:
             offers.append(_offer(pipeline, message, content, at, number))
         elif pipeline.on_invalid == "fail":
@@ -95,49 +92,40 @@ def values_of(message: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(message, name) for name in names}
 
 
-def _invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
-    """Return why the message cannot be placed; None if it can."""
-    return (_null(pipeline, content) if None in at else None) or _misplaced(pipeline, at)
+def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed) -> Iterator[str]:
+    """Yield the reasons why a message cannot be placed; the first one counts.
+
+    A field that places it is null, is out of range or is no time; the message type refuses the fields; or a text cannot
+    be stored.
+    """
+    if None in at:
+        yield from _nulls(pipeline, content, at)
+    for field, value in ((pipeline.epoch, at.epoch), (pipeline.turn, at.turn), (pipeline.arrival, at.arrival)):
+        if type(value) is int and not _LEAST <= value < _BEYOND:
+            yield f"{field} is {value}, which does not fit into 64 bits"
+    if fault := pipeline.order.fault(at.turn):
+        yield fault
+    if isinstance(message, Unmade):
+        yield message.why
+    for field, value in ((pipeline.group, at.group), (pipeline.id, at.id)):
+        if field is None or value is None or value.__class__ is int:
+            continue
+        if fault := name_fault(field, str(value)):
+            yield fault
+    if (path := unholdable(content)) is not None:
+        yield f"{path} has half a surrogate pair, which no UTF-8 can hold"
 
 
-def _null(pipeline: Pipeline, content: Mapping[str, Any]) -> str | None:
-    """Return which field that places a message is null: group, order and arrival must not be."""
+def _nulls(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> Iterator[str]:
     for name in pipeline.key_fields:
         if value_at(content, name) is None:
             if len(parts(name)) > 1 and name in content:
                 msg = f"a message has a field {name!r}, with a dot in its name; write {joined([name])!r} to name it"
                 raise InputError(msg)
-            return f"{name} is null"
+            yield f"{name} is null"
     came = pipeline.arrival
-    if came is not None and _says_arrival(came, content) and value_at(content, came) is None:
-        return f"{came} is null"
-    return None
-
-
-def _misplaced(pipeline: Pipeline, at: Placed) -> str | None:
-    """Return which field that places a message is out of range, or no time."""
-    for value in at[1:]:
-        if type(value) is int and not _LEAST <= value < _BEYOND and (name := _name_of(pipeline, at, value)):
-            return f"{name} is {value}, which does not fit into 64 bits"
-    return pipeline.order.fault(at.turn)
-
-
-def _name_of(pipeline: Pipeline, at: Placed, value: int) -> str | None:
-    """Return the 64-bit field that has a value; None if it is another field."""
-    named = ((pipeline.epoch, at.epoch), (pipeline.turn, at.turn), (pipeline.arrival, at.arrival))
-    return next((name for name, own in named if own is value), None)
-
-
-def _text_invalid(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> str | None:
-    """Return why a text keeps a message from being placed: the group's name, the id, or any other."""
-    for name, value in ((pipeline.group, at.group), (pipeline.id, at.id)):
-        if value.__class__ is int or value is None or name is None:
-            continue
-        if fault := name_fault(name, str(value)):
-            return fault
-    if (path := unholdable(content)) is not None:
-        return f"{path} has half a surrogate pair, which no UTF-8 can hold"
-    return None
+    if came is not None and at.arrival is None and _says_arrival(came, content):
+        yield f"{came} is null"
 
 
 def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:

@@ -162,11 +162,14 @@ def replay(
         groups[name].offer(entry)
     for group in groups.values():
         group.finish(final=final)
-    outputs = [each for name, entry, outs in journal.outputs for each in outputs_of(pipeline, name, entry, outs)]
+    outputs = list(before.outputs)
+    for name, entry, made in journal.outputs:
+        outputs += outputs_of(pipeline, name, entry, made)
+    outputs.sort(key=lambda each: (each.group, each.epoch or 0, each.revision or 0, each.id or "", each.index))
     rejected += [Rejected(name, why, detail, entry.message) for name, entry, why, detail in journal.rejected]
     return Replay(
         states={name: groups[name].fold.state for name in sorted(groups)},
-        outputs=sorted(before.outputs + outputs, key=_output_order),
+        outputs=outputs,
         rejected=rejected,
         counts=journal.counts,
         timelines={name: group.timeline for name, group in groups.items()},
@@ -198,10 +201,6 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     if isinstance(message, Unmade):
         raise InputError(message.why)
     return changed(entry, message=message)
-
-
-def _output_order(output: Output) -> tuple[str, int, int, str, int]:
-    return (output.group, output.epoch or 0, output.revision or 0, output.id or "", output.index)
 
 
 def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now_us: int) -> Group:

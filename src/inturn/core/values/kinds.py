@@ -302,6 +302,7 @@ class RecordKind(Kind):
     def complete(self, fields: dict[str, Kind]) -> None:
         """Set the fields, which may be of this kind themselves."""
         self.fields = fields
+        wanted: Any = self.wanted
         names: dict[str, Any] = {**NAMES, "Wanted": self.wanted, "met": _met}
         tests = ["v.__class__ is Wanted"]
         if not self._is_struct and self.wanted.__dictoffset__:
@@ -312,13 +313,10 @@ class RecordKind(Kind):
         # Safe to evaluate: field names are identifiers, and the rest is source of our own.
         if all(isinstance(each, ScalarKind) or _is_optional(each) for each in fields.values()):
             self.is_flat_normal = eval(f"lambda v: {source}", names)  # noqa: S307
-        around = f"depth <= {limits.VALUE_DEPTH}" + ("" if self._is_frozen() else " and met(v, seen)")
+        # Instances that never change may occur in two places.
+        is_frozen = wanted.__struct_config__.frozen if self._is_struct else wanted.__dataclass_params__.frozen
+        around = f"depth <= {limits.VALUE_DEPTH}" + ("" if is_frozen else " and met(v, seen)")
         self._test = eval(f"lambda v, seen, depth: {around} and {source}", names)  # noqa: S307
-
-    def _is_frozen(self) -> bool:
-        """Return whether its instances never change, so that one may occur in two places."""
-        how: Any = self.wanted
-        return bool(how.__struct_config__.frozen if self._is_struct else how.__dataclass_params__.frozen)
 
     def is_normal(self, value: Any, seen: Seen, depth: int) -> bool:
         return self._test(value, seen, depth)
