@@ -29,7 +29,7 @@ class QueueLocation(NamedTuple):
 
     @property
     def is_on_server(self) -> bool:
-        """True if the database is on a server rather than in a local file."""
+        """True if the database is on a server, False if it is a local file."""
         return is_address(self.path)
 
 

@@ -22,11 +22,11 @@ def on_a_worker(pipeline: Pipeline, code: str) -> None:
         import sys
         from decimal import Decimal
         import msgspec
-        from inturn.spark import ship
+        from inturn.spark import pickling
         from inturn.spark.columns.records import record_fields
         from inturn.spark.columns.state_codec import StateCodec
         sent = sys.stdin.buffer.read()
-        pipeline = ship.loads(sent)
+        pipeline = pickling.loads(sent)
         assert not {"programs", "programs.workshop", "workshop", "later"} & sys.modules.keys()
     """
     program = textwrap.dedent(before) + textwrap.dedent(code)
@@ -101,7 +101,7 @@ def test_types_that_come_again_are_the_same_types() -> None:
     on_a_worker(
         workshop.owner,
         """
-        for each in (pipeline, ship.loads(sent), ship.loads(sent)):
+        for each in (pipeline, pickling.loads(sent), pickling.loads(sent)):
             state, _ = each.handler(each.state(), None)
             codec = StateCodec(each)
             assert codec.unpack(codec.pack([state])) == [state]
@@ -171,6 +171,6 @@ def test_a_handler_that_holds_a_lock_or_a_session_is_refused_in_words(spark: Spa
 
 
 def test_a_module_that_a_worker_lacks_is_named() -> None:
-    sent = pickling.dumps(workshop.parts).replace(b"inturn.core.pipeline.order", b"inturn.core.other")
-    with pytest.raises(SetupError, match=r"cannot import 'inturn\.core\.other'.*--py-files"):
+    sent = pickling.dumps(workshop.parts).replace(b"inturn.core.pipeline.order", b"inturn.core.pipeline.other")
+    with pytest.raises(SetupError, match=r"cannot import 'inturn\.core\.pipeline\.other'.*--py-files"):
         pickling.loads(sent)
