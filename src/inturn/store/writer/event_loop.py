@@ -24,14 +24,7 @@ class SteppedStore(Store, Protocol):
     """A store whose transactions can begin in one thread and commit in another."""
 
     def begin(self, *, wait: bool = True) -> None:
-        """Begin a transaction.
-
-        Args:
-            wait: whether to wait for another process that writes; otherwise the call fails.
-
-        Raises:
-            StoreError: if the transaction cannot begin.
-        """
+        """Begin a transaction; unless ``wait``, fail if another process writes."""
         ...
 
     def commit(self) -> None:
