@@ -40,10 +40,6 @@ class EventLoopWriter:
     """A context in which the running event loop executes the writer's commands; exit it before the loop ends.
 
     Inside it, code in the loop's thread may wait for the writer only by ``await``: other waits would deadlock.
-
-    Args:
-        writer: writer whose commands are executed.
-        store: the writer's store.
     """
 
     _loop: asyncio.AbstractEventLoop
