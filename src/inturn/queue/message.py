@@ -221,11 +221,7 @@ class Message(MessageProperties):
 
 
 def check_own(messages: Sequence[LeaseNumbers], writer: Writer) -> None:
-    """Check that messages come from this database: elsewhere their numbers and tokens name other messages.
-
-    Raises:
-        InputError: if one comes from another database.
-    """
+    """Refuse messages from another database, in which their numbers and tokens name other messages."""
     for each in messages:
         if isinstance(each, Message) and each.writer is not writer and not writer.is_own(each.writer.identity()):
             raise InputError(f"{each!r} was received from a queue {each.queue!r} of another database; settle it there")
@@ -241,51 +237,31 @@ def settling(
 
 
 def milliseconds(what: str, seconds: float) -> int:
-    """Return a time-out in milliseconds.
-
-    Raises:
-        InputError: if it is not a number, or out of bounds.
-    """
+    """Return a time-out in milliseconds, after checking it."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= limits.VISIBILITY_S:
         raise InputError(f"{what} is {seconds!r}; it is a number of seconds from 0 to {limits.VISIBILITY_S}")
     return round(seconds * 1000)
 
 
 def group_name(group: object) -> str:
-    """Return the name of a group.
-
-    Raises:
-        InputError: if it is not valid.
-    """
+    """Return the name of a group, after checking it."""
     return checked("group", group_text(group))
 
 
 def check_limit(limit: int) -> None:
-    """Check the number of messages to read at once.
-
-    Raises:
-        InputError: if it is out of bounds.
-    """
+    """Check the number of messages to read at once."""
     if not isinstance(limit, int) or not 1 <= limit <= limits.READ_MESSAGES:
         raise InputError(f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}")
 
 
 def check_messages(number: int) -> None:
-    """Check the number of messages to receive at once.
-
-    Raises:
-        InputError: if it is out of bounds.
-    """
+    """Check the number of messages to receive at once."""
     if not isinstance(number, int) or not 1 <= number <= limits.RECEIVE_MESSAGES:
         raise InputError(f"max_messages is {number!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
 
 
 def visibility(timeout_s: float | None) -> int | None:
-    """Return a visibility timeout in milliseconds; None: the queue's default.
-
-    Raises:
-        InputError: if it is not a number, or out of bounds.
-    """
+    """Return a visibility timeout in milliseconds, after checking it; None: the queue's default."""
     return None if timeout_s is None else milliseconds("visibility_timeout_s", timeout_s)
 
 

@@ -83,11 +83,7 @@ class Bound(Generic[P, T_co]):
 
 
 def _joined(writer: Runner, tx: Transaction) -> Joined:
-    """Return the runner for commands in a caller's transaction.
-
-    Raises:
-        InputError: if ``tx`` is not a transaction, or belongs to another database.
-    """
+    """Return the runner for commands in a caller's transaction, if that is one of this database."""
     if isinstance(tx, Joined):
         is_own: Callable[[str], bool] | None = getattr(writer, "is_own", None)
         if is_own is None or not is_own(tx.identity):

@@ -341,11 +341,7 @@ class Queue:
 
 
 def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
-    """Check that the dead-letter queue exists: with a misspelt name, failing messages would never leave.
-
-    Raises:
-        NoSuchQueue: if it does not exist.
-    """
+    """Check that the dead-letter queue exists: with a misspelt name, failing messages would never leave."""
     if settings.dead_letter is None or settings.dead_letter == name:
         return
     if settings.dead_letter not in store.queues:

@@ -112,11 +112,7 @@ class Reader:
 
 
 def _number(store: Store, info: QueueInfo, given: int | QueuePosition) -> int:
-    """Return the sequence number of a place in the queue's history.
-
-    Raises:
-        StoreMismatch: if the place is not in that history.
-    """
+    """Return the sequence number of a place, after checking that it is in the queue's history."""
     if not isinstance(given, tuple):
         return given
     number, incarnation = given

@@ -18,11 +18,7 @@ T = TypeVar("T")
 
 
 def queue_of(store: Store, name: str) -> QueueInfo:
-    """Return a queue by its name.
-
-    Raises:
-        NoSuchQueue: if there is no queue of this name.
-    """
+    """Return a queue by its name, or raise NoSuchQueue."""
     info = store.queues.get(name)
     if info is None:
         raise no_such_queue(name, store.queues)
@@ -123,12 +119,7 @@ class Settle(Command[T]):
 
 
 class Receive(Command[T]):
-    """A receive, which may wait for messages.
-
-    Attributes:
-        want: the receive request.
-        wait_s: how long to wait for the first message, in seconds.
-    """
+    """A receive, which may wait for messages."""
 
     __slots__ = ("wait_s", "want")
     is_short = True
@@ -165,12 +156,7 @@ class Ask(Command[T]):
 
 
 class AskSession(Command[T]):
-    """A session request for a group: begin or end a session, park the group, read or write its state.
-
-    Attributes:
-        group: the group; None: the next group that can be locked.
-        request: the session request.
-    """
+    """A session request for a group, or for the next group that can be locked (None)."""
 
     __slots__ = ("group", "request")
 
@@ -192,12 +178,7 @@ class AskSession(Command[T]):
 
 
 class TakeSession(Command[T]):
-    """A lock of a group, which may wait for a free one; the store's answer is a list of one answer or none.
-
-    Attributes:
-        ask: the session request that locks the group.
-        wait_s: how long to wait, in seconds.
-    """
+    """A lock of a group, which may wait for a free one; the store's answer is a list of one answer or none."""
 
     __slots__ = ("ask", "wait_s")
 
@@ -238,13 +219,7 @@ class ReceiveWithin(Receive[T]):
 
 
 class Decide(Command[T]):
-    """A request for an idempotency key.
-
-    Attributes:
-        space: namespace of the key.
-        key: the key.
-        request: the requested change.
-    """
+    """A request for an idempotency key of a namespace, its space."""
 
     __slots__ = ("key", "request", "space")
 

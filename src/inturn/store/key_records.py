@@ -15,11 +15,7 @@ def written_record(record: KeyRecord) -> str:
 
 
 def read_record(text: str | bytes, where: str) -> KeyRecord:
-    """Decode a stored record.
-
-    Args:
-        text: stored JSON.
-        where: description of its key, for the error.
+    """Decode a stored record; ``where`` describes its key.
 
     Raises:
         StoreError: if it is not a record: another program has written it, or it is damaged.

@@ -100,11 +100,7 @@ def _in_range(name: str, value: float, least: float, most: float) -> None:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a queue or a reader, after checking it.
-
-    Raises:
-        InputError: if it is empty, too long, or has characters that cannot be printed.
-    """
+    """Return the name of a queue or a reader, after checking it."""
     if not isinstance(name, str) or not 0 < len(name) <= limits.NAME_LENGTH or not name.isprintable():
         raise InputError(f"{name!r} is no name: it has 1 to {limits.NAME_LENGTH} characters that can be printed")
     return name

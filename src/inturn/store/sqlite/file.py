@@ -179,15 +179,9 @@ class Reserve:
         self._until = 0.0
 
     def check(self, drafts: Sequence[Draft], connection: sqlite3.Connection, transaction: int) -> None:
-        """Check before a send that its acknowledgements will have room.
+        """Raise NoRoom before a send whose acknowledgements may not have room.
 
-        Args:
-            drafts: the messages to be sent.
-            connection: to the database.
-            transaction: number of the open transaction: what others have sent is in the log, or was rolled back.
-
-        Raises:
-            NoRoom: if there is not enough space.
+        What was sent in transactions of other numbers is in the log, or was rolled back.
         """
         if transaction != self._transaction:
             self._allowed -= self._sending

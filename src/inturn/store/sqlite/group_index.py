@@ -158,13 +158,7 @@ class GroupIndex(SqliteStatements):
         self._newest.pop(queue, None)
 
     def sent(self, queue: QueueInfo, before: int, messages: Sequence[tuple[int, str | None]]) -> None:
-        """Note messages appended to a queue, and index those that are no longer among the newest.
-
-        Args:
-            queue: the queue; its last message is one of these.
-            before: the queue's last sequence number before them.
-            messages: their sequence numbers and groups, in order.
-        """
+        """Note messages appended after the number ``before``, and index those that are no longer among the newest."""
         known = self._newest.get(queue.number)
         if known is not None and known.seen == before:
             for number, group in messages:

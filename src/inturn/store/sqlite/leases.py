@@ -87,13 +87,7 @@ class Leases(SqliteStatements):
     # --- leases ---
 
     def add(self, queue: int, taken: Sequence[tuple[str, list[int], DeliveryState]]) -> None:
-        """Write leases for received messages.
-
-        Args:
-            queue: the queue's number.
-            taken: for each group, its name, the sequence numbers of its messages, and their common hold, which has a
-                token and an end.
-        """
+        """Write leases for received messages: for each group, its name, its messages and their common hold."""
         rows: list[tuple[Any, ...]] = [(queue, group, str(each), len(each), *hold) for group, each, hold in taken]
         if len(rows) == 1:
             self._run(SQL["add_lease"], rows[0])

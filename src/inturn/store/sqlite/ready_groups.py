@@ -86,14 +86,7 @@ class ReadyGroups(SqliteStatements):
     # --- what changes it ---
 
     def refresh(self, queue: QueueInfo, touched: Touched, now_ms: int, *, in_order: bool = True) -> None:
-        """Put the heads of the groups that are free now into the line.
-
-        Args:
-            queue: the queue.
-            touched: the groups to check.
-            now_ms: the time.
-            in_order: whether the groups are in the order in which they became ready; if not, the oldest heads go first.
-        """
+        """Put the heads of those groups that are free into the line; unless ``in_order``, the oldest heads first."""
         ready: list[tuple[int, str | None, bool]] = []
         for number, group in touched if len(touched) == 1 else ready_groups.by_turn(touched):
             if group is None:

@@ -180,15 +180,7 @@ class Receives(SqliteStatements):
         now_ms: int,
         known: list[Found] | None = None,
     ) -> list[Found]:
-        """Return what can be received of a group; dead letters leave first.
-
-        Args:
-            queue: the queue.
-            read: reads the first messages that may be received, up to the limit.
-            limit: most messages to return.
-            now_ms: the time.
-            known: the same, if they were read before.
-        """
+        """Return what can be received of a group; dead letters leave first. ``known`` is what ``read`` would return."""
         while found := known or read():
             entry, first = found[0]
             dead = first and delivery.dead_letter(first, queue.settings, self._catalog.queues)

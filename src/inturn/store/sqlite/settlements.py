@@ -32,13 +32,7 @@ class Removals(SqliteStatements):
     _incarnations: SqliteIncarnations
 
     def done(self, queue: QueueInfo, numbers: list[int], groups: Mapping[str, set[int]]) -> None:
-        """Remove messages that are done; keep those that a reader has yet to read.
-
-        Args:
-            queue: the queue.
-            numbers: the sequence numbers.
-            groups: the same by group, without the messages that have none.
-        """
+        """Remove messages that are done, also given by group; keep those that a reader has yet to read."""
         self._index.leave(queue, groups)
         if queue.readers:
             read_to = queue.read_to

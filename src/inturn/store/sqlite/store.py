@@ -101,11 +101,7 @@ class SqliteStore:
         return self.transaction()
 
     def begin(self, *, wait: bool = True) -> None:
-        """Take the write lock, and refresh what other connections have changed.
-
-        Args:
-            wait: whether to wait for a process that holds the lock; otherwise an error is raised.
-        """
+        """Take the write lock, unless ``wait`` only if no process holds it; refresh what others have changed."""
         try:
             if self._files.are_lost:
                 self._files.check()

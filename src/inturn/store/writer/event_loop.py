@@ -24,14 +24,7 @@ class SteppedStore(Store, Protocol):
     """A store whose transactions can begin in one thread and commit in another."""
 
     def begin(self, *, wait: bool = True) -> None:
-        """Begin a transaction.
-
-        Args:
-            wait: whether to wait for another process that writes; otherwise the call fails.
-
-        Raises:
-            StoreError: if the transaction cannot begin.
-        """
+        """Begin a transaction; unless ``wait``, fail if another process writes."""
         ...
 
     def commit(self) -> None:
@@ -47,10 +40,6 @@ class EventLoopWriter:
     """A context in which the running event loop executes the writer's commands; exit it before the loop ends.
 
     Inside it, code in the loop's thread may wait for the writer only by ``await``: other waits would deadlock.
-
-    Args:
-        writer: writer whose commands are executed.
-        store: the writer's store.
     """
 
     _loop: asyncio.AbstractEventLoop

@@ -64,16 +64,13 @@ class Writer:
     """
 
     def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], int] = wall_clock_ms,
-        settings: WriterSettings | None = None,
+        self, store: Store, clock: Callable[[], int] = wall_clock_ms, settings: WriterSettings | None = None
     ) -> None:
         self.store = store
         self.clock = clock
         settings = settings or WriterSettings()
-        self.is_own, self.identity, self.adopt = settings.is_own, settings.identity, settings.adopt
-        self._poll = settings.poll
+        self.is_own, self.identity = settings.is_own, settings.identity
+        self.adopt, self._poll = settings.adopt, settings.poll
         self._mutex = threading.Lock()
         self._callers: deque[Waiter] = deque()
         self._parked: list[Waiter] = []  # only the leader changes it
@@ -146,18 +143,11 @@ class Writer:
         return command.answer(caller.value())
 
     def post(self, command: Command[T], done: Callable[[T | None, BaseException | None], None]) -> Callable[[], None]:
-        """Run a command and call back; the cheapest form for very many commands.
-
-        Args:
-            command: the command.
-            done: called in the running event loop with the answer or the error.
+        """Run a command and call ``done`` in the running event loop; the cheapest form for very many commands.
 
         Returns:
             A function to call in that loop if the answer is no longer wanted. Messages that the command has received
             are given back. ``done`` may still be called.
-
-        Raises:
-            StoreError: if the store is closed.
         """
         caller = PostedWaiter(command, asyncio.get_running_loop(), done)
         self._come(caller)
@@ -209,9 +199,8 @@ class Writer:
 
     def close(self) -> None:
         """Wait for the leader, refuse new commands, and fail the waiting ones."""
-        with self._mutex:
-            if self._is_closed:
-                return
+        if self._is_closed:
+            return
         last = ThreadWaiter(None)
         if not self._enter(last):
             last.wait()
@@ -269,26 +258,22 @@ class Writer:
             is_led, self._is_led = self._is_led, True
             if is_led or caller.command is not None:
                 self._callers.append(caller)
-            if is_led:
-                return False
-            caller.has_lead = caller.command is None or isinstance(caller, ThreadWaiter)
-            return True
+            if not is_led:
+                caller.has_lead = caller.command is None or isinstance(caller, ThreadWaiter)
+            return not is_led
 
     def _check_not_within(self, task: asyncio.Task[Any] | None = None) -> None:
         """Check that this thread, or task, does not wait for the end of its own transaction."""
-        if self._owner is not None and (
-            self._owner[0] == threading.get_ident() if task is None else self._owner[1] is task
-        ):
-            raise QueueError(
-                "this is within a transaction, for whose end it would wait: give the verb the transaction, tx=tx"
-            )
+        owner = self._owner
+        if owner is not None and (owner[0] == threading.get_ident() if task is None else owner[1] is task):
+            msg = "this is within a transaction, for whose end it would wait: give the verb the transaction, tx=tx"
+            raise QueueError(msg)
 
     def _begin(self, caller: Waiter, leader: Leader, task: asyncio.Task[Any] | None = None) -> None:
         if caller.outcome is not None:
             caller.value()  # closed meanwhile
         self._leader, self._owner = leader, (threading.get_ident(), task)
-        overdue = leader.overdue()
-        if overdue is not None:
+        if (overdue := leader.overdue()) is not None:
             self._alarm.set(overdue)
 
     def by_helper(self, act: Callable[[], None] | None = None) -> None:
@@ -342,19 +327,14 @@ class Writer:
     def hand_out(
         self, batch: Batch, outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        """Give each caller its outcome, and park receives that found nothing and may wait.
-
-        Args:
-            batch: the batch that was run.
-            outcomes: outcome of each command.
-            here: the event loop of the calling thread, if this is called in one.
-        """
+        """Give each caller its outcome, and park receives that found nothing and may wait; ``here`` is this loop."""
         now = time.monotonic()
         told, parked, unclaimed, put_back = [], [], [], []
         with self._mutex:
             for caller, outcome in zip(batch.callers, outcomes, strict=True):
                 if outcome[0] is BUSY:
-                    if not self._is_over(caller, now):
+                    caller.busy_until = caller.busy_until or now + limits.BUSY_S
+                    if not caller.is_gone and now <= caller.busy_until:
                         put_back.append(caller)
                         continue
                     outcome = (None, outcome[1])  # noqa: PLW2901 - that is what becomes of it
@@ -378,28 +358,20 @@ class Writer:
             if self._heard != batch.heard:  # woken during this batch, before the alarm was set
                 self._alarm.set(now)
 
-    @staticmethod
-    def _is_over(caller: Waiter, now: float) -> bool:
-        """Return whether a caller has waited long enough for another transaction, or has gone."""
-        caller.busy_until = caller.busy_until or now + limits.BUSY_S
-        return caller.is_gone or now > caller.busy_until
-
     def _due(self, parked: Sequence[Waiter]) -> float:
         """Return when the next lease or delay ends in the queues of parked receives, by the monotonic clock."""
         queues = self.store.queues
-        names = {caller.command.queue for caller in parked if caller.command}
-        due_ms = [queues[name].due_ms for name in names if name in queues]
-        next_ms = min((each for each in due_ms if each is not None), default=None)
+        infos = [queues.get(caller.command.queue) for caller in parked if caller.command]
+        next_ms = min((info.due_ms for info in infos if info and info.due_ms is not None), default=None)
         return inf if next_ms is None else time.monotonic() + max(0, next_ms - self.clock()) / 1000
 
     def _ring(self) -> None:
         """End an overdue lead and retry the parked receives; runs in the alarm's thread."""
         if self._leader is not None and (overdue := self._leader.overdue()) is not None:
             self._alarm.set(overdue)
-        if self._parked:
-            with suppress(StoreError):  # closed meanwhile
-                if self._enter(Retrigger()):
-                    self.serve()
+        with suppress(StoreError):  # closed meanwhile
+            if self._parked and self._enter(Retrigger()):
+                self.serve()
 
     # --- abandoned commands ---
 
@@ -418,10 +390,9 @@ class Writer:
     def _give_back(self, caller: Waiter, outcome: Outcome) -> None:
         """Give back the messages or the session of a caller that is gone, so that they need not expire."""
         undoing = caller.command.undoing(outcome[0]) if caller.command and outcome[0] else None
-        if undoing is not None:
-            with suppress(StoreError):
-                if self._enter(Retrigger(undoing)):
-                    self.by_helper()
+        with suppress(StoreError):
+            if undoing is not None and self._enter(Retrigger(undoing)):
+                self.by_helper()
 
 
 def _closed() -> StoreError:

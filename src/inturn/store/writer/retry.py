@@ -21,14 +21,7 @@ BUSY: Final = object()
 def outcomes_of(
     store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int], watch: Watch
 ) -> list[Outcome]:
-    """Run commands in one transaction or, if one fails or has to wait, in several.
-
-    Args:
-        store: the store.
-        commands: the commands.
-        clock: returns the time in milliseconds since 1970.
-        watch: callback for each committed transaction.
-    """
+    """Run commands in one transaction or, if one fails or has to wait, in several; ``watch`` is called for each."""
     if not commands:
         return []
     try:

@@ -140,12 +140,7 @@ class Leader(Protocol):
 
 
 def tell(callers: Sequence[Waiter], here: asyncio.AbstractEventLoop | None = None) -> None:
-    """Notify callers; those of one loop together.
-
-    Args:
-        callers: callers that have an outcome or the lead.
-        here: the event loop of the calling thread, if this is called in one.
-    """
+    """Notify callers that have an outcome or the lead; those of one loop together, ``here`` at once."""
     loops: defaultdict[asyncio.AbstractEventLoop, list[LoopWaiter]] = defaultdict(list)
     for caller in callers:
         if isinstance(caller, LoopWaiter):
