@@ -10,14 +10,13 @@ from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import entry_of, hold_of
 from inturn.store.postgres.names import LongNames, as_it_is, named, short
-from inturn.store.postgres.statements import Wire
+from inturn.store.postgres.statements import PostgresStatements
 
 
 @dataclass(eq=False)
-class PostgresInspection:
+class PostgresInspection(PostgresStatements):
     """Looks at messages and groups."""
 
-    _wire: Wire
     _catalog: PostgresCatalog
     _group_locks: PostgresGroupLocks
     _names: LongNames
@@ -35,22 +34,20 @@ class PostgresInspection:
         """Return the messages after a sequence number."""
         if group is not None:
             group = short(group)
-            rows = self._wire.all(
-                "read_group_deferred" if deferred else "read_group", queue.number, group, after, limit
-            )
+            rows = self._all("read_group_deferred" if deferred else "read_group", queue.number, group, after, limit)
         elif deferred:
-            rows = self._wire.all("read_deferred", queue.number, after, limit)
+            rows = self._all("read_deferred", queue.number, after, limit)
         else:
             after = max(after, first_number(queue.number))
-            rows = self._wire.all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
+            rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
         entries = [entry_of(row) for row in rows]
         name = self._names.reader(each.group for each in entries)
         return entries if name is as_it_is else [named(each, name) for each in entries]
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """Return the message counts of a queue."""
-        hidden = self._wire.do("hidden", queue.number, now_ms)
-        deferred = self._wire.do("deferred", queue.number)
+        hidden = self._do("hidden", queue.number, now_ms)
+        deferred = self._do("deferred", queue.number)
         last, messages, _ = self._catalog.counts(queue)
         (in_flight, delayed), (put_aside,) = hidden.rows[0], deferred.rows[0]
         return Depth(messages, in_flight, delayed, last, put_aside)
@@ -59,27 +56,27 @@ class PostgresInspection:
         """Return the groups that have messages, oldest head first."""
         wanted = [*map(short, names)]
         if wanted:
-            found = [(name, *self._wire.one("group", queue.number, name)) for name in wanted]
+            found = [(name, *self._one("group", queue.number, name)) for name in wanted]
         else:
-            singles = self._wire.all("ungrouped", queue.number, limit)
-            found = [*self._wire.all("groups", queue.number, limit), *((None, 1, number) for (number,) in singles)]
+            singles = self._all("ungrouped", queue.number, limit)
+            found = [*self._all("groups", queue.number, limit), *((None, 1, number) for (number,) in singles)]
         found = sorted((row for row in found if row[1]), key=lambda row: row[2])
         name = self._names.reader(row[0] for row in found)
         views = (self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit])
         return [each._replace(group=each.group and name(each.group)) for each in views]
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
-        row = self._wire.one("one_message", head)
+        row = self._one("one_message", head)
         own = hold_of(row)
         holds: list[DeliveryState] = []
         group_lock = sessions.OPEN
         if group is not None:
-            holds = [DeliveryState(*hold) for _, *hold in self._wire.all("group_holds", queue.number, group)]
+            holds = [DeliveryState(*hold) for _, *hold in self._all("group_holds", queue.number, group)]
             group_lock = self._group_locks.of(queue.number, group)
         return sessions.view(entry_of(row), depth, group_lock, own, holds, now_ms)
 
     def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
         """Return the parked groups, in the order in which they were parked."""
-        rows = self._wire.all("parked", queue.number, limit)
+        rows = self._all("parked", queue.number, limit)
         name = self._names.reader(row[0] for row in rows)
         return [ParkedGroup(name(group), *more) for group, *more in rows]

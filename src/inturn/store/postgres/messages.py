@@ -10,7 +10,7 @@ from inturn.core.queue.messages import Content, QueueInfo, StoredMessage
 from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
-from inturn.store.postgres.statements import Wire
+from inturn.store.postgres.statements import PostgresStatements
 
 Row: TypeAlias = Sequence[Any]
 Held: TypeAlias = tuple[int, str | None, DeliveryState | None]
@@ -44,10 +44,9 @@ def hides(hold: DeliveryState | None) -> bool:
 
 
 @dataclass(eq=False)
-class PostgresMessages:
+class PostgresMessages(PostgresStatements):
     """The stored messages of a database, and their holds."""
 
-    _wire: Wire
     _catalog: PostgresCatalog
     _locks: ReceiverLocks
     _incarnations: PostgresIncarnations
@@ -56,10 +55,10 @@ class PostgresMessages:
         """Write the holds of messages, or remove them (None)."""
         none = [number for number, _, hold in holds if hold is None]
         if none:
-            self._wire.do("remove_holds", none)
+            self._do("remove_holds", none)
         rows = [(number, group, *hold) for number, group, hold in holds if hold is not None]
         if rows:
-            self._wire.do("set_holds", queue.number, *map(list, zip(*rows, strict=True)))
+            self._do("set_holds", queue.number, *map(list, zip(*rows, strict=True)))
 
     def leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
         """Remove messages that are done and have no hold; mark those that a reader has yet to read as done."""
@@ -69,9 +68,9 @@ class PostgresMessages:
             kept = [number for number in numbers if number > read_to]
             numbers = [number for number in numbers if number <= read_to]
         if kept:
-            self._wire.do("set_done", kept, 1)
+            self._do("set_done", kept, 1)
         if numbers:
-            self._wire.do("remove_messages", list(numbers))
+            self._do("remove_messages", list(numbers))
 
     def dead_letter(self, queue: QueueInfo, row: Row) -> tuple[QueueInfo, str] | None:
         """Return the queue to which a message leaves before a receive, and the note; None: it stays."""
@@ -85,7 +84,7 @@ class PostgresMessages:
             Whether it was moved: not while another transaction, which may be long, sends to the dead-letter queue.
         """
         to, note = dead
-        if self._wire.one("try_numbering", to.number) is None:
+        if self._one("try_numbering", to.number) is None:
             return False
         entry = entry_of(row)
         self.move(queue, [Move(entry.sequence_number, entry.group, entry.origin, note)], to, now_ms)
@@ -96,22 +95,22 @@ class PostgresMessages:
         numbers = [move.number for move in moves]
         self._locks.news.add(to.number)
         if to.number == queue.number:
-            self._wire.do("move_within", now_ms, queue.name, numbers, [_note(move.note) for move in moves])
-            self._wire.do("remove_holds", numbers)
+            self._do("move_within", now_ms, queue.name, numbers, [_note(move.note) for move in moves])
+            self._do("remove_holds", numbers)
             self._locks.note(queue, [Note(move.group, move.number) for move in moves])
             return
         back = [move for move in moves if to.has_given(move.origin or move.number)]
         there = [move for move in moves if not to.has_given(move.origin or move.number)]
         if there:
             self._incarnations.begin(to, now_ms)
-            self._wire.do("move", to.number, len(there), now_ms, queue.name, *_columns(there))
+            self._do("move", to.number, len(there), now_ms, queue.name, *_columns(there))
         if back:
             self._locks.take(to)
-            self._wire.do("move_back", to.number, now_ms, queue.name, *_columns(back))
+            self._do("move_back", to.number, now_ms, queue.name, *_columns(back))
             places = [(move.origin or move.number, move.group) for move in back if move.group is not None]
             if places:
-                self._wire.do("not_first", to.number, *map(list, zip(*places, strict=True)))
-        self._wire.do("remove_holds", numbers)
+                self._do("not_first", to.number, *map(list, zip(*places, strict=True)))
+        self._do("remove_holds", numbers)
         self.leave(queue, numbers)
         self._locks.note(queue, [Note(move.group, gone=1) for move in moves])
 

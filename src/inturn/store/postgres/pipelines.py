@@ -59,7 +59,7 @@ class PostgresPipelines(SqlPipelines):
     """
 
     def __init__(self, wire: Wire, names: LongNames) -> None:
-        super().__init__(self._decoded, wire.do)
+        super().__init__(self._decoded, wire.do, self._write_columns, list)
         self._wire = wire
         self._names = names
 
@@ -95,12 +95,7 @@ class PostgresPipelines(SqlPipelines):
     def _kept(self, name: str) -> str:
         return self._names.kept(written(name))
 
-    @override
-    def _list(self, values: Iterable[object]) -> list[object]:
-        return list(values)
-
-    @override
-    def _write(self, statement: str, rows: Sequence[Row]) -> None:
+    def _write_columns(self, statement: str, rows: Sequence[Row]) -> None:
         if rows:
             (pipeline, *_), *columns = zip(*rows, strict=True)
             self._do(statement, pipeline, *map(list, columns))

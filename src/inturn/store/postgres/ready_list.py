@@ -17,14 +17,13 @@ from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages, Row
 from inturn.store.postgres.receiver_lock import ReceiverLock, ReceiverLocks, Touch
-from inturn.store.postgres.statements import QueuedStatement, Wire
+from inturn.store.postgres.statements import PostgresStatements, QueuedStatement
 
 
 @dataclass(eq=False)
-class ReadyList:
+class ReadyList(PostgresStatements):
     """The ready groups of all queues of a database."""
 
-    _wire: Wire
     _catalog: PostgresCatalog
     _locks: ReceiverLocks
     _group_locks: PostgresGroupLocks
@@ -50,7 +49,7 @@ class ReadyList:
         """
         self._locks.take(queue)
         is_known = queue.number in self._drawn  # if not, the transaction ids may be those of another server
-        rows = self._wire.all("draw", queue.number, first_number(queue.number + 1), is_known)
+        rows = self._all("draw", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
             raise self._catalog.removed(queue)
         version, tokens, gone, listed, floor, ready_from, ran_out, due_ms, has_back, is_at_end = rows[0][:10]
@@ -82,29 +81,26 @@ class ReadyList:
         if queue.number not in self._idle or self._locks.has(queue):
             return False
         retired_ms = delivery.retired_ms(queue.settings, now_ms)
-        found = self._wire.one("is_anything", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
+        found = self._one("is_anything", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
         if found is not None and not found[0]:
             return True
         self._idle.discard(queue.number)
         return False
 
-    def keep(self, queue: QueueInfo, lock: ReceiverLock) -> None:
-        """Write the row of the lock if it has changed."""
+    def close(self, queue: QueueInfo, lock: ReceiverLock, now_ms: int, *, has_found: bool) -> None:
+        """Write the row of the lock if it has changed; set the time of the next look if not all was found."""
+        if not has_found:
+            self._idle.add(queue.number)
+            is_ahead = lock.due_ms is not None and lock.due_ms > now_ms  # if not, a settlement has it locked
+            ends = (self._spans.skew.next_ms(queue.number), lock.due_ms if is_ahead else None)
+            queue.due_ms = min((each for each in ends if each is not None), default=None)
         if lock.row != lock.kept or lock.is_changed or lock.line is not None or lock.has_ended:
             line = lock.line or (None, None, None)
-            self._wire.do("keep_desk", queue.number, *lock.row, *lock.drawn, lock.version, *line, lock.has_ended)
-            lock.version += 1
-
-    def see_ahead(self, queue: QueueInfo, lock: ReceiverLock, now_ms: int) -> None:
-        """Set the next end of a lease, a delay or a lock, after a receive that found nothing."""
-        self._idle.add(queue.number)
-        is_ahead = lock.due_ms is not None and lock.due_ms > now_ms  # if not, a settlement has it locked
-        ends = (self._spans.skew.next_ms(queue.number), lock.due_ms if is_ahead else None)
-        queue.due_ms = min((each for each in ends if each is not None), default=None)
+            self._do("keep_desk", queue.number, *lock.row, *lock.drawn, lock.version, *line, lock.has_ended)
 
     def list_later(self, queue: QueueInfo, lock: ReceiverLock, count: int) -> QueuedStatement:
         """Queue the listing of the next messages of the log; :meth:`see_listed` takes its result."""
-        return self._wire.do("list", queue.number, first_number(queue.number + 1), count, lock.floor, lock.version)
+        return self._do("list", queue.number, first_number(queue.number + 1), count, lock.floor, lock.version)
 
     def see_listed(self, lock: ReceiverLock, listing: QueuedStatement, count: int) -> None:
         """Record the result of a listing."""
@@ -122,12 +118,12 @@ class ReadyList:
             groups = [each.group for each in touched.values() if each.group is not None]
             numbers = [each.number for each in touched.values() if each.number is not None]
             if groups:
-                self._wire.do("refresh_fresh", queue.number, groups, lock.floor, lock.version)
+                self._do("refresh_fresh", queue.number, groups, lock.floor, lock.version)
             if numbers:
-                self._wire.do("refresh_fresh_singles", queue.number, numbers, lock.version)
+                self._do("refresh_fresh_singles", queue.number, numbers, lock.version)
         elif touched:
             groups, numbers, places, _ = map(list, zip(*touched.values(), strict=True))
-            self._wire.do("refresh", queue.number, groups, numbers, places, lock.floor, lock.version)
+            self._do("refresh", queue.number, groups, numbers, places, lock.floor, lock.version)
         lock.is_changed |= bool(touched)
         lock.touched = []
 
@@ -135,7 +131,7 @@ class ReadyList:
         """Record in the lock that a message of the queue was given back."""
         if not lock.has_back:
             lock.has_back = lock.is_changed = True
-            self._wire.do("mark_back", queue.number, lock.version, first_number(queue.number))
+            self._do("mark_back", queue.number, lock.version, first_number(queue.number))
 
     def _tidy(self, queue: QueueInfo, lock: ReceiverLock, now_ms: int) -> None:
         """End expired holds and locks, remove messages past their retention, and list groups that are free now."""
@@ -143,7 +139,7 @@ class ReadyList:
         if lock.due_ms is not None and lock.due_ms <= now_ms:
             ended = self._group_locks.end_locks(queue.number, lock.due_ms, now_ms)
             over = [(until_ms, 0, group) for until_ms, group in ended]
-            rows = self._wire.all("over", queue.number, lock.floor, now_ms, limits.EXPIRE_AT_ONCE, lock.due_ms)
+            rows = self._all("over", queue.number, lock.floor, now_ms, limits.EXPIRE_AT_ONCE, lock.due_ms)
             self._end_holds(queue, rows, now_ms)
             if any(attempts for _, _, _, _, attempts, *_ in rows):
                 self.mark_back(queue, lock)
@@ -151,7 +147,7 @@ class ReadyList:
             over.sort(key=lambda each: each[:2])
             touched = [Touch(group, None if group is not None else number, None, at) for at, number, group in over]
             lock.touch_over(touched, before_nacks=not queue.settings.retry_delay_s)
-            (lock.due_ms,) = self._wire.one("next_due", queue.number, lock.due_ms)
+            (lock.due_ms,) = self._one("next_due", queue.number, lock.due_ms)
         self.refresh(queue, lock)
 
     def _end_holds(self, queue: QueueInfo, rows: Iterable[Row], now_ms: int) -> None:
@@ -166,7 +162,7 @@ class ReadyList:
         if retired_ms is None or lock.oldest_ms is None or lock.oldest_ms > retired_ms:  # the usual case
             return
         end = first_number(queue.number + 1)
-        for number, group, done in self._wire.all("retire", lock.floor, end, limits.EXPIRE_AT_ONCE, retired_ms):
+        for number, group, done in self._all("retire", lock.floor, end, limits.EXPIRE_AT_ONCE, retired_ms):
             lock.gone += done != 1
             lock.touch(number, group)
 

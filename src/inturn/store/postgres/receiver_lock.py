@@ -57,7 +57,7 @@ class ReceiverLock:
     due_ms: int | None
     oldest_ms: int | None  # when the first stored message was sent
     drawn: tuple[int, list[int]]  # whose notes were drawn: transactions below a number, but those that had not ended
-    version: int  # of the row, by which it is found; `ReadyList.keep` increments it
+    version: int  # of the row, by which it is found; `keep_desk` increments it
     kept: tuple[Any, ...]  # the row's values in the database
     ready_kept: int  # `ready_from` in the database
     has_back: bool  # whether any message of the queue was ever given back; if not, simpler statements suffice

@@ -16,7 +16,7 @@ from inturn.store.postgres.messages import Held, PostgresMessages, Row, entry_of
 from inturn.store.postgres.names import LongNames, as_it_is, named, short
 from inturn.store.postgres.ready_list import ReadyList
 from inturn.store.postgres.receiver_lock import InLine, ReceiverLock
-from inturn.store.postgres.statements import Wire
+from inturn.store.postgres.statements import PostgresStatements
 
 _Taken: TypeAlias = list[tuple[StoredMessage, DeliveryState | None]]
 """Messages for a receiver, each with its hold before the receive."""
@@ -33,10 +33,9 @@ class _Leases:
 
 
 @dataclass(eq=False)
-class PostgresReceives:
+class PostgresReceives(PostgresStatements):
     """Receives from any group, from one group, in a session, and of deferred messages."""
 
-    _wire: Wire
     _ready: ReadyList
     _messages: PostgresMessages
     _group_locks: PostgresGroupLocks
@@ -74,9 +73,7 @@ class PostgresReceives:
                 for want, taken in zip(these, find(queue, lock, these, leases, now_ms), strict=True):
                     answers.append(self._lease(queue, lock, taken, want, leases, now_ms))
                 self._write(queue, leases, now_ms)
-        if not all(answers):
-            self._ready.see_ahead(queue, lock, now_ms)
-        self._ready.keep(queue, lock)
+        self._ready.close(queue, lock, now_ms, has_found=all(answers))
         return answers
 
     def _take_next(
@@ -107,9 +104,9 @@ class PostgresReceives:
         while True:
             asked = queue.number, begin, end, count, most, count, lock.version
             if lock.has_back:
-                rows = self._wire.all("next", *asked, *(after or (None, None, None)))
+                rows = self._all("next", *asked, *(after or (None, None, None)))
             else:
-                rows = self._wire.all("next_fresh", *asked)
+                rows = self._all("next_fresh", *asked)
             if listing is not None:
                 self._ready.see_listed(lock, listing, chunk)
                 listing = None
@@ -135,7 +132,7 @@ class PostgresReceives:
     ) -> Iterator[_Taken]:
         """Yield the messages for the receiver that takes from one group only."""
         (want,) = wants
-        rows = self._wire.all("next_of_group", queue.number, want.group, lock.floor, want.limit)
+        rows = self._all("next_of_group", queue.number, want.group, lock.floor, want.limit)
         taken: _Taken | None = None
         if rows and not hides(hold_of(rows[0])):
             taken = self._take(queue, lock, want.group, rows, want.limit, now_ms)
@@ -156,9 +153,9 @@ class PostgresReceives:
                 return None
             rows = []
             if group is not None:
-                rows = self._wire.all("next_of_group", queue.number, group, lock.floor, limit)
+                rows = self._all("next_of_group", queue.number, group, lock.floor, limit)
             elif dead[0].number == queue.number:  # it keeps its place
-                rows = self._wire.all("one_message", number)
+                rows = self._all("one_message", number)
         return _first_of(rows, limit, now_ms)
 
     # --- in a session, or a deferred message ---
@@ -172,9 +169,7 @@ class PostgresReceives:
         leases = _Leases()
         given = self._lease(queue, lock, taken, want, leases, now_ms, group_lock)
         self._write(queue, leases, now_ms)
-        if not given:
-            self._ready.see_ahead(queue, lock, now_ms)
-        self._ready.keep(queue, lock)
+        self._ready.close(queue, lock, now_ms, has_found=bool(given))
         return given
 
     def _take_within(
@@ -185,7 +180,7 @@ class PostgresReceives:
         if not sessions.is_of(group_lock, want.token, now_ms):
             return [], group_lock
         asked = queue.number, want.group, lock.floor, group_lock.token, want.limit
-        while rows := self._wire.all("session_messages", *asked):
+        while rows := self._all("session_messages", *asked):
             dead = self._messages.dead_letter(queue, rows[0])
             if dead is None:
                 return _first_of(rows, want.limit, now_ms), group_lock
@@ -197,7 +192,7 @@ class PostgresReceives:
         self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int
     ) -> tuple[_Taken, GroupLock]:
         """Return a deferred message if it is not leased, and the lock of its group."""
-        row = self._wire.one("one_message", number) if queue.has_given(number) else None
+        row = self._one("one_message", number) if queue.has_given(number) else None
         hold = hold_of(row) if row else None
         if row is None or not delivery.is_deferred(hold) or hides(hold):
             return [], OPEN
@@ -248,11 +243,11 @@ class PostgresReceives:
 
     def _write(self, queue: QueueInfo, leases: _Leases, now_ms: int) -> None:
         if leases.fresh:
-            self._wire.do("lease", queue.number, now_ms, *map(list, zip(*leases.fresh, strict=True)))
+            self._do("lease", queue.number, now_ms, *map(list, zip(*leases.fresh, strict=True)))
         if leases.again:
             self._messages.set_holds(queue, leases.again)
         if leases.heads:
-            self._wire.do("not_ready", leases.heads)
+            self._do("not_ready", leases.heads)
 
 
 def _is_of_one(want: ReceiveRequest) -> bool:

@@ -11,15 +11,14 @@ from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
-from inturn.store.postgres.statements import QueuedStatement, Wire
+from inturn.store.postgres.statements import PostgresStatements, QueuedStatement
 from inturn.store.postgres.texts import check_text
 
 
 @dataclass(eq=False)
-class PostgresSends:
+class PostgresSends(PostgresStatements):
     """Sends of messages."""
 
-    _wire: Wire
     _catalog: PostgresCatalog
     _locks: ReceiverLocks
     _incarnations: PostgresIncarnations
@@ -62,7 +61,7 @@ class PostgresSends:
             check_text("the dedup_id", dedup_id)
         self._locks.news.add(queue.number)
         values = (data, contents, groups, revisions, ids, attributes)
-        row = self._wire.one("send", queue.number, len(drafts), now_ms, *values)
+        row = self._one("send", queue.number, len(drafts), now_ms, *values)
         if row is None:
             raise self._catalog.removed(queue)
         return int(row[0])
@@ -77,8 +76,8 @@ class PostgresSends:
         for scope, dedup_id in wanted:
             check_text("the group", scope)
             check_text("the dedup_id", dedup_id)
-        self._wire.do("lock_numbering", queue.number)
-        rows = self._wire.all("known", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
+        self._do("lock_numbering", queue.number)
+        rows = self._all("known", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
         if not rows:
             raise self._catalog.removed(queue)
         known = {
@@ -89,7 +88,7 @@ class PostgresSends:
         sent, new = deduplication.numbered(keys, known.get, int(rows[0][0]), settings, now_ms)
         if new:
             columns = zip(*((*key, *first) for key, first in new.items()), strict=True)
-            self._wire.do("remember", queue.number, *map(list, columns))
+            self._do("remember", queue.number, *map(list, columns))
             self._forget(len(new), now_ms)
         added = [draft for draft, each in zip(drafts, sent, strict=True) if not each.duplicate]
         if added:
@@ -103,7 +102,7 @@ class PostgresSends:
             self._forgotten_ms = self._forgetting.rows[0][0] or self._forgotten_ms
         if outdated_ms < self._forgotten_ms:  # the clock went back
             self._forgotten_ms = 0
-        self._forgetting = self._wire.do("forget", self._forgotten_ms, outdated_ms, 2 * new)
+        self._forgetting = self._do("forget", self._forgotten_ms, outdated_ms, 2 * new)
 
     def _delay(self, queue: QueueInfo, drafts: Sequence[Draft], sent: Sequence[Sent], now_ms: int) -> None:
         usual = queue.settings.delay_ms
@@ -113,5 +112,5 @@ class PostgresSends:
             if not is_duplicate and (delay_ms := usual if draft.delay_ms is None else draft.delay_ms)
         ]
         if delayed:
-            self._wire.do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
+            self._do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
             self._locks.note(queue, [Note(due_ms=min(until_ms for *_, until_ms in delayed))])

@@ -18,7 +18,7 @@ from inturn.store.postgres.messages import Held, PostgresMessages
 from inturn.store.postgres.names import LongNames
 from inturn.store.postgres.ready_list import ReadyList
 from inturn.store.postgres.receiver_lock import InLine, Note, ReceiverLock, ReceiverLocks
-from inturn.store.postgres.statements import Wire
+from inturn.store.postgres.statements import PostgresStatements
 
 _WITHOUT_RECEIVER_LOCK = {
     SessionVerb.LOOK: "group_lock",
@@ -29,10 +29,9 @@ _WITHOUT_RECEIVER_LOCK = {
 
 
 @dataclass(eq=False)
-class PostgresSessions:
+class PostgresSessions(PostgresStatements):
     """Session requests."""
 
-    _wire: Wire
     _locks: ReceiverLocks
     _ready: ReadyList
     _messages: PostgresMessages
@@ -60,9 +59,7 @@ class PostgresSessions:
         at = self._next_group(queue, lock) if is_for_any else group or ""
         if at is not None:
             answer = self._decide(queue, lock, at, request, now_ms)
-        if answer.verdict is not SettleResult.DONE:
-            self._ready.see_ahead(queue, lock, now_ms)
-        self._ready.keep(queue, lock)
+        self._ready.close(queue, lock, now_ms, has_found=answer.verdict is SettleResult.DONE)
         return answer
 
     def _go_on(self, queue: QueueInfo, group: str, request: SessionRequest, now_ms: int) -> SessionAnswer:
@@ -100,9 +97,9 @@ class PostgresSessions:
         if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
             self._end_leases(queue, lock, group, request.token, now_ms)
         if sessions.is_closed(group_lock) != sessions.is_closed(before):
-            head = self._wire.one("first_of_group", number, group, lock.floor)
+            head = self._one("first_of_group", number, group, lock.floor)
             if head:
-                self._wire.do("not_ready", [head[0]])
+                self._do("not_ready", [head[0]])
             lock.touch(None, group)
             self._ready.refresh(queue, lock)
             self._locks.news.add(number)
@@ -116,9 +113,7 @@ class PostgresSessions:
             self._list(queue, lock)
         while True:
             seen = after or (None, None, None)
-            rows = self._wire.all(
-                "next_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version
-            )
+            rows = self._all("next_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version)
             for place, turn, number, group in rows:
                 if place > lock.listed and not lock.ran_out:  # messages before it are not listed yet
                     break
@@ -135,7 +130,7 @@ class PostgresSessions:
 
     def _list(self, queue: QueueInfo, lock: ReceiverLock) -> None:
         listing = self._ready.list_later(queue, lock, limits.LIST_AT_ONCE)
-        self._wire.flush()
+        self.wire.flush()
         self._ready.see_listed(lock, listing, limits.LIST_AT_ONCE)
 
     def _is_held(self, queue: QueueInfo, group: str) -> bool:
@@ -146,8 +141,8 @@ class PostgresSessions:
         return any(hold.token is not None and hold.until_ms is not None for _, hold in self._holds(queue, group))
 
     def _holds(self, queue: QueueInfo, group: str) -> list[tuple[int, DeliveryState]]:
-        fetched = self._wire.do("fetched_holds", queue.number, group)
-        rows = self._wire.all("group_holds", queue.number, group)
+        fetched = self._do("fetched_holds", queue.number, group)
+        rows = self._all("group_holds", queue.number, group)
         return [(number, DeliveryState._make(hold)) for number, *hold in (*rows, *fetched.rows)]
 
     def _end_leases(self, queue: QueueInfo, lock: ReceiverLock, group: str, token: int, now_ms: int) -> None:
@@ -156,7 +151,7 @@ class PostgresSessions:
         if not numbers:
             return
         left: list[Held] = []
-        for number, each, *fields, is_head in self._wire.all("end_leases", queue.number, lock.floor, numbers):
+        for number, each, *fields, is_head in self._all("end_leases", queue.number, lock.floor, numbers):
             hold = DeliveryState._make(fields)
             now = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms)
             left.append((number, each, now))

@@ -15,7 +15,7 @@ from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Move, PostgresMessages
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
-from inturn.store.postgres.statements import Wire
+from inturn.store.postgres.statements import PostgresStatements
 
 
 @dataclass
@@ -54,10 +54,9 @@ class _Work:
 
 
 @dataclass(eq=False)
-class PostgresSettlements:
+class PostgresSettlements(PostgresStatements):
     """Settlements of messages."""
 
-    _wire: Wire
     _catalog: PostgresCatalog
     _locks: ReceiverLocks
     _messages: PostgresMessages
@@ -81,15 +80,15 @@ class PostgresSettlements:
     ) -> list[SettleResult]:
         """Acknowledge messages with one statement, the usual case."""
         if queue.readers:
-            rows = self._wire.all("acknowledge_for_readers", queue.number, numbers, tokens, now_ms, queue.read_to)
+            rows = self._all("acknowledge_for_readers", queue.number, numbers, tokens, now_ms, queue.read_to)
         else:
-            rows = self._wire.all("acknowledge", queue.number, numbers, tokens, now_ms)
+            rows = self._all("acknowledge", queue.number, numbers, tokens, now_ms)
         if rows:
             self._locks.news.add(queue.number)
         if len(rows) == len(numbers):
             return [SettleResult.DONE] * len(numbers)
         done = {row[0] for row in rows}
-        there = {row[0] for row in self._wire.all("there", [number for number in numbers if number not in done])}
+        there = {row[0] for row in self._all("there", [number for number in numbers if number not in done])}
         missed = {number: SettleResult.EXPIRED if number in there else SettleResult.GONE for number in numbers}
         return [SettleResult.DONE if number in done else missed[number] for number in numbers]
 
@@ -115,12 +114,12 @@ class PostgresSettlements:
         numbers = [change.sequence_number for change in changes]
         if any(change.token is None for change in changes):
             self._locks.take(queue)
-        self._wire.do("lock_holds", numbers, [change.token for change in changes])
+        self._do("lock_holds", numbers, [change.token for change in changes])
         nacks = [change.sequence_number for change in changes if change.act is SettleAction.NACK]
-        earlier = self._wire.do("earlier", nacks, len(changes)) if nacks else None
+        earlier = self._do("earlier", nacks, len(changes)) if nacks else None
         messages = {
             number: _Message(group, origin, None if hold[2] is None else DeliveryState._make(hold))
-            for number, group, done, origin, *hold in self._wire.all("settling", numbers)
+            for number, group, done, origin, *hold in self._all("settling", numbers)
             if done != 1
         }
         for number, before in earlier.rows if earlier else ():
@@ -175,14 +174,14 @@ class PostgresSettlements:
         changed = [(number, each.group, each.hold) for number, each in work.messages.items() if each.is_changed]
         self._messages.set_holds(queue, changed)
         if work.deferred:
-            self._wire.do("set_done", work.deferred, 2)
+            self._do("set_done", work.deferred, 2)
         if work.left or work.removed:
-            self._wire.do("remove_holds", [*work.left, *work.removed])
+            self._do("remove_holds", [*work.left, *work.removed])
             self._messages.leave(queue, work.left)
         if work.removed:
-            self._wire.do("remove_messages", work.removed)
+            self._do("remove_messages", work.removed)
         for name in sorted(work.moves):
             self._messages.move(queue, work.moves[name], self._catalog.queues[name], now_ms)
         self._locks.note(queue, work.notes.values())
         if work.free:
-            self._wire.do("not_ready", work.free)
+            self._do("not_ready", work.free)

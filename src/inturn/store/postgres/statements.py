@@ -6,6 +6,7 @@ result is needed, or at the end: a round trip costs more than most statements.
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -219,15 +220,11 @@ def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":
     return results
 
 
+@dataclass(eq=False)
 class PostgresStatements:
-    """Base class of the parts of a store, which run statements over a wire.
+    """Base class of the parts of a store, which run statements over its wire."""
 
-    Args:
-        wire: wire to the database.
-    """
+    wire: Wire
 
-    def __init__(self, wire: Wire) -> None:
-        self.wire: Final = wire
-        self._one: Final = wire.one
-        self._all: Final = wire.all
-        self._do: Final = wire.do
+    def __post_init__(self) -> None:
+        self._one, self._all, self._do = self.wire.one, self.wire.all, self.wire.do

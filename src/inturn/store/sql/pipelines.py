@@ -32,21 +32,23 @@ class SqlPipelines(PipelineStore):
     Args:
         read: runs a statement by its name, with its parameters; returns its rows.
         do: runs a statement that has no result.
+        write: runs a statement for each of some rows of one pipeline, whose columns are its parameters.
+        as_list: returns values as one parameter.
     """
 
-    def __init__(self, read: Callable[..., list[Row]], do: Callable[..., object]) -> None:
+    def __init__(
+        self,
+        read: Callable[..., list[Row]],
+        do: Callable[..., object],
+        write: Callable[[str, Sequence[Row]], None],
+        as_list: Callable[[Iterable[object]], object],
+    ) -> None:
         self._read = read
         self._do = do
+        self._write = write
+        self._list = as_list
 
     # --- what a database adds ---
-
-    @abstractmethod
-    def _write(self, statement: str, rows: Sequence[Row]) -> None:
-        """Run a statement for each of some rows of one pipeline, whose columns are its parameters."""
-
-    @abstractmethod
-    def _list(self, values: Iterable[object]) -> object:
-        """Return values as one parameter."""
 
     @abstractmethod
     def _save_outputs(self, info: PipelineInfo, rows: Sequence[Row]) -> None:

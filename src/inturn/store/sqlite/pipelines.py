@@ -28,8 +28,8 @@ class SqlitePipelines(SqlPipelines):
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._statements = _Statements(connection)
-        super().__init__(self._statements.read, self._statements.do)
+        statements = self._statements = _Statements(connection)
+        super().__init__(statements.read, statements.do, statements.do_each, as_list)
 
     @override
     def info(self, name: str) -> PipelineInfo | None:
@@ -47,14 +47,6 @@ class SqlitePipelines(SqlPipelines):
             info.number = last + 1
         about, counts = (msgspec.json.encode(each).decode() for each in (info.about, info.counts))
         self._do("save_pipeline", info.number, info.name, about, counts, info.outputs, info.tokens)
-
-    @override
-    def _write(self, statement: str, rows: Sequence[Row]) -> None:
-        self._statements.do_each(statement, rows)
-
-    @override
-    def _list(self, values: Iterable[object]) -> str:
-        return as_list(values)
 
     @override
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
