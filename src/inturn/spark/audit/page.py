@@ -2,7 +2,6 @@
 
 import datetime as dt
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,10 +25,12 @@ def render(report: AuditReport) -> str:
     """Return the page.
 
     Raises:
-        SetupError: if jinja2 or matplotlib is not installed.
+        SetupError: if jinja2 is not installed.
     """
-    _needed()
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError as error:
+        raise SetupError("the report's page needs jinja2; install it with: pip install 'inturn[audit]'") from error
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -67,15 +68,6 @@ def headline(report: AuditReport) -> str:
     if report.keys.place is None:
         return f"{read}: nothing wrong, but no column tells their order"
     return f"{read}: nothing wrong"
-
-
-def _needed() -> None:
-    for module in ("jinja2", "matplotlib"):
-        try:
-            import_module(module)
-        except ImportError as error:
-            msg = f"the report's page needs {module}; install it with: pip install 'inturn[audit]'"
-            raise SetupError(msg) from error
 
 
 def clean(text: str) -> str:
