@@ -100,8 +100,8 @@ def audit(
 
 def show(report: "AuditReport", console: Console) -> None:
     """Print the report as tables and sentences."""
+    from inturn.spark.audit.formatting import many
     from inturn.spark.audit.report import MEANING
-    from inturn.spark.audit.words import many
 
     span = (
         "" if report.began is None or report.ended is None else f", {report.began:%Y-%m-%d} to {report.ended:%Y-%m-%d}"
@@ -154,7 +154,7 @@ def _say(console: Console, words: str, style: str = "") -> None:
 
 
 def _gaps(gaps: "Gaps | None") -> str:
-    from inturn.spark.audit.words import duration
+    from inturn.spark.audit.formatting import duration
 
     if gaps is None or not (gaps.lost or gaps.open):
         return ""
@@ -169,7 +169,7 @@ def _gaps(gaps: "Gaps | None") -> str:
 
 
 def _late(late: "Late | None") -> str:
-    from inturn.spark.audit.words import duration
+    from inturn.spark.audit.formatting import duration
 
     if late is None:
         return ""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from inturn.spark.audit.formatting import duration, many
 from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns
-from inturn.spark.audit.words import duration, many
 
 COUNTED: Final = 0.95
 """The least part of the expected revisions that must be there for a column to count as revisions."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import SetupError
 from inturn.spark.audit import pictures
+from inturn.spark.audit.formatting import duration, many
 from inturn.spark.audit.report import MEANING, AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
-from inturn.spark.audit.words import duration, many
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -7,12 +7,12 @@ often by one, how far it falls back, and how many of the values between its leas
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from inturn.spark.audit.formatting import percent
 from inturn.spark.audit.log import GOOD, AuditLog
-from inturn.spark.audit.passes import before, timelines
 from inturn.spark.audit.report import Column
+from inturn.spark.audit.sort_passes import before, timelines
 from inturn.spark.audit.values import column as column_at
 from inturn.spark.audit.values import leaves, micros, whole
-from inturn.spark.audit.words import percent
 from inturn.spark.columns.dataframe import INTEGERS
 
 FULL: Final = (0.9, 1.5)

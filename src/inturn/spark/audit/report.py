@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from inturn.core.errors import InputError
-from inturn.spark.audit.words import outcome, plain
+from inturn.spark.audit.formatting import outcome, plain
 
 Json = dict[str, Any]
 

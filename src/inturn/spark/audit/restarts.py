@@ -9,7 +9,7 @@ from far above to 0 or 1, are checked.
 from typing import TYPE_CHECKING, Final
 
 from inturn.spark.audit.log import GROUP
-from inturn.spark.audit.passes import before, so_far, timelines
+from inturn.spark.audit.sort_passes import before, so_far, timelines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from inturn.core.pipeline.order import Duration, duration_us
-from inturn.spark.audit import grade, ids, rating, restarts, rivals, totals, worst
+from inturn.spark.audit import conflicts, examples, grade, ids, rating, restarts, totals
 from inturn.spark.audit.casts import casts
 from inturn.spark.audit.folder import Folder
+from inturn.spark.audit.formatting import instant
 from inturn.spark.audit.log import EPOCH, AuditLog
-from inturn.spark.audit.passes import telling
 from inturn.spark.audit.report import AuditReport, Column, FaultCount, FaultKind, Grade, LogColumns
+from inturn.spark.audit.sort_passes import telling
 from inturn.spark.audit.verdicts import begun, gaps, judged
-from inturn.spark.audit.words import instant
 from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
 from inturn.spark.columns.spark_types import check_described
 from inturn.spark.errors import told
@@ -130,7 +130,7 @@ def _audited(
             samples={kind: samples[kind] for kind in FaultKind if kind in samples},
             gaps=found_gaps,
             late=found_late,
-            differ=rivals.differing(rows, log) if _RIVALS & found.keys() else [],
+            differ=conflicts.differing(rows, log) if _RIVALS & found.keys() else [],
             epochs=seen.epochs if keys.epoch else 0,
             sizes=totals.sizes(per_group, seen),
             columns=columns,
@@ -142,7 +142,7 @@ def _audited(
             folder.messages(rows, log)
             if holes is not None:
                 folder.gaps(holes)
-            report = replace(report, worst=worst.timelines(rows, holes, log))
+            report = replace(report, worst=examples.timelines(rows, holes, log))
     return report
 
 

@@ -4,13 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from inturn.spark.audit.formatting import duration, many, moment
 from inturn.spark.audit.grade import Outcome
 from inturn.spark.audit.least import least
 from inturn.spark.audit.log import GOOD, AuditLog
-from inturn.spark.audit.passes import FIRST
 from inturn.spark.audit.report import Bar, Consumers, FaultCount, FaultKind, Gap, Gaps, Late, Sizes, Spread
+from inturn.spark.audit.sort_passes import FIRST
 from inturn.spark.audit.verdicts import groups, is_placeholder
-from inturn.spark.audit.words import duration, many, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

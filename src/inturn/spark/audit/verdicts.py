@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from inturn.spark.audit import restarts
 from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, AuditLog, Key
-from inturn.spark.audit.passes import before, follows_gap, timelines
 from inturn.spark.audit.report import FaultKind
+from inturn.spark.audit.sort_passes import before, follows_gap, timelines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,7 +20,7 @@ def judged(told: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
     """Return the telling rows with their verdicts. Nothing is sorted: the rows come in the order of the second pass.
 
     Args:
-        told: rows from :func:`inturn.spark.audit.passes.telling`.
+        told: rows from :func:`inturn.spark.audit.sort_passes.telling`.
         key: columns that the messages of one timeline share.
         log: the log of the rows.
 

@@ -4,8 +4,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from inturn.spark.audit.log import GOOD, AuditLog
-from inturn.spark.audit.passes import so_far
 from inturn.spark.audit.report import FaultKind, Gap, GroupTimeline, Point
+from inturn.spark.audit.sort_passes import so_far
 from inturn.spark.audit.totals import named
 
 if TYPE_CHECKING:
