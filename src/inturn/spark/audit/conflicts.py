@@ -1,13 +1,13 @@
 """Columns in which contradicting messages differ: often one column that describes the delivery and is not content."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.spark.audit.log import AuditLog
 from inturn.spark.audit.report import Differ, FaultKind
 from inturn.spark.columns.dataframe import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 LOOKED_AT: Final = 200
 """The number of contradicted places that are checked."""
@@ -15,15 +15,13 @@ _TOLD: Final = 5
 _PLACE: Final = ["h", "g", "e", "o"]
 
 
-def differing(rows: "DataFrame", log: AuditLog) -> list[Differ]:
+def differing(rows: DataFrame, log: AuditLog) -> list[Differ]:
     """Return the columns in which the messages of a place differ, the most frequent first.
 
     Args:
         rows: the telling rows with their verdicts.
         log: the log of the rows; the chosen messages are read from it again.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     rival = F.exists("kinds", lambda kind: kind.isin(FaultKind.CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE))
     places = rows.where(rival).select(*_PLACE).distinct().orderBy(*_PLACE).limit(LOOKED_AT)
     chosen = rows.join(F.broadcast(places), _PLACE).select(*_PLACE, "f", "m")

@@ -1,15 +1,15 @@
 """The groups with the most faults, message by message, for display."""
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.spark.audit.log import GOOD, AuditLog
 from inturn.spark.audit.report import FaultKind, Gap, GroupTimeline, Point
 from inturn.spark.audit.sort_passes import so_far
 from inturn.spark.audit.totals import named
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 GROUPS: Final = 12
 """The number of groups shown."""
@@ -19,7 +19,7 @@ _AHEAD: Final = 12
 """The number of messages shown before the first fault."""
 
 
-def timelines(rows: "DataFrame", holes: "DataFrame | None", log: AuditLog) -> list[GroupTimeline]:
+def timelines(rows: DataFrame, holes: DataFrame | None, log: AuditLog) -> list[GroupTimeline]:
     """Return the worst groups: those with the most kinds of faults, and of these, with the most faults.
 
     Args:
@@ -27,8 +27,6 @@ def timelines(rows: "DataFrame", holes: "DataFrame | None", log: AuditLog) -> li
         holes: the gaps; None if the order cannot show any.
         log: the log of the rows.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     faults = rows.where(F.col("bad") == GOOD).select("g", F.explode("kinds").alias("kind"), F.lit(1).alias("n"))
     if holes is not None:
         lost = holes.where("not open").select("g", F.lit(str(FaultKind.GAP)).alias("kind"), F.lit(1).alias("n"))
@@ -49,11 +47,8 @@ def timelines(rows: "DataFrame", holes: "DataFrame | None", log: AuditLog) -> li
     return [GroupTimeline(g, sizes[g], counts[g], points[g], gaps[g]) for g in chosen]
 
 
-def _points(rows: "DataFrame", chosen: list[str], log: AuditLog) -> tuple[dict[str, list[Point]], dict[str, int]]:
+def _points(rows: DataFrame, chosen: list[str], log: AuditLog) -> tuple[dict[str, list[Point]], dict[str, int]]:
     """Return the messages of each group from shortly before its first fault on, and the size of each group."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     # Verdicts are joined by the place of arrival, which is unique to a message.
     said = rows.where(F.col("g").isin(chosen)).select(
         "f",

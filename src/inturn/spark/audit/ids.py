@@ -1,26 +1,22 @@
 """Ids that a group used for different messages; few logs have any, so the search does not sort the log."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.spark.audit.log import GOOD
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
 
 _ID = ["h", "g", "i"]
 
 
-def marked(rows: "DataFrame", keep: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
+def marked(rows: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Return the rows with ``other``: whether an earlier message of the group has the same id and other content.
 
     Args:
         rows: all rows of a log, see :data:`inturn.spark.audit.log.COLUMNS`.
         keep: function that caches a small table.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     known = rows.where((F.col("bad") == GOOD) & F.col("i").isNotNull())
     contents = known.repartition("h").groupBy(*_ID).agg(F.min("c").alias("least"), F.max("c").alias("most"))
     used_twice = keep(contents.where("least <> most").select(*_ID))

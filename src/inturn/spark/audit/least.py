@@ -2,17 +2,14 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 _RANK = "__rank"
 
 
-def least(
-    rows: "DataFrame", keys: Sequence[str], value: "Column", order: "Column", count: int
-) -> "tuple[DataFrame, Column]":
+def least(rows: DataFrame, keys: Sequence[str], value: Column, order: Column, count: int) -> tuple[DataFrame, Column]:
     """Return the rows to group by the keys, and the aggregate that gives each group's first values, in order.
 
     Before Spark 4.2 the rows are ranked first, which sorts them: collecting all values and cutting them off later would
@@ -25,9 +22,6 @@ def least(
         order: sort key; the first rows have the least.
         count: number of rows of each group.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     if "k" in inspect.signature(F.min_by).parameters:
         return rows, F.min_by(value, order, count)
     ranked = rows.withColumn(_RANK, F.row_number().over(Window.partitionBy(*keys).orderBy(order)))

@@ -7,8 +7,11 @@ with the others and does not affect them.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import unquote, urlparse
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS
@@ -18,9 +21,6 @@ from inturn.spark.audit.types import check_audited, check_names, unreadable
 from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, resolved, what, whole
 from inturn.spark.columns.dataframe import quoted
 from inturn.spark.columns.names import CORRUPT, OWN
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _CLOCKS = ("received_at", "arrived_at", "ingested_at", "timestamp", "ts", "time", "at", "occurred_at", "event_time")
 """Names of columns that are most likely the log's clock, the likeliest first."""
@@ -63,7 +63,7 @@ class AuditLog:
         files: files from which the rows are read, in order of arrival; empty for other inputs.
     """
 
-    df: "DataFrame"
+    df: DataFrame
     keys: LogColumns
     arrived: str
     is_time: bool
@@ -71,7 +71,7 @@ class AuditLog:
     files: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, df: "DataFrame", keys: LogColumns, files: Sequence[str] | None = None) -> "AuditLog":
+    def of(cls, df: DataFrame, keys: LogColumns, files: Sequence[str] | None = None) -> "AuditLog":
         """Check the columns, and look for the log's clock if none is named.
 
         Args:
@@ -139,10 +139,8 @@ class AuditLog:
     def _outside(self) -> list[str]:
         return [*self.keys.ignore, *([self.keys.arrival] if self.keys.arrival else [])]
 
-    def rows(self, *more: "Column") -> "DataFrame":
+    def rows(self, *more: Column) -> DataFrame:
         """Return a row for each message, with :data:`COLUMNS` and further columns."""
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
         keys = self.keys
         nothing = F.lit(None).cast("bigint")
         df, arrival = self._with_arrival()
@@ -181,10 +179,8 @@ class AuditLog:
             *added,
         )
 
-    def messages(self) -> "DataFrame":
+    def messages(self) -> DataFrame:
         """Return the whole messages as ``message``, with their ``f`` and ``m``, and the ``file`` of each."""
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
         whole = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias(_WHOLE)
         file = F.col("_metadata.file_path") if self.files else F.lit(None).cast("string")
         df, arrival = self._with_arrival(whole, file.alias(_FROM))
@@ -205,7 +201,7 @@ class AuditLog:
             for row in rows.collect()
         ]
 
-    def _place(self) -> "Column":
+    def _place(self) -> Column:
         """Return a message's place in the order; its content if there is none, so that only copies share a place."""
         if self.keys.order is not None:
             return whole(self.df, self.keys.order)
@@ -213,18 +209,15 @@ class AuditLog:
             return self._content()
         return micros(self.df, self.keys.order_by, self.known) if self.is_time else whole(self.df, self.keys.order_by)
 
-    def _epoch(self) -> "Column":
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+    def _epoch(self) -> Column:
 
         return F.lit(0).cast("bigint") if self.keys.epoch is None else whole(self.df, self.keys.epoch)
 
-    def _content(self) -> "Column":
+    def _content(self) -> Column:
         """Return a hash of the message's content.
 
         Spark's hash skips nulls, so whether a value is null is hashed too: (1, null) is not (null, 1).
         """
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
         hashed: list[Column] = []
         for name in self.content_names:
             field = self.df.schema[name]
@@ -238,10 +231,8 @@ class AuditLog:
                 hashed.append(own.isNull())
         return F.xxhash64(*hashed) if hashed else F.lit(0).cast("bigint")
 
-    def _with_arrival(self, *more: "Column") -> "tuple[DataFrame, Column]":
+    def _with_arrival(self, *more: Column) -> tuple[DataFrame, Column]:
         """Return the messages, further columns, and a coarse arrival; Spark's row numbers decide among equals."""
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
         df = self.df.select("*", *more)
         if self.keys.arrival is not None:
             is_time = kind_of(self.df, self.keys.arrival) in TIMES or self.known.get(self.keys.arrival) == "time"
@@ -279,10 +270,9 @@ def _arrived(keys: LogColumns, files: Sequence[str], *, by_name: bool) -> str:
     return "as the rows stand in the file" if len(files) == 1 else f"as the rows stand in {len(files):,} files, {among}"
 
 
-def _files(df: "DataFrame", came: Sequence[str] | None) -> tuple[str, ...]:
+def _files(df: DataFrame, came: Sequence[str] | None) -> tuple[str, ...]:
     """Return the files of the rows as their metadata names them, in order of arrival; empty for other inputs."""
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     files = sorted(set(df.inputFiles()))
     if came is not None:

@@ -7,6 +7,8 @@ often by one, how far it falls back, and how many of the values between its leas
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
 from inturn.spark.audit.formatting import percent
 from inturn.spark.audit.log import GOOD, AuditLog
 from inturn.spark.audit.report import Column
@@ -57,8 +59,6 @@ def unique(log: AuditLog) -> str | None:
 
     Candidates are found by their approximate number of values, and then checked one by one.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     keys = log.keys
     taken = (keys.group, keys.place, keys.arrival, keys.epoch, keys.time, *keys.ignore)
     names = [
@@ -84,7 +84,6 @@ def unique(log: AuditLog) -> str | None:
 
 
 def _seen(log: AuditLog, kinds: dict[str, str]) -> list[_Seen]:
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     values = [
         (whole(log.df, name) if kind == "number" else micros(log.df, name, log.known)).alias(f"v{at}")

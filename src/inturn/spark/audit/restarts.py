@@ -6,13 +6,13 @@ the group continues beyond them. Only groups in which a first revision was contr
 from far above to 0 or 1, are checked.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.spark.audit.log import GROUP
 from inturn.spark.audit.sort_passes import before, so_far, timelines
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 FALL: Final = 100
 """A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
@@ -20,27 +20,23 @@ SURELY: Final = 10
 """A group that ends with its first revision, contradicted, has restarted if it had come at least so far above it."""
 
 
-def may_start(*, rival: "Column", first: "Column") -> "Column":
+def may_start(*, rival: Column, first: Column) -> Column:
     """Return whether a telling row may be the first of a new timeline.
 
     Args:
         rival: whether it contradicts an earlier one of its place.
         first: whether it is the first of its place.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     again = rival & (F.col("o") == F.col("lowest")) & (F.col("top") > F.col("o"))
     fell = first & F.col("o").isin(0, 1) & (F.col("top") > F.col("o") + FALL)
     return again | fell
 
 
-def divided(rows: "DataFrame") -> "DataFrame":
+def divided(rows: DataFrame) -> DataFrame:
     """Return the rows of suspected groups, with each of a group's timelines as an epoch of its own, from 0.
 
     A copy belongs to the timeline of its original.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     arrivals = timelines(GROUP).orderBy("f", "m")
     backwards = timelines(GROUP).orderBy(F.desc("f"), F.desc("m"))
     place, top = F.col("o"), F.col("top")

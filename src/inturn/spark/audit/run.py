@@ -4,7 +4,10 @@ import time as clock
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.pipeline.order import Duration, duration_us
 from inturn.spark.audit import conflicts, examples, grade, ids, rating, restarts, totals
@@ -20,17 +23,14 @@ from inturn.spark.columns.spark_types import check_described
 from inturn.spark.errors import told
 from inturn.spark.local.csv import unique_names
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    Keep = Callable[[DataFrame], DataFrame]
+Keep = Callable[[DataFrame], DataFrame]
 
 _RIVALS: Final = {FaultKind.CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE}
 _UNPLACED: Final = (FaultKind.UNREADABLE, FaultKind.NO_GROUP, FaultKind.NO_ORDER)
 
 
 def audit(  # noqa: PLR0913 - each names one thing about the log
-    df: "DataFrame",
+    df: DataFrame,
     *,
     group: str,
     order: str | None = None,
@@ -146,7 +146,7 @@ def _audited(
     return report
 
 
-def _named_once(df: "DataFrame") -> "DataFrame":
+def _named_once(df: DataFrame) -> DataFrame:
     """Return the messages with unique column names; repeated ones get a number."""
     names = unique_names(df.columns)
     exact = is_case_sensitive(df.sparkSession)
@@ -156,8 +156,8 @@ def _named_once(df: "DataFrame") -> "DataFrame":
 
 
 def _begun(
-    rows: "DataFrame", keys: LogColumns, seen: totals.Overview, found: dict[FaultKind, FaultCount]
-) -> "tuple[DataFrame, dict[FaultKind, FaultCount]]":
+    rows: DataFrame, keys: LogColumns, seen: totals.Overview, found: dict[FaultKind, FaultCount]
+) -> tuple[DataFrame, dict[FaultKind, FaultCount]]:
     """Return the rows and the faults, given the first revision of the groups."""
     if keys.start is None or seen.lowest is None or seen.lowest >= keys.start:
         return rows, found
@@ -165,10 +165,8 @@ def _begun(
     return rows, totals.faults(rows, seen)
 
 
-def _judged(log: AuditLog, keep: "Keep") -> "DataFrame":
+def _judged(log: AuditLog, keep: "Keep") -> DataFrame:
     """Return the telling rows of a log with their verdicts."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     rows = ids.marked(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
     whole = keep(judged(telling(rows, log.key, log), log.key, log))
     if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
@@ -180,11 +178,11 @@ def _judged(log: AuditLog, keep: "Keep") -> "DataFrame":
 
 
 @contextmanager
-def _at_hand() -> "Iterator[Keep]":
+def _at_hand() -> Iterator[Keep]:
     """Yield a function that caches a DataFrame for the queries of the block."""
     with ExitStack() as kept:
 
-        def keep(df: "DataFrame") -> "DataFrame":
+        def keep(df: DataFrame) -> DataFrame:
             df.persist()  # pyspark's MEMORY_AND_DISK would serialize it, and every query read it back
             kept.callback(df.unpersist)
             return df

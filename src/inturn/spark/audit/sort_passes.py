@@ -5,47 +5,38 @@ running values, so that a row has the facts about earlier rows without a lookup.
 telling messages are those with a fault, or beside one, and the last row of each group, which has the group's totals.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.spark.audit.log import GOOD, AuditLog, Key
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, WindowSpec
-
 
 FIRST: Final = 1
 """The first revision of a group if neither the user nor the log gives another."""
 
 
-def timelines(key: Key, *more: str) -> "WindowSpec":
+def timelines(key: Key, *more: str) -> WindowSpec:
     """Return a window of the messages of each timeline."""
-    from pyspark.sql import Window
-
     return Window.partitionBy(*key, *more)
 
 
-def before(window: "WindowSpec") -> "WindowSpec":
+def before(window: WindowSpec) -> WindowSpec:
     """Return a window of all rows before a row."""
-    from pyspark.sql import Window
-
     return window.rowsBetween(Window.unboundedPreceding, -1)
 
 
-def so_far(window: "WindowSpec") -> "WindowSpec":
+def so_far(window: WindowSpec) -> WindowSpec:
     """Return a window of all rows before a row, and the row."""
-    from pyspark.sql import Window
-
     return window.rowsBetween(Window.unboundedPreceding, 0)
 
 
-def follows_gap(place: "Column", below: "Column") -> "Column":
+def follows_gap(place: Column, below: Column) -> Column:
     """Return whether a revision is missing between a row's place and the one below; safe at the ends of the range."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.try_add(below, F.lit(1)) < place
 
 
-def telling(rows: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
+def telling(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     """Return the telling rows.
 
     Args:
@@ -67,8 +58,6 @@ def telling(rows: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
         * ``n``: number of rows so far; ``k_last``: the clock so far. In a group's last row, whose ``below`` is null,
           they are the group's totals; its ``k_over`` is the group's first clock, and its place the lowest.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     with_time = log.keys.time is not None
     nothing = F.lit(None).cast("bigint")
     rows = rows.repartition("h")

@@ -1,8 +1,12 @@
 """The numbers of a report: small queries over the telling rows, each with a handful of result rows."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.spark.audit.formatting import duration, many, moment
 from inturn.spark.audit.grade import Outcome
@@ -11,11 +15,6 @@ from inturn.spark.audit.log import GOOD, AuditLog
 from inturn.spark.audit.report import Bar, Consumers, FaultCount, FaultKind, Gap, Gaps, Late, Sizes, Spread
 from inturn.spark.audit.sort_passes import FIRST
 from inturn.spark.audit.verdicts import groups, is_placeholder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pyspark.sql import Column, DataFrame
 
 SAMPLES: Final = 3
 """The number of examples of each kind."""
@@ -71,10 +70,8 @@ class Overview:
         return start if most * 2 > self.timelines else None
 
 
-def overview(per_group: "DataFrame") -> Overview:
+def overview(per_group: DataFrame) -> Overview:
     """Return the size of a log, given its groups from :func:`by_group`."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     blank = F.when(is_placeholder(F.col("g")), F.col("n"))
     whole = per_group.agg(
         F.coalesce(F.sum("n"), F.lit(0)).alias("messages"),
@@ -93,10 +90,8 @@ def overview(per_group: "DataFrame") -> Overview:
     return Overview(**whole.collect()[0].asDict())
 
 
-def by_group(rows: "DataFrame") -> "DataFrame":
+def by_group(rows: DataFrame) -> DataFrame:
     """Return the groups with their messages, their timelines, the ends of their clock, and their first places."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return (
         groups(rows)
         .groupBy("h", "g")
@@ -112,10 +107,8 @@ def by_group(rows: "DataFrame") -> "DataFrame":
     )
 
 
-def faults(rows: "DataFrame", seen: Overview) -> dict[FaultKind, FaultCount]:
+def faults(rows: DataFrame, seen: Overview) -> dict[FaultKind, FaultCount]:
     """Return the faults of messages, by kind."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     by_kind = rows.select("h", "bad", F.explode("kinds").alias("kind")).groupBy("kind")
     in_groups = F.countDistinct(F.when(F.col("bad") == GOOD, F.col("h")))
     found = {
@@ -127,10 +120,8 @@ def faults(rows: "DataFrame", seen: Overview) -> dict[FaultKind, FaultCount]:
     return found
 
 
-def outcomes(rows: "DataFrame", log: AuditLog, start: int | None) -> list[Outcome]:
+def outcomes(rows: DataFrame, log: AuditLog, start: int | None) -> list[Outcome]:
     """Return the numbers of telling rows with equal values in all that a pipeline decides by."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     least = FIRST if start is None else start
     seen = rows.select(
         *("first", "same", "overtaken", "again", "other", "no_id"),
@@ -142,10 +133,8 @@ def outcomes(rows: "DataFrame", log: AuditLog, start: int | None) -> list[Outcom
     return [Outcome(row["count"], **{name: bool(row[name]) for name in names}) for row in counted]
 
 
-def late(rows: "DataFrame", log: AuditLog) -> Late | None:
+def late(rows: DataFrame, log: AuditLog) -> Late | None:
     """Return the lateness of late messages; None if there are none."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     values = {
         "positions": F.col("positions").cast("double"),
         "seconds": F.col("waited") / 1e6,
@@ -166,10 +155,8 @@ def late(rows: "DataFrame", log: AuditLog) -> Late | None:
     return Late(found["positions"], found.get("seconds"), found["behind"]) if found else None
 
 
-def _step(value: "Column") -> "Column":
+def _step(value: Column) -> Column:
     """Return the bar of a value: values below 1 are one bar, each further bar is twice as wide."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.when(value < 1, -1).when(value >= 1, F.floor(F.log2(value)))
 
 
@@ -178,7 +165,7 @@ def _bars(counts: dict[int, int]) -> list[Bar]:
     return [Bar(0 if each < 0 else 2.0**each, 2.0 ** (each + 1), counts.get(each, 0)) for each in steps]
 
 
-def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
+def gaps(holes: DataFrame, patience: str, seen: Overview) -> tuple[Gaps, int]:
     """Return the gaps, lost and open, and the number of groups that lost revisions.
 
     Args:
@@ -186,8 +173,6 @@ def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
         patience: greatest age of an open gap, in words, from :func:`dated`.
         seen: size of the log.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     by_time = seen.began_us is not None and seen.ended_us is not None
     step, edges = _over_time(seen.began_us or 0, seen.ended_us or 0) if by_time else _over_life()
     largest_first = F.struct((-F.col("missing")).alias("most"), "g", "e", "first")
@@ -223,31 +208,27 @@ def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
     return gaps, in_groups
 
 
-def _over_time(began_us: int, ended_us: int) -> "tuple[Column, Callable[[int], tuple[float, float]]]":
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+def _over_time(began_us: int, ended_us: int) -> tuple[Column, Callable[[int], tuple[float, float]]]:
 
     width = (ended_us - began_us) // BARS_OVER_TIME + 1
     at = F.coalesce(F.floor((F.col("opened_us") - began_us) / width), F.lit(0))
     return at, lambda step: ((began_us + step * width) / 1e6, (began_us + (step + 1) * width) / 1e6)
 
 
-def _over_life() -> "tuple[Column, Callable[[int], tuple[float, float]]]":
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+def _over_life() -> tuple[Column, Callable[[int], tuple[float, float]]]:
 
     at = F.floor((F.col("opened") - 1) * BARS_OVER_LIFE / F.col("size"))
     return at, lambda step: (step * 100 / BARS_OVER_LIFE, (step + 1) * 100 / BARS_OVER_LIFE)
 
 
 def dated(
-    holes: "DataFrame", found_late: Late | None, ended_us: int | None, patience_us: int | None
-) -> "tuple[DataFrame, str]":
+    holes: DataFrame, found_late: Late | None, ended_us: int | None, patience_us: int | None
+) -> tuple[DataFrame, str]:
     """Return the gaps with ``age`` in messages, ``age_us`` and ``open``; and the greatest age of an open one in words.
 
     A gap is open while it is not older than the greatest lateness in this log: by the clock if late messages have shown
     it, or ``patience_us`` gives it; else by messages of the group, of which one is always granted.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     words = "by --patience"
     if patience_us is None and found_late is not None and found_late.seconds is not None:
         patience_us, words = round(found_late.seconds.most * 1e6), "as late as messages have been in this log"
@@ -264,7 +245,7 @@ def dated(
     return holes.select("*", age.alias("age"), age_us.cast("bigint").alias("age_us"), is_open.alias("open")), words
 
 
-def named(holes: "Iterable[Any]") -> list[Gap]:
+def named(holes: Iterable[Any]) -> list[Gap]:
     """Return the gaps as values, from rows of :func:`dated`."""
     ages_s = ((row, None if row.age_us is None else row.age_us / 1e6) for row in holes)
     return [Gap(row.g, row.e, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s]
@@ -274,10 +255,8 @@ def _largest_lost_first(row: Any) -> tuple[Any, ...]:
     return row.open, -row.missing, row.g, row.e, row["first"]
 
 
-def sizes(per_group: "DataFrame", seen: Overview) -> Sizes | None:
+def sizes(per_group: DataFrame, seen: Overview) -> Sizes | None:
     """Return the distribution of messages over groups and the resulting cost of order; None if there are no groups."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     if seen.median is None:
         return None
     stepped = per_group.withColumns({"step": _step(F.col("n")), "slice": F.pmod("h", F.lit(max(CONSUMERS)))})
@@ -310,10 +289,8 @@ def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consu
     return Consumers(consumers, max(1.0, largest / share), max(mine) / share)
 
 
-def samples(rows: "DataFrame", log: AuditLog, *, blanks: bool) -> dict[FaultKind, list[str]]:
+def samples(rows: DataFrame, log: AuditLog, *, blanks: bool) -> dict[FaultKind, list[str]]:
     """Return some examples of each kind, in words; ``blanks`` says whether to look for placeholder groups."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     faults = rows.where(F.col("bad") == GOOD).select("*", F.explode("kinds").alias("kind"))
     example = F.struct("g", "e", "p", "o", "positions", "waited")
     ranked, few = least(faults, ("kind",), example, F.struct("g", "e", "p"), SAMPLES)

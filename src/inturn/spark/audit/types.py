@@ -1,6 +1,9 @@
 """Spark types and values that an audit or a pipeline cannot use: types without a hash or a text, and single values."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.errors import InputError
 from inturn.core.values.path import parts
@@ -9,9 +12,6 @@ from inturn.spark.audit.values import leaves
 from inturn.spark.columns.dataframe import sql_of, type_at
 from inturn.spark.columns.spark_types import MENDS, name_of, twice_fault, within
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _LACKING: Final = ("CalendarIntervalType", "GeometryType", "GeographyType")
 _BEYOND: Final = {
@@ -25,7 +25,7 @@ _BEFORE_4: Final = "format_string('%s', {0}) <> {0}"  # it replaces characters t
 _NO_NAMES: Final = ("VariantType", "MapType")
 
 
-def check_audited(df: "DataFrame") -> None:
+def check_audited(df: DataFrame) -> None:
     """Check that an audit can compare the values of the columns.
 
     Raises:
@@ -41,7 +41,7 @@ def check_audited(df: "DataFrame") -> None:
                 raise InputError(twice)
 
 
-def check_names(df: "DataFrame", keys: LogColumns) -> None:
+def check_names(df: DataFrame, keys: LogColumns) -> None:
     """Check that Spark can compare the values of the columns of the group and the id.
 
     Raises:
@@ -54,13 +54,11 @@ def check_names(df: "DataFrame", keys: LogColumns) -> None:
             raise InputError(f"{msg}: give to_json(…) of it, a text")
 
 
-def unreadable(df: "DataFrame") -> "Column":
+def unreadable(df: DataFrame) -> Column:
     """Return whether a row holds values that a pipeline rejects as invalid: non-UTF-8 text, or a year beyond Python's.
 
     Columns and fields of structs are checked, but not the contents of arrays and maps.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     texts = _BEYOND["string"] if hasattr(F, "is_valid_utf8") else _BEFORE_4
     beyond = {**_BEYOND, "string": texts}
     tests = [beyond[kind].format(sql_of(path)) for path, kind in leaves(df).items() if kind in beyond]

@@ -1,7 +1,11 @@
 """Conversion of columns to whole numbers or times; text is read as the value that it denotes."""
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructType
 
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS, TEXT
@@ -9,12 +13,6 @@ from inturn.core.values.path import joined, parts
 from inturn.spark.columns.dataframe import INTEGERS, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.columns.years import MICROSECONDS_OF_PYTHON
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 TIMES = ("timestamp", "timestamp_ntz", "date")
 _BROKEN = ("decimal", "float", "double")
@@ -34,7 +32,7 @@ _CLOCK_WORDS = re.compile(
 """Names of clocks; seconds look like counts, and nanoseconds like the ids of some databases."""
 
 
-def resolved(df: "DataFrame", name: str) -> str:
+def resolved(df: DataFrame, name: str) -> str:
     """Return the path of a named column; a column with a dot in its name need not be quoted.
 
     Raises:
@@ -48,28 +46,25 @@ def resolved(df: "DataFrame", name: str) -> str:
     raise InputError(msg)
 
 
-def column(df: "DataFrame", path: str) -> "Column":
+def column(df: DataFrame, path: str) -> Column:
     """Return a column by its path: ``payload.account_id``.
 
     Raises:
         InputError: if it does not exist.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.col(sql_of(resolved(df, path)))
 
 
-def kind_of(df: "DataFrame", path: str) -> str:
+def kind_of(df: DataFrame, path: str) -> str:
     """Return the type of a column, in Spark's notation."""
     kind = type_at(df.schema, parts(resolved(df, path)))
     return "" if kind is None else kind.simpleString()
 
 
-def leaves(df: "DataFrame") -> dict[str, str]:
+def leaves(df: DataFrame) -> dict[str, str]:
     """Return the types of all columns by their paths: fields of structs too, but not the structs themselves."""
-    from pyspark.sql.types import StructType
 
-    def within(schema: "StructType", names: tuple[str, ...]) -> "Iterator[tuple[str, str]]":
+    def within(schema: StructType, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for field in schema.fields:
             way = (*names, field.name)
             if isinstance(field.dataType, StructType):
@@ -80,13 +75,11 @@ def leaves(df: "DataFrame") -> dict[str, str]:
     return dict(within(df.schema, ()))
 
 
-def numbers_and_times(df: "DataFrame") -> dict[str, str]:
+def numbers_and_times(df: DataFrame) -> dict[str, str]:
     """Return the columns with whole numbers or times, by their paths; a sample decides for text and numbers.
 
     The values are ``number``, ``time``, or the unit of a number since 1970: ``s``, ``ms``, ``us``, ``ns``.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     kinds = leaves(df)
     found = {path: "time" if kind in TIMES else "number" for path, kind in kinds.items() if kind in (*TIMES, *INTEGERS)}
     asked = [path for path, kind in kinds.items() if kind in ("string", *INTEGERS)]
@@ -107,7 +100,7 @@ def numbers_and_times(df: "DataFrame") -> dict[str, str]:
     return {path: found[path] for path in kinds if path in found}
 
 
-def _unit(path: str, numbers: int, inside: "Sequence[int]") -> str | None:
+def _unit(path: str, numbers: int, inside: Sequence[int]) -> str | None:
     """Return the unit in which numbers count the time since 1970; None if they are not times."""
     words = re.sub(r"([a-z])([A-Z])", r"\1_\2", parts(path)[-1]).lower().replace("-", "_").replace(" ", "_")
     is_called_so = _CLOCK_WORDS.search(words) is not None
@@ -117,7 +110,7 @@ def _unit(path: str, numbers: int, inside: "Sequence[int]") -> str | None:
     return None
 
 
-def what(df: "DataFrame", path: str, known: dict[str, str]) -> str | None:
+def what(df: DataFrame, path: str, known: dict[str, str]) -> str | None:
     """Return the kind of one column, which may be fractional: as in :func:`numbers_and_times`, or None.
 
     Args:
@@ -131,14 +124,12 @@ def what(df: "DataFrame", path: str, known: dict[str, str]) -> str | None:
     return "number" if kind_of(df, path).startswith(_BROKEN) else known.get(resolved(df, path))
 
 
-def text_micros(own: str) -> "Column":
+def text_micros(own: str) -> Column:
     """Convert text to microseconds since 1970 as :func:`inturn.core.values.instant.parsed` does; null if it is none.
 
     Args:
         own: the text, as SQL.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     text = f"regexp_replace(upper(translate({own}, '/,', '-.')), ' (Z|[+-][0-9:]+)$', '$1')"
     zoned = f"if({text} rlike '[T ][0-9]+:[^Z+-]+$', concat({text}, 'Z'), {text})"
     whole = f"regexp_replace({zoned}, '([T ][0-9]+:[0-9]{{2}})(Z|[+-])', '$1:00$2')"
@@ -146,14 +137,12 @@ def text_micros(own: str) -> "Column":
     return F.when(found.between(*MICROSECONDS_OF_PYTHON), found)
 
 
-def whole(df: "DataFrame", name: str) -> "Column":
+def whole(df: DataFrame, name: str) -> Column:
     """Return a column as whole numbers; null for other values.
 
     Raises:
         InputError: if the column's type has no numbers.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     kind, own, path = kind_of(df, name), column(df, name), sql_of(resolved(df, name))
     if kind in INTEGERS:
         return own.cast("bigint")
@@ -167,7 +156,7 @@ def whole(df: "DataFrame", name: str) -> "Column":
     raise InputError(f"the column {name!r} is {kind}; expected whole numbers: {', '.join(INTEGERS)}, or text of digits")
 
 
-def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
+def micros(df: DataFrame, name: str, known: dict[str, str]) -> Column:
     """Return a column of times as microseconds since 1970; null for values that are no time.
 
     Numbers count in the known unit of the column; else the size of each number tells its unit.
@@ -175,8 +164,6 @@ def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
     Raises:
         InputError: if the column's type has no times.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     kind, path, holds = kind_of(df, name), sql_of(resolved(df, name)), what(df, name, known)
     if kind == "timestamp":
         return F.unix_micros(F.expr(path))

@@ -2,21 +2,20 @@
 
 import functools
 import operator
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.spark.audit import restarts
 from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, AuditLog, Key
 from inturn.spark.audit.report import FaultKind
 from inturn.spark.audit.sort_passes import before, follows_gap, timelines
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown", "-", "?")
 """Placeholders that people write for a missing key."""
 
 
-def judged(told: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
+def judged(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     """Return the telling rows with their verdicts. Nothing is sorted: the rows come in the order of the second pass.
 
     Args:
@@ -40,8 +39,6 @@ def judged(told: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
           an earlier message is the same, an earlier one has its id and other content; whether it has no id.
         * ``suspect``: whether its group's numbers may start again here, see :mod:`inturn.spark.audit.restarts`.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     place, top, good = F.col("o"), F.col("top"), F.col("bad") == GOOD
     shared = timelines(key, "down")
     rows = told.select(
@@ -111,32 +108,26 @@ def by_id(log: AuditLog) -> bool:
     return log.is_time or log.keys.place is None
 
 
-def begun(rows: "DataFrame", start: int) -> "DataFrame":
+def begun(rows: DataFrame, start: int) -> DataFrame:
     """Return the rows with those below the first revision marked as having no place, and no other fault."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     below = (F.col("bad") == GOOD) & (F.col("o") < start)
     kinds = F.when(below, F.array(F.lit(str(FaultKind.NO_ORDER)))).otherwise(F.col("kinds"))
     return rows.withColumn("kinds", kinds)
 
 
-def _restart(log: AuditLog) -> "Column":
+def _restart(log: AuditLog) -> Column:
     """Return whether a message is the first of a timeline that no column shows."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.lit(log.hides_restarts) & (F.col("bad") == GOOD) & (F.col("e") > 0) & (F.col("p") == 1)
 
 
-def _two_writers(rival: "Column", key: Key) -> "Column":
+def _two_writers(rival: Column, key: Key) -> Column:
     """Return whether consecutive revisions have rivals: then the group has two writers, not a single slip."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     higher = F.last(F.when(rival, F.col("o")), ignorenulls=True).over(before(timelines(key).orderBy("down", "c", "p")))
     follows = rival & (higher == F.col("o") + 1)
     return F.coalesce(F.max(follows).over(timelines(key)), F.lit(False))  # noqa: FBT003
 
 
-def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
+def gaps(rows: DataFrame, start: int | None) -> DataFrame:
     """Return the gaps in the groups' revisions.
 
     Args:
@@ -147,8 +138,6 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
         For each gap: ``g``, ``e``, ``first`` and ``last`` missing revision, ``missing``: their number, ``size``: of the
         group, ``opened``: position of arrival of the first message beyond it, ``opened_us``: clock at that time.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     inside = F.col("missing_from").isNotNull()
     least = F.col("missing_from") + 1
     if start is not None:  # nothing below it can be missing
@@ -165,20 +154,17 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
     return found.withColumn("missing", F.col("last").cast(wide) - F.col("first").cast(wide) + 1)
 
 
-def _hole(first: "Column", last: "Column", opened: "Column", opened_us: "Column") -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+def _hole(first: Column, last: Column, opened: Column, opened_us: Column) -> Column:
 
     named = {"first": first, "last": last, "opened": opened, "opened_us": opened_us}
     return F.struct(*(column.cast("bigint").alias(name) for name, column in named.items()))
 
 
-def groups(rows: "DataFrame") -> "DataFrame":
+def groups(rows: DataFrame) -> DataFrame:
     """Return the timelines: ``h``, ``g``, ``e``, ``n`` messages, ``o`` the lowest place, and the ends of the clock."""
     return rows.where("bad = 0 and below is null").select("h", "g", "e", "n", "o", "k_first", "k_last")
 
 
-def is_placeholder(group: "Column") -> "Column":
+def is_placeholder(group: Column) -> Column:
     """Return whether a group's name is blank or a placeholder."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.lower(F.trim(group)).isin(*_BLANKS)
