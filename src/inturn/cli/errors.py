@@ -3,15 +3,16 @@
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 
 from inturn.cli.texts import lines
 from inturn.core.errors import InturnError
+from inturn.core.override import override
 
 LOG: Final = "INTURN_LOG"
 """The environment variable that shows Spark's log, at this level, and the traceback of an error."""
@@ -32,6 +33,16 @@ _MOST_SHOWN: Final = 600
 """The number of characters of a foreign error that are shown."""
 
 _errors = Console(stderr=True)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Commands(typer.Typer):
+    """Commands that end as :func:`told` says, however they fail."""
+
+    @override
+    def command(self, *args: Any, **options: Any) -> Callable[[Command], Command]:
+        register = super().command(*args, **options)
+        return lambda command: register(told()(command))
 
 
 @contextmanager
