@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from inturn.spark.audit.formatting import duration, many
+from inturn.core.pipeline.inspection import counted
+from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns
 
 COUNTED: Final = 0.95
@@ -197,7 +198,7 @@ def _counting(seen: Evidence, column: str) -> GradeChoice:
         whole = "Nothing is missing" if not (gaps and gaps.open) else "Nothing is missing but what may still come"
         says.append(f"{whole}, so a gap can be told from the end, and completeness proved.")
     if seen.late is not None:
-        late = many(seen.count(FaultKind.LATE), "message")
+        late = counted(seen.count(FaultKind.LATE), "message")
         says.append(f"{late} came after a later one; Gapless waits and puts them right.")
     on_gap, needs = _waiting(seen, says)
     start = [f"start={seen.keys.start}"] if seen.keys.start not in (None, 1) else []
@@ -210,13 +211,13 @@ def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
     wait = _rounded(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
     on_gap, needs = None, []
     if FaultKind.RESET in seen.found:
-        times = many(seen.count(FaultKind.RESET), "time")
+        times = counted(seen.count(FaultKind.RESET), "time")
         needs.append(
             f"The numbers start again {times} and no column says so: add one that is higher after each restart, "
             "and name it, epoch=…"
         )
     if seen.gaps is not None and seen.gaps.lost:
-        missing = f"{many(seen.gaps.lost_revisions, 'revision')} in {many(seen.gaps.lost, 'gap')}"
+        missing = f"{counted(seen.gaps.lost_revisions, 'revision')} in {counted(seen.gaps.lost, 'gap')}"
         says.append(f"{missing} never came: a group must not wait for them for ever.")
         on_gap = f'Wait("{wait}", then="park")'
     if seen.keys.start is None:
@@ -243,7 +244,9 @@ def _rising(seen: Evidence, column: str, says: list[str]) -> GradeChoice:
     if not late:
         says = [*says, f"{_never_falls(seen, column)}: newer and older are told apart, no gap is."]
         return GradeChoice("Monotone", f"Monotone({order})", says, [])
-    price = f"{many(late, 'message')} came after a greater {column}: Monotone calls such stale and does not apply them."
+    price = (
+        f"{counted(late, 'message')} came after a greater {column}: Monotone calls such stale and does not apply them."
+    )
     return GradeChoice("Monotone", f"Monotone({order})", [*says, price], [_sort_first(column)])
 
 
@@ -263,13 +266,13 @@ def _timed(seen: Evidence, column: str) -> GradeChoice:
         lateness = "0 seconds"
     else:
         lateness = _rounded(late.behind.most)
-        came = many(seen.count(FaultKind.LATE), "message")
+        came = counted(seen.count(FaultKind.LATE), "message")
         says.append(
             f"{came} came up to {duration(late.behind.most)} behind their group's greatest {column}; "
             f"{_rounded(late.behind.p99)} would cover 99% of them, {lateness} all."
         )
     if seen.count(FaultKind.TIE):
-        tied = many(seen.count(FaultKind.TIE), "message")
+        tied = counted(seen.count(FaultKind.TIE), "message")
         says.append(f"{tied} came with the time of an earlier one of the group: their ids decide which is first.")
     says.append("A time does not count, so nothing tells whether a message is missing.")
     unit = "" if seen.unit == "us" else f', unit="{seen.unit}"'

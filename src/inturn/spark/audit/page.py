@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import SetupError
+from inturn.core.pipeline.inspection import counted
 from inturn.spark.audit import pictures
-from inturn.spark.audit.formatting import duration, many
+from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.report import MEANING, AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def render(report: AuditReport) -> str:
         finalize=_shown,
     )
     worst = report.worst if report.keys.place else [_as_first_seen(line) for line in report.worst]
-    environment.filters |= {"number": _number, "name": name, "many": many, "duration": duration, "utc": _utc}
+    environment.filters |= {"number": _number, "name": name, "many": counted, "duration": duration, "utc": _utc}
     is_time = _is_time(report)
     return environment.get_template("page.html.j2").render(
         report=report,
@@ -60,11 +61,11 @@ def headline(report: AuditReport) -> str:
     """Return the result in one sentence."""
     if not report.messages:
         return "No messages, so nothing can be said of their order"
-    read = f"{many(report.messages, 'message')} of {many(report.groups, 'group')}"
+    read = f"{counted(report.messages, 'message')} of {counted(report.groups, 'group')}"
     if report.found:
-        return f"{read}: {many(len(report.found), 'kind')} of faults"
+        return f"{read}: {counted(len(report.found), 'kind')} of faults"
     if report.gaps is not None and report.gaps.open:
-        return f"{read}: nothing wrong, but {many(report.gaps.open_revisions, 'revision')} may still come"
+        return f"{read}: nothing wrong, but {counted(report.gaps.open_revisions, 'revision')} may still come"
     if report.keys.place is None:
         return f"{read}: nothing wrong, but no column tells their order"
     return f"{read}: nothing wrong"
@@ -164,7 +165,7 @@ def _faults(line: GroupTimeline) -> str:
 
 def _part(line: GroupTimeline) -> str:
     """Return the number of messages of a group, and which of them are shown."""
-    whole = many(line.messages, "message")
+    whole = counted(line.messages, "message")
     if len(line.points) >= line.messages or not line.points:
         return whole
     return f"{whole}, shown are {line.points[0].position:,} to {line.points[-1].position:,}"

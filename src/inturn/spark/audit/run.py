@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.pipeline.order import Duration, duration_us
-from inturn.spark.audit import conflicts, examples, grade, ids, rating, restarts, totals
-from inturn.spark.audit.casts import casts
+from inturn.spark.audit import conflicts, examples, grade, rating, restarts, totals
 from inturn.spark.audit.folder import Folder
 from inturn.spark.audit.formatting import instant
-from inturn.spark.audit.log import EPOCH, AuditLog
+from inturn.spark.audit.log import EPOCH, GROUP, AuditLog
 from inturn.spark.audit.report import AuditReport, Column, FaultCount, FaultKind, Grade, LogColumns
 from inturn.spark.audit.sort_passes import telling
+from inturn.spark.audit.values import casts
 from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
 from inturn.spark.columns.spark_types import check_described
@@ -115,9 +115,9 @@ def _audited(
                 found[FaultKind.GAP] = FaultCount(found_gaps.lost_revisions, in_groups)
         elif FaultKind.LATE in found:
             found_late = totals.late(rows, log)
-        samples = totals.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
+        samples = examples.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
         if FaultKind.NO_ORDER in found:
-            samples[FaultKind.NO_ORDER] = [*log.misfits(), *samples.get(FaultKind.NO_ORDER, [])][: totals.SAMPLES]
+            samples[FaultKind.NO_ORDER] = [*log.misfits(), *samples.get(FaultKind.NO_ORDER, [])][: examples.SAMPLES]
         report = AuditReport(
             source=source,
             keys=keys,
@@ -167,14 +167,14 @@ def _begun(
 
 def _judged(log: AuditLog, keep: "Keep") -> DataFrame:
     """Return the telling rows of a log with their verdicts."""
-    rows = ids.marked(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
+    rows = conflicts.marked_by_id(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
     whole = keep(judged(telling(rows, log.key, log), log.key, log))
     if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
         return whole
-    suspects = whole.where("suspect").select("h", "g").distinct()
-    again = restarts.divided(rows.join(suspects, ["h", "g"], "left_semi"))
+    suspects = whole.where("suspect").select(*GROUP).distinct()
+    again = restarts.divided(rows.join(suspects, list(GROUP), "left_semi"))
     anew = judged(telling(again, EPOCH, log), EPOCH, log)
-    return keep(whole.join(suspects, ["h", "g"], "left_anti").unionByName(anew))
+    return keep(whole.join(suspects, list(GROUP), "left_anti").unionByName(anew))
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def _grade(report: AuditReport, log: AuditLog, placed: int, outcomes: list[grade
         log.unit,
         outcomes,
         report.messages - placed,
-        casts(log),
+        casts(log.df, log.keys, is_time=log.is_time),
     )
     choice = grade.decide(seen)
     line = grade.line(seen, choice, _name(report.source))

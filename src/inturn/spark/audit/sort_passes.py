@@ -46,51 +46,53 @@ def telling(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
         log: the log of the rows.
 
     Returns:
-        Rows sorted by ``key``, ``down``, ``c`` and ``p``, with these further columns:
+        Rows sorted by ``key``, ``down``, ``content`` and ``position``, with these further columns:
 
-        * ``p``: position of arrival, from 1; ``k``: the group's clock at that time.
+        * ``position``: position of arrival, from 1; ``clock``: the group's clock at that time.
         * ``top``: greatest place that had arrived by then, including its own.
         * ``down``: its place inverted, so that sorting begins with the highest.
         * ``above``, ``below``: place of the next row up and down; equal if several messages share a place.
         * ``again``: whether an earlier message has its place and its content.
-        * ``p_over``, ``k_over``: first arrival of its place or a higher one, among the rows so far.
-        * ``p_higher``, ``k_higher``: the same among the rows before. In the first row of a place: of higher places.
-        * ``n``: number of rows so far; ``k_last``: the clock so far. In a group's last row, whose ``below`` is null,
-          they are the group's totals; its ``k_over`` is the group's first clock, and its place the lowest.
+        * ``position_over``, ``clock_over``: first arrival of its place or a higher one, among the rows so far.
+        * ``position_higher``, ``clock_higher``: the same among the rows before. In the first row of a place: of higher
+          places.
+        * ``rows_so_far``: number of rows so far; ``clock_last``: the clock so far. In a group's last row, whose
+          ``below`` is null, they are the group's totals; its ``clock_over`` is the group's first clock, and its place
+          the lowest.
     """
     with_time = log.keys.time is not None
     nothing = F.lit(None).cast("bigint")
-    rows = rows.repartition("h")
+    rows = rows.repartition("group_hash")
     arrivals = timelines(key).orderBy(*log.arrives)
     arrived = rows.select(
         "*",
-        F.bitwise_not("o").alias("down"),  # unlike -o, this is defined for every number
-        F.row_number().over(arrivals).alias("p"),
-        F.max("o").over(so_far(arrivals)).alias("top"),
-        (F.max("t").over(so_far(arrivals)) if with_time else nothing).alias("k"),
+        F.bitwise_not("place").alias("down"),  # unlike -o, this is defined for every number
+        F.row_number().over(arrivals).alias("position"),
+        F.max("place").over(so_far(arrivals)).alias("top"),
+        (F.max("time").over(so_far(arrivals)) if with_time else nothing).alias("clock"),
     )
-    falling = timelines(key).orderBy("down", "c", "p")
-    place = F.col("o")
+    falling = timelines(key).orderBy("down", "content", "position")
+    place = F.col("place")
     placed = arrived.select(
         "*",
-        F.lag("o").over(falling).alias("above"),
-        F.lead("o").over(falling).alias("below"),
-        (F.lag("c").over(falling) == F.col("c")).alias("alike"),
-        F.row_number().over(falling).alias("n"),
-        F.min("p").over(so_far(falling)).alias("p_over"),
-        (F.min("k").over(so_far(falling)) if with_time else nothing).alias("k_over"),
-        F.min("p").over(before(falling)).alias("p_higher"),
-        (F.min("k").over(before(falling)) if with_time else nothing).alias("k_higher"),
-        (F.max("k").over(so_far(falling)) if with_time else nothing).alias("k_last"),
+        F.lag("place").over(falling).alias("above"),
+        F.lead("place").over(falling).alias("below"),
+        (F.lag("content").over(falling) == F.col("content")).alias("alike"),
+        F.row_number().over(falling).alias("rows_so_far"),
+        F.min("position").over(so_far(falling)).alias("position_over"),
+        (F.min("clock").over(so_far(falling)) if with_time else nothing).alias("clock_over"),
+        F.min("position").over(before(falling)).alias("position_higher"),
+        (F.min("clock").over(before(falling)) if with_time else nothing).alias("clock_higher"),
+        (F.max("clock").over(so_far(falling)) if with_time else nothing).alias("clock_last"),
     )
     shared = (F.col("above") == place) | (F.col("below") == place)
-    tells = F.col("below").isNull() | shared | F.col("other") | (F.col("bad") != GOOD)
+    tells = F.col("below").isNull() | shared | F.col("other") | (F.col("status") != GOOD)
     if log.keys.place:
         tells |= place < F.col("top")
     if log.counts:
         tells |= follows_gap(place, F.col("below"))
         tells |= place < (FIRST if log.keys.start is None else log.keys.start)
     if log.keys.id:
-        tells |= F.col("i").isNull()
+        tells |= F.col("id").isNull()
     again = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003
     return placed.where(tells).withColumn("again", again).drop("alike")

@@ -1,23 +1,22 @@
 """The numbers of a report: small queries over the telling rows, each with a handful of result rows."""
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from inturn.spark.audit.formatting import duration, many, moment
+from inturn.core.pipeline.inspection import counted
+from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.grade import Outcome
-from inturn.spark.audit.least import least
-from inturn.spark.audit.log import GOOD, AuditLog
+from inturn.spark.audit.log import GOOD, GROUP, AuditLog
 from inturn.spark.audit.report import Bar, Consumers, FaultCount, FaultKind, Gap, Gaps, Late, Sizes, Spread
 from inturn.spark.audit.sort_passes import FIRST
 from inturn.spark.audit.verdicts import groups, is_placeholder
 
-SAMPLES: Final = 3
-"""The number of examples of each kind."""
 LARGEST: Final = 10
 """The number of groups, and of gaps, that are named."""
 BARS_OVER_TIME: Final = 40
@@ -26,7 +25,8 @@ BARS_OVER_LIFE: Final = 20
 """The number of parts into which the messages of a group are divided, if there is no time."""
 CONSUMERS: Final = (2, 4, 8, 16, 32, 64, 128)
 """The numbers of consumers for which the cost of order is computed."""
-_EXACT = 10_000
+_RANK: Final = "__rank"
+_EXACT: Final = 10_000
 """The accuracy of quantiles: off by at most one rank in so many."""
 
 
@@ -72,9 +72,9 @@ class Overview:
 
 def overview(per_group: DataFrame) -> Overview:
     """Return the size of a log, given its groups from :func:`by_group`."""
-    blank = F.when(is_placeholder(F.col("g")), F.col("n"))
+    blank = F.when(is_placeholder(F.col("group")), F.col("messages"))
     whole = per_group.agg(
-        F.coalesce(F.sum("n"), F.lit(0)).alias("messages"),
+        F.coalesce(F.sum("messages"), F.lit(0)).alias("messages"),
         F.count("*").alias("groups"),
         F.coalesce(F.sum("timelines"), F.lit(0)).alias("timelines"),
         F.count(F.when(F.col("timelines") > 1, 1)).alias("epochs"),
@@ -85,32 +85,29 @@ def overview(per_group: DataFrame) -> Overview:
         F.min("lowest").alias("lowest"),
         F.coalesce(F.sum("at_one"), F.lit(0)).alias("at_one"),
         F.coalesce(F.sum("at_zero"), F.lit(0)).alias("at_zero"),
-        F.percentile_approx("n", 0.5, _EXACT).alias("median"),
+        F.percentile_approx("messages", 0.5, _EXACT).alias("median"),
     )
     return Overview(**whole.collect()[0].asDict())
 
 
 def by_group(rows: DataFrame) -> DataFrame:
     """Return the groups with their messages, their timelines, the ends of their clock, and their first places."""
-    return (
-        groups(rows)
-        .groupBy("h", "g")
-        .agg(
-            F.sum("n").alias("n"),
-            F.count("*").alias("timelines"),
-            F.min("k_first").alias("began_us"),
-            F.max("k_last").alias("ended_us"),
-            F.min("o").alias("lowest"),
-            F.count(F.when(F.col("o") == 1, 1)).alias("at_one"),
-            F.count(F.when(F.col("o") == 0, 1)).alias("at_zero"),
-        )
+    timelines = groups(rows).groupBy(*GROUP)
+    return timelines.agg(
+        F.sum("messages").alias("messages"),
+        F.count("*").alias("timelines"),
+        F.min("clock_first").alias("began_us"),
+        F.max("clock_last").alias("ended_us"),
+        F.min("place").alias("lowest"),
+        F.count_if(F.col("place") == 1).alias("at_one"),
+        F.count_if(F.col("place") == 0).alias("at_zero"),
     )
 
 
 def faults(rows: DataFrame, seen: Overview) -> dict[FaultKind, FaultCount]:
     """Return the faults of messages, by kind."""
-    by_kind = rows.select("h", "bad", F.explode("kinds").alias("kind")).groupBy("kind")
-    in_groups = F.countDistinct(F.when(F.col("bad") == GOOD, F.col("h")))
+    by_kind = rows.select("group_hash", "status", F.explode("kinds").alias("kind")).groupBy("kind")
+    in_groups = F.countDistinct(F.when(F.col("status") == GOOD, F.col("group_hash")))
     found = {
         FaultKind(row.kind): FaultCount(row.messages, row.groups)
         for row in by_kind.agg(F.count("*").alias("messages"), in_groups.alias("groups")).collect()
@@ -125,8 +122,8 @@ def outcomes(rows: DataFrame, log: AuditLog, start: int | None) -> list[Outcome]
     least = FIRST if start is None else start
     seen = rows.select(
         *("first", "same", "overtaken", "again", "other", "no_id"),
-        (F.col("bad") != GOOD).alias("bad"),
-        (F.lit(log.counts) & (F.col("bad") == GOOD) & (F.col("o") < least)).alias("below"),
+        (F.col("status") != GOOD).alias("bad"),
+        (F.lit(log.counts) & (F.col("status") == GOOD) & (F.col("place") < least)).alias("below"),
     )
     names = seen.columns
     counted = seen.groupBy(*names).count().collect()
@@ -175,26 +172,26 @@ def gaps(holes: DataFrame, patience: str, seen: Overview) -> tuple[Gaps, int]:
     """
     by_time = seen.began_us is not None and seen.ended_us is not None
     step, edges = _over_time(seen.began_us or 0, seen.ended_us or 0) if by_time else _over_life()
-    largest_first = F.struct((-F.col("missing")).alias("most"), "g", "e", "first")
+    largest_first = F.struct((-F.col("missing")).alias("most"), "group", "epoch", "first")
     stepped, largest = least(
         holes.withColumn("step", step), ("step", "open"), F.struct(*holes.columns), largest_first, LARGEST
     )
     sums = stepped.groupBy("step", "open").agg(
-        F.count("*").alias("n"),
+        F.count("*").alias("gaps"),
         F.sum("missing").alias("missing"),
         F.max("age_us").alias("oldest"),
         largest.alias("largest"),
     )
     found = sums.collect()
     lost, still = ([row for row in found if row.open == is_open] for is_open in (False, True))
-    in_groups = holes.where("not open").select("g").distinct().count() if lost else 0
+    in_groups = holes.where("not open").select("group").distinct().count() if lost else 0
     ages = [row.oldest for row in still if row.oldest is not None]
-    counts = {(row.step, row.open): row.n for row in found}
+    counts = {(row.step, row.open): row.gaps for row in found}
     steps = range(min(step for step, _ in counts), max(step for step, _ in counts) + 1) if counts else ()
     gaps = Gaps(
-        lost=sum(row.n for row in lost),
+        lost=sum(row.gaps for row in lost),
         lost_revisions=sum(int(row.missing) for row in lost),
-        open=sum(row.n for row in still),
+        open=sum(row.gaps for row in still),
         open_revisions=sum(int(row.missing) for row in still),
         oldest_open_s=max(ages) / 1e6 if ages else None,
         patience=patience,
@@ -236,7 +233,7 @@ def dated(
     grant = 1 if found_late is None else max(1, int(found_late.positions.most))
     if patience_us is None or ended_us is None:
         is_open = age <= grant
-        words = f"{many(grant, 'message')} of its group, as late as messages have been here"
+        words = f"{counted(grant, 'message')} of its group, as late as messages have been here"
         if found_late is None:
             words = "the last message of its group is the first beyond it"
     else:
@@ -248,31 +245,33 @@ def dated(
 def named(holes: Iterable[Any]) -> list[Gap]:
     """Return the gaps as values, from rows of :func:`dated`."""
     ages_s = ((row, None if row.age_us is None else row.age_us / 1e6) for row in holes)
-    return [Gap(row.g, row.e, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s]
+    return [Gap(row.group, row.epoch, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s]
 
 
 def _largest_lost_first(row: Any) -> tuple[Any, ...]:
-    return row.open, -row.missing, row.g, row.e, row["first"]
+    return row.open, -row.missing, row.group, row.epoch, row["first"]
 
 
 def sizes(per_group: DataFrame, seen: Overview) -> Sizes | None:
     """Return the distribution of messages over groups and the resulting cost of order; None if there are no groups."""
     if seen.median is None:
         return None
-    stepped = per_group.withColumns({"step": _step(F.col("n")), "slice": F.pmod("h", F.lit(max(CONSUMERS)))})
-    largest_first = F.struct((-F.col("n")).alias("most"), "g")
-    stepped, most = least(stepped, ("step", "slice"), F.struct("g", "n"), largest_first, LARGEST)
+    stepped = per_group.withColumns(
+        {"step": _step(F.col("messages")), "slice": F.pmod("group_hash", F.lit(max(CONSUMERS)))}
+    )
+    largest_first = F.struct((-F.col("messages")).alias("most"), "group")
+    stepped, most = least(stepped, ("step", "slice"), F.struct("group", "messages"), largest_first, LARGEST)
     sums = stepped.groupBy("step", "slice").agg(
-        F.count("*").alias("k"),
-        F.sum("n").alias("n"),
+        F.count("*").alias("groups"),
+        F.sum("messages").alias("messages"),
         most.alias("largest"),
     )
     counts, load = Counter[int](), Counter[int]()
     largest: list[tuple[str, int]] = []
     for row in sums.collect():
-        counts[row.step] += row.k
-        load[row.slice] += row.n
-        largest += [(each.g, each.n) for each in row.largest]
+        counts[row.step] += row.groups
+        load[row.slice] += row.messages
+        largest += [(each.group, each.messages) for each in row.largest]
     largest = sorted(largest, key=lambda each: (-each[1], each[0]))[:LARGEST]
     costs = [_cost(consumers, largest[0][1], load, seen.messages) for consumers in CONSUMERS]
     return Sizes(seen.median, largest, largest[0][1] / seen.messages, _bars(counts), costs)
@@ -289,27 +288,21 @@ def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consu
     return Consumers(consumers, max(1.0, largest / share), max(mine) / share)
 
 
-def samples(rows: DataFrame, log: AuditLog, *, blanks: bool) -> dict[FaultKind, list[str]]:
-    """Return some examples of each kind, in words; ``blanks`` says whether to look for placeholder groups."""
-    faults = rows.where(F.col("bad") == GOOD).select("*", F.explode("kinds").alias("kind"))
-    example = F.struct("g", "e", "p", "o", "positions", "waited")
-    ranked, few = least(faults, ("kind",), example, F.struct("g", "e", "p"), SAMPLES)
-    told = {
-        FaultKind(row.kind): [_told(row.kind, each, log) for each in row.few]
-        for row in ranked.groupBy("kind").agg(few.alias("few")).collect()
-    }
-    if blanks:
-        blank = groups(rows).where(is_placeholder(F.col("g"))).select("g").distinct().orderBy("g").limit(SAMPLES)
-        told[FaultKind.PLACEHOLDER] = [repr(row.g) for row in blank.collect()]
-    return told
+def least(rows: DataFrame, keys: Sequence[str], value: Column, order: Column, count: int) -> tuple[DataFrame, Column]:
+    """Return the rows to group by the keys, and the aggregate that gives each group's first values, in order.
 
+    Before Spark 4.2 the rows are ranked first, which sorts them: collecting all values and cutting them off later would
+    not fit into memory.
 
-def _told(kind: str, row: Any, log: AuditLog) -> str:
-    words: str = row.g if row.g.strip() else repr(row.g)
-    if log.keys.place is not None:
-        words += f" at {moment(row.o) if log.is_time else row.o}"
-    if kind == FaultKind.LATE:
-        words += f", {many(row.positions, 'message')} late"
-        if row.waited:
-            words += f" ({duration(row.waited / 1e6)})"
-    return words
+    Args:
+        rows: rows to group.
+        keys: columns to group by.
+        value: value wanted of a row.
+        order: sort key; the first rows have the least.
+        count: number of rows of each group.
+    """
+    if "k" in inspect.signature(F.min_by).parameters:
+        return rows, F.min_by(value, order, count)
+    ranked = rows.withColumn(_RANK, F.row_number().over(Window.partitionBy(*keys).orderBy(order)))
+    first = F.when(F.col(_RANK) <= count, F.struct(F.col(_RANK), value.alias("value")))
+    return ranked, F.transform(F.array_sort(F.collect_list(first)), lambda each: each["value"])

@@ -1,7 +1,8 @@
-"""Conversion of columns to whole numbers or times; text is read as the value that it denotes."""
+"""Columns of a log: as whole numbers or times, text as the value that it denotes; and types that cannot be used."""
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -10,9 +11,11 @@ from pyspark.sql.types import StructType
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS, TEXT
 from inturn.core.values.path import joined, parts
+from inturn.spark.audit.report import LogColumns
 from inturn.spark.columns.dataframe import INTEGERS, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT
-from inturn.spark.columns.years import MICROSECONDS_OF_PYTHON
+from inturn.spark.columns.spark_types import MENDS, name_of, twice_fault, within
+from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON
 
 TIMES = ("timestamp", "timestamp_ntz", "date")
 _BROKEN = ("decimal", "float", "double")
@@ -30,6 +33,18 @@ _CLOCK_WORDS = re.compile(
     r"|time|stamp|date"
 )
 """Names of clocks; seconds look like counts, and nanoseconds like the ids of some databases."""
+
+
+_LACKING: Final = ("CalendarIntervalType", "GeometryType", "GeographyType")
+_BEYOND: Final = {
+    "date": f"unix_date({{0}}) NOT BETWEEN {DAYS_OF_PYTHON[0]} AND {DAYS_OF_PYTHON[1]}",
+    "timestamp": f"unix_micros({{0}}) NOT BETWEEN {MICROSECONDS_OF_PYTHON[0]} AND {MICROSECONDS_OF_PYTHON[1]}",
+    "timestamp_ntz": "{0} NOT BETWEEN TIMESTAMP_NTZ'0001-01-01' AND TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
+    "string": "NOT is_valid_utf8({0})",
+}
+"""SQL conditions for values that a pipeline cannot hold, by the type of the column."""
+_BEFORE_4: Final = "format_string('%s', {0}) <> {0}"  # it replaces characters that are not UTF-8
+_NO_NAMES: Final = ("VariantType", "MapType")
 
 
 def resolved(df: DataFrame, name: str) -> str:
@@ -64,15 +79,15 @@ def kind_of(df: DataFrame, path: str) -> str:
 def leaves(df: DataFrame) -> dict[str, str]:
     """Return the types of all columns by their paths: fields of structs too, but not the structs themselves."""
 
-    def within(schema: StructType, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    def below(schema: StructType, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for field in schema.fields:
             way = (*names, field.name)
             if isinstance(field.dataType, StructType):
-                yield from within(field.dataType, way)
+                yield from below(field.dataType, way)
             elif way != (CORRUPT,):
                 yield joined(way), field.dataType.simpleString()
 
-    return dict(within(df.schema, ()))
+    return dict(below(df.schema, ()))
 
 
 def numbers_and_times(df: DataFrame) -> dict[str, str]:
@@ -187,3 +202,65 @@ def micros(df: DataFrame, name: str, known: dict[str, str]) -> Column:
         return column(df, name).cast("bigint") if found is None else found
     msg = f"the column {name!r} is {kind}; expected a time: {', '.join(TIMES)}, ISO 8601 text, or seconds since 1970"
     raise InputError(msg)
+
+
+def check_audited(df: DataFrame) -> None:
+    """Check that an audit can compare the values of the columns.
+
+    Raises:
+        InputError: if it cannot; the text names the column and a remedy.
+    """
+    for field in df.schema.fields:
+        for path, kind, *_ in within(field.dataType, field.name):
+            if name_of(kind) in _LACKING:
+                msg = f"the column {path!r} is {kind.simpleString()}, which an audit cannot compare"
+                raise InputError(f"{msg}: {MENDS[name_of(kind)]}, or drop the column")
+            twice = twice_fault(path, kind)
+            if twice is not None:
+                raise InputError(twice)
+
+
+def check_names(df: DataFrame, keys: LogColumns) -> None:
+    """Check that Spark can compare the values of the columns of the group and the id.
+
+    Raises:
+        InputError: if it cannot; the text names the column and a remedy.
+    """
+    for path in filter(None, (keys.group, keys.id)):
+        kind = type_at(df.schema, parts(path))
+        if kind is not None and any(name_of(each.kind) in _NO_NAMES for each in within(kind, path)):
+            msg = f"the column {path!r} is {kind.simpleString()}, which is no name of a group and no id"
+            raise InputError(f"{msg}: give to_json(…) of it, a text")
+
+
+def unreadable(df: DataFrame) -> Column:
+    """Return whether a row holds values that a pipeline rejects as invalid: non-UTF-8 text, or a year beyond Python's.
+
+    Columns and fields of structs are checked, but not the contents of arrays and maps.
+    """
+    texts = _BEYOND["string"] if hasattr(F, "is_valid_utf8") else _BEFORE_4
+    beyond = {**_BEYOND, "string": texts}
+    tests = [beyond[kind].format(sql_of(path)) for path, kind in leaves(df).items() if kind in beyond]
+    return F.expr(" OR ".join(f"coalesce({test}, false)" for test in tests) or "false")
+
+
+def casts(df: DataFrame, keys: LogColumns, *, is_time: bool) -> tuple[str, ...]:
+    """Return a sentence for each column that must be cast before a pipeline takes it.
+
+    Lines of text (CSV, JSON) have no types before a pipeline reads them, so they yield no sentence.
+    """
+    if CORRUPT in df.columns:
+        return ()
+    names, since_1970 = ("string", "date", *INTEGERS), (*TIMES[:2], "string", *INTEGERS)
+    asked = (
+        (keys.group, names, "string"),
+        (keys.place, *((since_1970, "timestamp") if is_time else (INTEGERS, "bigint"))),
+        (keys.id, names, "string"),
+        (keys.epoch, INTEGERS, "bigint"),
+        (keys.arrival, (*INTEGERS, *TIMES[:2]), "bigint"),
+    )
+    return tuple(
+        f"The column {name} is {kind_of(df, name)}, which a pipeline does not take: cast it to {kind}."
+        for name, fits, kind in asked
+        if name is not None and kind_of(df, name) not in fits
+    )
