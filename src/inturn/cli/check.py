@@ -14,6 +14,7 @@ from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt
 from inturn.cli.places import check_no_database
 from inturn.cli.texts import lines, plain_console, print_line, say_json
 from inturn.core.errors import InputError
+from inturn.core.pipeline.inspection import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,23 +156,29 @@ def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: s
         _tell(console, name, [each for each in found.differences if each.other == name])
 
 
-def _cells(story: "EngineResult") -> list[str]:
+def _numbers(story: "EngineResult") -> dict[str, Any]:
+    """Return the numbers of a result, by their names in the JSON."""
     counts = story.counts
-    numbers = [
-        len(story.states),
-        counts.received,
-        counts.applied,
-        counts.duplicate + counts.stale,
-        story.holding(),
-        sum(counts.rejected.values()),
-        sum(map(len, story.outputs.values())),
-    ]
-    return [*(f"{number:,}" for number in numbers), f"{story.seconds:.1f}"]
+    return {
+        "groups": len(story.states),
+        "received": counts.received,
+        "applied": counts.applied,
+        "duplicate_or_stale": counts.duplicate + counts.stale,
+        "held": story.holding(),
+        "rejected": counts.rejected,
+        "outputs": sum(map(len, story.outputs.values())),
+    }
+
+
+def _cells(story: "EngineResult") -> list[str]:
+    numbers = _numbers(story)
+    numbers["rejected"] = sum(numbers["rejected"].values())
+    return [*(f"{number:,}" for number in numbers.values()), f"{story.seconds:.1f}"]
 
 
 def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
     if sample.left_out:
-        count = "1 message" if len(sample.left_out) == 1 else f"{len(sample.left_out):,} messages"
+        count = counted(len(sample.left_out), "message")
         kind = f" as {pipeline.message.__name__}" if pipeline.message else ""
         yield f"Left out: {count} that cannot be read{kind}, such as {sample.left_out[0]}"
 
@@ -180,7 +187,7 @@ def _tell(console: Console, engine: str, differences: "list[Difference]") -> Non
     """Print the differences in words."""
     groups = {each.group for each in differences if each.group is not None}
     if groups:
-        print_line(console, f"{engine} differs in {len(groups):,} group{'s' if len(groups) > 1 else ''}:", "bold red")
+        print_line(console, f"{engine} differs in {counted(len(groups), 'group')}:", "bold red")
     for each in differences[:_MOST_SHOWN]:
         print_line(console, f"  {each}")
     if len(differences) > _MOST_SHOWN:
@@ -190,17 +197,7 @@ def _tell(console: Console, engine: str, differences: "list[Difference]") -> Non
 def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:
     """Return the comparison as JSON values."""
     engines = {
-        name: {
-            "agrees": found.agrees(name),
-            "groups": len(story.states),
-            "received": story.counts.received,
-            "applied": story.counts.applied,
-            "duplicate_or_stale": story.counts.duplicate + story.counts.stale,
-            "held": story.holding(),
-            "rejected": story.counts.rejected,
-            "outputs": sum(map(len, story.outputs.values())),
-            "seconds": round(story.seconds, 3),
-        }
+        name: {"agrees": found.agrees(name), **_numbers(story), "seconds": round(story.seconds, 3)}
         for name, story in found.stories.items()
     }
     differences = [

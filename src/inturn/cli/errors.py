@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from inturn.cli.texts import lines
-from inturn.core.errors import InturnError
+from inturn.core.errors import InturnError, SetupError
 from inturn.core.override import override
 
 LOG: Final = "INTURN_LOG"
@@ -64,6 +64,19 @@ def told() -> Iterator[None]:
         _tell("SetupError", f"this needs {error.name}; install it with: pip install 'inturn[{extra}]'", error)
     except Exception as error:  # noqa: BLE001 - whatever it is, nobody is helped by a page of Java
         _tell(*_of_others(error), error)
+
+
+@contextmanager
+def needed(what: str, extra: str) -> Iterator[None]:
+    """Name the extra whose package is missing in the imports of the block.
+
+    Raises:
+        SetupError: in place of the import's error.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SetupError(f"{what} {error.name}; install it with: pip install 'inturn[{extra}]'") from error
 
 
 def wants_all() -> bool:

@@ -3,22 +3,23 @@
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
 
-from inturn.cli.errors import Commands
+from inturn.cli.errors import Commands, needed
 from inturn.cli.options import AsJson
 from inturn.cli.places import opened
 from inturn.cli.texts import cell, plain_console, say, say_json
-from inturn.core.errors import InputError, SetupError
+from inturn.core.errors import InputError
 
 keys = Commands(
     help="Access keys that all servers of a PostgreSQL database know: add, list, remove.", no_args_is_help=True
 )
 
 At = Annotated[str, typer.Argument(metavar="DATABASE", help="The address: postgresql://….")]
+_SERVER: Final = ("access keys need", "server")
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's public name.")]
 
 
@@ -38,13 +39,11 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a key, or change one; without a secret of yours one is made, and shown this once."""
-    try:
+    with needed(*_SERVER):
         import msgspec
 
         from inturn.server.config import AccessKey
         from inturn.server.shared import save_key
-    except ModuleNotFoundError as error:
-        raise _needs(error) from error
     secret = _secret(secret_env, secret_file)
     given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
     more = {"queues": queues, "actions": actions, "account": account, "admin": admin}
@@ -69,24 +68,13 @@ def add(
 @keys.command("list")
 def list_(at: At, as_json: AsJson = False) -> None:
     """All keys, without their secrets."""
-    try:
+    with needed(*_SERVER):
         from inturn.server.shared import keys as keys_of
-    except ModuleNotFoundError as error:
-        raise _needs(error) from error
     with opened(at) as db:
         found = keys_of(db)
     if as_json:
-        told_of = [
-            {
-                "id": each.id,
-                "queues": each.queues,
-                "actions": each.actions,
-                "account": each.account,
-                "admin": each.admin,
-            }
-            for each in found
-        ]
-        say_json(told_of)
+        shown = ("id", "queues", "actions", "account", "admin")
+        say_json([{name: getattr(each, name) for name in shown} for each in found])
         return
     table = Table("id", "queues", "actions", "account", "admin", box=None, pad_edge=False)
     for each in found:
@@ -99,10 +87,8 @@ def list_(at: At, as_json: AsJson = False) -> None:
 @keys.command()
 def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
     """Remove a key: no server takes requests that are signed with it any more."""
-    try:
+    with needed(*_SERVER):
         from inturn.server.shared import remove_key
-    except ModuleNotFoundError as error:
-        raise _needs(error) from error
     with opened(at) as db:
         if not remove_key(db, key_id):
             raise InputError(f"there is no key {key_id!r}; 'inturn keys list' shows all")
@@ -124,7 +110,3 @@ def _secret(env: str | None, file: Path | None) -> str | None:
     if not secret:
         raise InputError(f"{env or file} has no secret")
     return secret
-
-
-def _needs(error: ModuleNotFoundError) -> SetupError:
-    return SetupError(f"access keys need {error.name}; install it with: pip install 'inturn[server]'")

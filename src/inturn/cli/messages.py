@@ -326,18 +326,9 @@ def _document(message: "Message | Peeked") -> dict[str, Any]:
 
     body = message.body
     is_bytes = isinstance(body, bytes)
-    document = {
-        "sequence_number": message.sequence_number,
-        "id": message.id,
-        "group": message.group,
-        "revision": message.revision,
-        "dedup_id": message.dedup_id,
-        "attributes": message.attributes,
-        "sent_at": message.sent_at.isoformat(),
-        "came_from": message.came_from,
-        "note": message.note,
-        "body_base64" if is_bytes else "body": base64.b64encode(body).decode() if is_bytes else body,
-    }
+    names = ("sequence_number", "id", "group", "revision", "dedup_id", "attributes", "sent_at", "came_from", "note")
+    document = {name: getattr(message, name) for name in names} | {"sent_at": message.sent_at.isoformat()}
+    document["body_base64" if is_bytes else "body"] = base64.b64encode(body).decode() if is_bytes else body
     if isinstance(message, Message):
         document |= {
             "attempts": message.attempts,

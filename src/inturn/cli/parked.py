@@ -187,10 +187,8 @@ class How(NamedTuple):
 
     Attributes:
         by: name of the person who decides; empty for the user who is logged in.
-        why: reason, in words.
         pipeline: location of the definition, to take the decision at once; None leaves it to the running process.
         wait_s: time to wait for the running process.
-        as_json: whether to print JSON.
     """
 
     by: str

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from inturn.core.errors import SetupError
+from inturn.cli.errors import needed
 
 
 def serve(
@@ -20,13 +20,10 @@ def serve(
     """Serve the queues of a database as SQS does, until Ctrl-C: for boto3, the AWS CLI and every SQS client."""
     import inturn
 
-    try:
+    with needed("inturn serve needs", "server"):
         from inturn.server.config import Config, check_exposure, load, with_options
         from inturn.server.logs import configure
         from inturn.server.run import run
-    except ModuleNotFoundError as error:
-        msg = f"inturn serve needs {error.name}; install it with: pip install 'inturn[server]'"
-        raise SetupError(msg) from error
     options: dict[str, Any] = {"host": host, "port": port, "json_logs": json_logs or None}
     options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
     chosen = with_options(Config() if config is None else load(config), options)

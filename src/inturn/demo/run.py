@@ -188,9 +188,6 @@ class _Happened:
     """The outcome of a run besides its files.
 
     Attributes:
-        session: the Spark session in which the stream continued.
-        began: begin of the producers, in seconds since 1970.
-        killed: time of the kill of Spark.
         landed: outputs that the worker delivered, by effect id.
         landed_at: time of each delivery.
     """

@@ -25,15 +25,11 @@ class Outcome:
     """A number of messages with equal values in all that a pipeline decides by.
 
     Attributes:
-        messages: number of messages.
-        bad: they cannot be read, or have no group or place.
         below: their revision is below the first.
         first: they were the first of their place.
         same: they have the content of the first of their place.
         overtaken: the first of their place came after a greater one.
-        again: an earlier message is the same.
         other: an earlier message has their id and other content.
-        no_id: they have no id.
     """
 
     messages: int
@@ -71,13 +67,6 @@ class Evidence:
     """The facts that decide a grade.
 
     Attributes:
-        keys: columns that the audit used.
-        is_time: whether the order is a time.
-        messages: number of messages with a place.
-        found: faults, by kind.
-        gaps: gaps, if the order counts.
-        late: lateness of late messages.
-        differ: columns in which contradicting messages differ.
         unique: a column that could be the id, if none was given.
         unit: unit of the order's times, if they are numbers.
         outcomes: outcomes of all messages with a fault or beside one; empty if not known.

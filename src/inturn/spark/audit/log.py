@@ -66,10 +66,7 @@ class AuditLog:
     """A DataFrame, and how it is read as a log.
 
     Attributes:
-        df: the messages.
-        keys: columns that the audit uses.
         arrived: source of the order of arrival, in words.
-        is_time: whether the order is a time.
         known: kinds of the columns that could give an order, see
             :func:`inturn.spark.audit.values.numbers_and_times`.
         files: files from which the rows are read, in order of arrival; empty for other inputs.

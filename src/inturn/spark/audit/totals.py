@@ -35,18 +35,11 @@ class Overview:
     """The size of a log: its messages with a place, their groups, and the ends of its clock.
 
     Attributes:
-        messages: number of messages with a place.
-        groups: number of their groups.
         timelines: number of timelines of the groups; more than groups if there are epochs.
         epochs: number of groups with more than one timeline.
-        blank_messages: number of messages of groups with a placeholder as name.
-        blank_groups: number of those groups.
-        began_us: first time, in microseconds since 1970; None if there is none.
-        ended_us: last time.
         lowest: lowest place of all.
         at_one: number of timelines that begin at 1.
         at_zero: number of timelines that begin at 0.
-        median: messages of the median group.
     """
 
     messages: int
