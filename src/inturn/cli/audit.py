@@ -95,8 +95,6 @@ def audit(
 
 def show(report: "AuditReport", console: Console) -> None:
     """Print the report as tables and sentences."""
-    from inturn.spark.audit.report import MEANING
-
     span = (
         "" if report.began is None or report.ended is None else f", {report.began:%Y-%m-%d} to {report.ended:%Y-%m-%d}"
     )
@@ -116,7 +114,7 @@ def show(report: "AuditReport", console: Console) -> None:
             groups = f"{found.groups:,}" if found.groups else ""
             such = "; ".join(report.samples.get(kind, []))
             table.add_row(
-                Text(kind, "red"), f"{found.messages:,}", groups, MEANING[kind], Text(lines(such), overflow="ellipsis")
+                Text(kind, "red"), f"{found.messages:,}", groups, kind.meaning, Text(lines(such), overflow="ellipsis")
             )
         console.print(table)
     elif report.messages:

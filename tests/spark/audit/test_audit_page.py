@@ -17,7 +17,6 @@ from audit_reports import NOON_US, empty, full, line
 from inturn.core.errors import SetupError
 from inturn.spark.audit import page, pictures
 from inturn.spark.audit.report import (
-    MEANING,
     Bar,
     Column,
     Consumers,
@@ -86,7 +85,7 @@ def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
     seen = Page(page.render(full()))
     assert "1,234,567 messages of 8,901 groups: 13 kinds of faults" in seen.text
     for at, kind in enumerate(FaultKind):
-        assert f"{kind} {MEANING[kind]} {1_000 + at:,}" in seen.text
+        assert f"{kind} {kind.meaning} {1_000 + at:,}" in seen.text
         assert f"sample of {kind}" in seen.text
     assert "messages/kind=two-writers" in seen.text
     assert "kind=gap" not in seen.text  # gaps are no messages; they have a folder of their own

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import SetupError
 from inturn.core.pipeline.inspection import counted
+from inturn.core.texts import visible
 from inturn.spark.audit import pictures
 from inturn.spark.audit.formatting import duration
-from inturn.spark.audit.report import MEANING, AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
+from inturn.spark.audit.report import AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -47,7 +48,6 @@ def render(report: AuditReport) -> str:
     return environment.get_template("page.html.j2").render(
         report=report,
         headline=headline(report),
-        meaning=MEANING,
         folder=_folder,
         lateness=[] if report.late is None else _lateness(report.late, is_time=is_time),
         pictures=_pictures(report),
@@ -71,22 +71,17 @@ def headline(report: AuditReport) -> str:
     return f"{read}: nothing wrong"
 
 
-def clean(text: str) -> str:
-    r"""Return a text with only visible characters: others are written as in Python, ``\x00``."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
 def name(text: str) -> str:
     """Return a name from the log for display: a blank one in quotes, a long one with its middle left out."""
     if not text.strip():
         text = repr(text)
-    shown = clean(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
+    shown = visible(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST * 2 // 3]}…{shown[-_LONGEST // 3 + 1 :]}"
 
 
 def _shown(value: Any) -> Any:
     """Return a value for the page: text that is not our markup is made visible."""
-    return clean(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _number(value: float) -> str:

@@ -84,7 +84,6 @@ def unique(log: AuditLog) -> str | None:
 
 
 def _seen(log: AuditLog, kinds: dict[str, str]) -> list[_Seen]:
-
     values = [
         (whole(log.df, name) if kind == "number" else micros(log.df, name, log.known)).alias(f"v{at}")
         for at, (name, kind) in enumerate(kinds.items())

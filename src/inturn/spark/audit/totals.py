@@ -199,14 +199,12 @@ def gaps(holes: DataFrame, patience: str, seen: Overview) -> tuple[Gaps, int]:
 
 
 def _over_time(began_us: int, ended_us: int) -> tuple[Column, Callable[[int], tuple[float, float]]]:
-
     width = (ended_us - began_us) // BARS_OVER_TIME + 1
     at = F.coalesce(F.floor((F.col("opened_us") - began_us) / width), F.lit(0))
     return at, lambda step: ((began_us + step * width) / 1e6, (began_us + (step + 1) * width) / 1e6)
 
 
 def _over_life() -> tuple[Column, Callable[[int], tuple[float, float]]]:
-
     at = F.floor((F.col("opened") - 1) * BARS_OVER_LIFE / F.col("size"))
     return at, lambda step: (step * 100 / BARS_OVER_LIFE, (step + 1) * 100 / BARS_OVER_LIFE)
 

@@ -156,7 +156,6 @@ def gaps(rows: DataFrame, start: int | None) -> DataFrame:
 
 
 def _hole(first: Column, last: Column, opened: Column, opened_us: Column) -> Column:
-
     named = {"first": first, "last": last, "opened": opened, "opened_us": opened_us}
     return F.struct(*(column.cast("bigint").alias(name) for name, column in named.items()))
 
