@@ -165,7 +165,7 @@ def _begun(
     return rows, totals.faults(rows, seen)
 
 
-def _judged(log: AuditLog, keep: "Keep") -> DataFrame:
+def _judged(log: AuditLog, keep: Keep) -> DataFrame:
     """Return the telling rows of a log with their verdicts."""
     rows = conflicts.marked_by_id(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
     whole = keep(judged(telling(rows, log.key, log), log.key, log))

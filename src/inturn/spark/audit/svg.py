@@ -181,7 +181,7 @@ class Plot:
 
     def box(self, start: Place, end: Place, colour: str) -> None:
         """Fill a rectangle between two corners, such as a bar."""
-        self.drawing.box(self.at(*start), self.at(*end), colour)
+        self.drawing.box(self.at(*start), self.at(*end), colour, shape_rendering="crispEdges")  # no seams between bars
 
 
 def _rounded(value: float | str) -> str:
