@@ -17,16 +17,16 @@ from typer.testing import CliRunner
 import inturn
 
 pytest.importorskip("pyarrow", reason="the demo's data are read with pyarrow, from the extra [demo]")
-pytest.importorskip("matplotlib", reason="the demo's picture is drawn with matplotlib, from the extra [demo]")
 
 from inturn.cli import app
 from inturn.core.errors import InturnError, SetupError
 from inturn.core.pipeline.fold import Counts
-from inturn.demo import console, crash, delivery, flights, naive, page, picture, producer, run
+from inturn.demo import console, crash, delivery, flights, naive, page, producer, run
 from inturn.demo.engines import Differences, Engine, differences
-from inturn.demo.event_log import course
+from inturn.demo.event_log import EventLog, course
 from inturn.demo.pipeline import aircraft
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Example, Kill, Knot, choose_knot
+from svg_texts import check, parse
 
 WHEN = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 RIGHT = naive.NaiveAnswer("LAX", 1, 300, 0)
@@ -279,13 +279,25 @@ def test_the_course_counts_from_the_beginning():
     assert (found.steps, found.killed_s) == ([(2.0, 3.0)], 2.5)
 
 
-@pytest.mark.thorough
-def test_the_page_carries_its_picture_and_needs_no_network(tmp_path):
-    picture.draw(result(), tmp_path / "demo.png")
-    png = (tmp_path / "demo.png").read_bytes()
-    assert png.startswith(b"\x89PNG")
-    html = page.render(result(), png, ["inturn run this"])
-    assert "data:image/png;base64," in html
+def test_the_texts_of_the_picture_stay_inside_and_apart():
+    many = Counts(received=125_533, released=1_110, applied=124_302, duplicate=11_206, held=1_110)
+    many.rejected = {"invalid": 24, "conflict": 1}
+    wrong = {NAIVE: naive.Wrong(949, 304, 522, 522, 477), DISTINCT: naive.Wrong(487, 148, 1, 1, 477)}
+    knot = Knot("N307JB", [f"left EWR for MC{at}, {at} Jan" for at in range(14)], [*range(1, 13), 9, 13, 14])
+    lanes = {name: [3, 1, 4] * 20 for name in ("UA", "B6", "EV", "DL", "others")}
+    events = EventLog(0.5, lanes, [2] * 60, [(1, 11.0), (18, 29), (45, 55.5), (56.2, 57)], 30.1)
+    changes = {"steps": [many], "process": many, "wrong": result().wrong | wrong, "knot": knot, "course": events}
+    assert check(page.drawn(result(messages=125_533, aircraft=12_631, late=1_155, twice=1_206, **changes)))
+
+
+def test_the_page_carries_its_picture_and_needs_no_network():
+    drawn = page.drawn(result())
+    texts = {element.text for element in parse(drawn).iter()}
+    for words in ("Taken as they come: 0 aircraft wrong.", "Taken in turn: 0.", "copy", "landed LAX, 1 Jan", "from UA"):
+        assert words in texts
+    html = page.render(result(), drawn, ["inturn run this"])
+    assert drawn in html
+    assert "messages of aircraft N1 as they happened" in html
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|url\(""", html)
     assert "1 without a tail number" in html
     assert "inturn run this" in html

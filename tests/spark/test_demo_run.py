@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="the demo's picture is drawn with matplotlib, from the extra [demo]")
+pytest.importorskip("jinja2", reason="the demo's page is filled in with jinja2, from the extra [demo]")
 
 from inturn.demo import crash, run
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK

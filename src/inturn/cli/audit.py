@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli.dialect import Delimiter, Encoding, Null, Quote, dialect_of
-from inturn.cli.errors import told
-from inturn.cli.texts import cell, lines, plain_console, say_json
+from inturn.cli.options import Delimiter, Encoding, Null, Quote, dialect_of
+from inturn.cli.texts import cell, lines, plain_console, print_line, say_json
+from inturn.core.pipeline.inspection import counted
 
 if TYPE_CHECKING:
     from inturn.spark.audit.report import AuditReport, Gaps, Grade, Late, Sizes
@@ -59,60 +59,52 @@ def audit(
     ] = None,
 ) -> None:
     """Say what is true of a log's order: copies, conflicts, gaps, late messages, and which grade of order it has."""
-    with told():
-        from inturn.spark.audit.files import read_log
-        from inturn.spark.audit.report import allowed
-        from inturn.spark.audit.run import audit as examine
-        from inturn.spark.local.progress import watching
-        from inturn.spark.local.session import session
+    from inturn.spark.audit.files import read_log
+    from inturn.spark.audit.report import allowed
+    from inturn.spark.audit.run import audit as examine
+    from inturn.spark.local.progress import watching
+    from inturn.spark.local.session import running
 
-        allowed(allow or ())
-        spark = session(master)
-        try:
-            with watching(spark, f"audit: {path}", quiet=as_json):
-                dialect = dialect_of(delimiter, quote, encoding, null, csv=format_ in (None, "csv"))
-                log = read_log(spark, path, format_, dialect)
-                report = examine(
-                    log.df,
-                    group=group,
-                    order=order,
-                    order_by=order_by,
-                    id=id_,
-                    epoch=epoch,
-                    arrival=arrival,
-                    time=time,
-                    start=start,
-                    ignore=tuple(ignore or ()),
-                    patience=patience,
-                    out=out,
-                    source=path,
-                    files=log.files,
-                )
-        finally:
-            spark.stop()
-        if as_json:
-            say_json(report.to_dict())
-        else:
-            show(report, plain_console())
-        if strict and report.wrong(tuple(allow or ())):
-            raise typer.Exit(1)
+    allowed(allow or ())
+    with running(master) as spark, watching(spark, f"audit: {path}", quiet=as_json):
+        dialect = dialect_of(delimiter, quote, encoding, null, csv=format_ in (None, "csv"))
+        log = read_log(spark, path, format_, dialect)
+        report = examine(
+            log.df,
+            group=group,
+            order=order,
+            order_by=order_by,
+            id=id_,
+            epoch=epoch,
+            arrival=arrival,
+            time=time,
+            start=start,
+            ignore=tuple(ignore or ()),
+            patience=patience,
+            out=out,
+            source=path,
+            files=log.files,
+        )
+    if as_json:
+        say_json(report.to_dict())
+    else:
+        show(report, plain_console())
+    if strict and report.wrong(tuple(allow or ())):
+        raise typer.Exit(1)
 
 
 def show(report: "AuditReport", console: Console) -> None:
     """Print the report as tables and sentences."""
-    from inturn.spark.audit.report import MEANING
-    from inturn.spark.audit.words import many
-
     span = (
         "" if report.began is None or report.ended is None else f", {report.began:%Y-%m-%d} to {report.ended:%Y-%m-%d}"
     )
     clock = "no clock" if report.keys.time is None else f"clock: {report.keys.time}"
-    _say(
+    print_line(
         console,
-        f"{report.source}: {many(report.messages, 'message')} of {many(report.groups, 'group')}{span}",
+        f"{report.source}: {counted(report.messages, 'message')} of {counted(report.groups, 'group')}{span}",
         style="bold",
     )
-    _say(console, f"arrival: {report.arrived}; {clock}; {report.seconds:.1f} s", style="dim")
+    print_line(console, f"arrival: {report.arrived}; {clock}; {report.seconds:.1f} s", style="dim")
     if report.columns:
         console.print(_columns(report))
     if report.found:
@@ -122,39 +114,34 @@ def show(report: "AuditReport", console: Console) -> None:
             groups = f"{found.groups:,}" if found.groups else ""
             such = "; ".join(report.samples.get(kind, []))
             table.add_row(
-                Text(kind, "red"), f"{found.messages:,}", groups, MEANING[kind], Text(lines(such), overflow="ellipsis")
+                Text(kind, "red"), f"{found.messages:,}", groups, kind.meaning, Text(lines(such), overflow="ellipsis")
             )
         console.print(table)
     elif report.messages:
-        _say(console, "Nothing is wrong with it.", style="green")
+        print_line(console, "Nothing is wrong with it.", style="green")
     for line in filter(None, (_gaps(report.gaps), _late(report.late), _epochs(report), _sizes(report.sizes))):
-        _say(console, line)
+        print_line(console, line)
     _grade(report.grade, console)
     for what, where in report.files.items():
-        _say(console, f"{what:9} {where}")
+        print_line(console, f"{what:9} {where}")
 
 
 def _grade(grade: "Grade | None", console: Console) -> None:
     if grade is None:
-        _say(console, "Nothing can be said of its order: there are no messages that have a place.")
+        print_line(console, "Nothing can be said of its order: there are no messages that have a place.")
         return
-    _say(console, f"Order: {grade.name}", style="bold")
+    print_line(console, f"Order: {grade.name}", style="bold")
     for sentence in grade.evidence:
-        _say(console, f"  {sentence}")
+        print_line(console, f"  {sentence}")
     for sentence in grade.needs:
-        _say(console, f"  Needed: {sentence}", style="yellow")
-    _say(console, f"  {grade.line}", style="cyan")
+        print_line(console, f"  Needed: {sentence}", style="yellow")
+    print_line(console, f"  {grade.line}", style="cyan")
     if grade.gives:
-        _say(console, f"  {grade.outcome}")
-
-
-def _say(console: Console, words: str, style: str = "") -> None:
-    """Print a line that contains user data: without markup, and not cut."""
-    console.print(Text(lines(words), style), soft_wrap=True)
+        print_line(console, f"  {grade.outcome}")
 
 
 def _gaps(gaps: "Gaps | None") -> str:
-    from inturn.spark.audit.words import duration
+    from inturn.spark.audit.formatting import duration
 
     if gaps is None or not (gaps.lost or gaps.open):
         return ""
@@ -169,7 +156,7 @@ def _gaps(gaps: "Gaps | None") -> str:
 
 
 def _late(late: "Late | None") -> str:
-    from inturn.spark.audit.words import duration
+    from inturn.spark.audit.formatting import duration
 
     if late is None:
         return ""

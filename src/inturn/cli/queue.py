@@ -11,19 +11,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli.errors import told
+from inturn.cli.errors import Commands
+from inturn.cli.options import AsJson, GroupName
 from inturn.cli.places import opened, parts, queue_at, split
 from inturn.cli.texts import cell, line, lines, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
+from inturn.core.pipeline.inspection import counted
 from inturn.core.queue.messages import GroupView, QueueInfo, QueueSettings, Why, first_number
 
-queue = typer.Typer(help="Queues in a database: create, list, show, purge, delete.", no_args_is_help=True)
+queue = Commands(help="Queues in a database: create, list, show, purge, delete.", no_args_is_help=True)
 
 DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db, or postgresql://….")]
 QueueAt = Annotated[str, typer.Argument(metavar="DATABASE#QUEUE", help="The queue, such as shop.db#payments.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Limit = Annotated[int, typer.Option(help="How many at most.", min=1, max=limits.READ_MESSAGES)]
 
@@ -66,140 +67,134 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a queue, and the database if it is not there; one that is there stays as it is."""
-    with told():
-        given = {
-            "visibility_timeout_s": visibility_timeout_s,
-            "delay_s": delay_s,
-            "retention_s": retention_s,
-            "dedup_window_s": dedup_window_s,
-            "dedup_scope": dedup_scope,
-            "content_dedup": content_dedup or None,
-            "dead_letter": dead_letter,
-            "max_receives": max_receives,
-            "retry_delay_s": retry_delay_s,
-            "retry_growth": retry_growth,
-            "retry_max_s": retry_max_s,
-            "retry_jitter": retry_jitter,
-        }
-        meant: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        if dedup_for_ever:
-            if dedup_window_s is not None:
-                raise InputError("--dedup-window-s and --dedup-for-ever contradict each other; give one")
-            meant["dedup_window_s"] = None
-        settings = QueueSettings(**meant) if meant else None
-        path, name = split(at)
-        with opened(path, create=True) as db:
-            was_there = name in db.queues()
-            info = db.queue(name, settings).info()
-        if as_json:
-            say_json(_document(info) | {"created": not was_there})
-        else:
-            say(f"{shown(at)} is there already; nothing was changed." if was_there else f"{shown(at)} was made.")
+    given = {
+        "visibility_timeout_s": visibility_timeout_s,
+        "delay_s": delay_s,
+        "retention_s": retention_s,
+        "dedup_window_s": dedup_window_s,
+        "dedup_scope": dedup_scope,
+        "content_dedup": content_dedup or None,
+        "dead_letter": dead_letter,
+        "max_receives": max_receives,
+        "retry_delay_s": retry_delay_s,
+        "retry_growth": retry_growth,
+        "retry_max_s": retry_max_s,
+        "retry_jitter": retry_jitter,
+    }
+    meant: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if dedup_for_ever:
+        if dedup_window_s is not None:
+            raise InputError("--dedup-window-s and --dedup-for-ever contradict each other; give one")
+        meant["dedup_window_s"] = None
+    settings = QueueSettings(**meant) if meant else None
+    path, name = split(at)
+    with opened(path, create=True) as db:
+        was_there = name in db.queues()
+        info = db.queue(name, settings).info()
+    if as_json:
+        say_json(_document(info) | {"created": not was_there})
+    else:
+        say(f"{shown(at)} is there already; nothing was changed." if was_there else f"{shown(at)} was made.")
 
 
 @queue.command("list")
 def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
     """All queues of a database: how much is in them, and who reads them."""
-    with told():
-        path, name = parts(database)
-        if name:
-            raise InputError(
-                f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, "
-                "'inturn queue show' shows one"
-            )
-        with opened(path) as db:
-            infos = [db.queue(each, create=False).info() for each in db.queues()]
-        if as_json:
-            say_json([_document(info) for info in infos])
-            return
-        table = Table("queue", "messages", "dead letter", "readers and their lag", box=None, pad_edge=False)
-        table.columns[1].justify = "right"
-        for info in infos:
-            dead = info.settings.dead_letter
-            after = f"{dead} after {info.settings.max_receives} receives" if dead else ""
-            lags = ", ".join(f"{reader} {lag(info, at):,}" for reader, at in sorted(info.readers.items()))
-            table.add_row(cell(info.name), f"{info.depth:,}", cell(after), Text(lines(lags)))
-        plain_console().print(table if infos else f"{shown(path)} has no queues.")
+    path, name = parts(database)
+    if name:
+        raise InputError(
+            f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, "
+            "'inturn queue show' shows one"
+        )
+    with opened(path) as db:
+        infos = [db.queue(each, create=False).info() for each in db.queues()]
+    if as_json:
+        say_json([_document(info) for info in infos])
+        return
+    table = Table("queue", "messages", "dead letter", "readers and their lag", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    for info in infos:
+        dead = info.settings.dead_letter
+        after = f"{dead} after {info.settings.max_receives} receives" if dead else ""
+        lags = ", ".join(f"{reader} {lag(info, at):,}" for reader, at in sorted(info.readers.items()))
+        table.add_row(cell(info.name), f"{info.depth:,}", cell(after), Text(lines(lags)))
+    plain_console().print(table if infos else f"{shown(path)} has no queues.")
 
 
 @queue.command()
 def show(at: QueueAt, as_json: AsJson = False) -> None:
     """Show a queue's settings, how much is in it, and its readers."""
-    with told():
-        with queue_at(at) as there:
-            info, parked = there.info(), there.parked()
-        if as_json:
-            held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
-            say_json(_document(info) | {"parked": held})
-            return
-        say(f"{shown(at)}: {_many(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
-        for name, value in asdict(info.settings).items():
-            say(f"  {name:21} {_setting(name, value)}")
-        for group, note, parked_ms in parked:
-            say(f"  parked {line(group)} since {clock_time(parked_ms)}: {line(note)}")
-        for reader, position in sorted(info.readers.items()):
-            say(f"  reader {reader} has read up to {position}, {_many(lag(info, position), 'message')} behind")
+    with queue_at(at) as there:
+        info, parked = there.info(), there.parked()
+    if as_json:
+        held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
+        say_json(_document(info) | {"parked": held})
+        return
+    say(f"{shown(at)}: {counted(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
+    for name, value in asdict(info.settings).items():
+        say(f"  {name:21} {_setting(name, value)}")
+    for group, note, parked_ms in parked:
+        say(f"  parked {line(group)} since {clock_time(parked_ms)}: {line(note)}")
+    for reader, position in sorted(info.readers.items()):
+        say(f"  reader {reader} has read up to {position}, {counted(lag(info, position), 'message')} behind")
 
 
 @queue.command()
 def purge(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove all messages of a queue, received ones too, and forget its deduplication ids."""
-    with told(), queue_at(at) as there:
-        count = _many(there.depth().messages, "message")
+    with queue_at(at) as there:
+        count = counted(there.depth().messages, "message")
         _confirm(f"Remove {count} from {shown(at)}, with those that are in flight, for good?", yes=yes, as_json=as_json)
         removed = there.purge()
         if as_json:
             say_json({"removed": removed})
         else:
-            say(f"{_many(removed, 'message')} removed from {shown(at)}.")
+            say(f"{counted(removed, 'message')} removed from {shown(at)}.")
 
 
 @queue.command()
 def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove a queue with its messages, readers and settings."""
-    with told():
-        path, name = split(at)
-        with opened(path) as db:
-            there = db.queue(name, create=False)
-            info = there.info()
-            served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
-            what = f"{_many(info.depth, 'message')} and {_many(len(info.readers), 'reader')}"
-            fails = f" What fails in {', '.join(served)} has nowhere to go then." if served else ""
-            _confirm(f"Remove {shown(at)} with {what}, for good?{fails}", yes=yes, as_json=as_json)
-            there.delete()
-        if as_json:
-            say_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
-        else:
-            say(f"{shown(at)} was removed, with {what}.")
+    path, name = split(at)
+    with opened(path) as db:
+        there = db.queue(name, create=False)
+        info = there.info()
+        served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
+        what = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
+        fails = f" What fails in {', '.join(served)} has nowhere to go then." if served else ""
+        _confirm(f"Remove {shown(at)} with {what}, for good?{fails}", yes=yes, as_json=as_json)
+        there.delete()
+    if as_json:
+        say_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
+    else:
+        say(f"{shown(at)} was removed, with {what}.")
 
 
 @queue.command()
 def park(
     at: QueueAt,
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: GroupName,
     reason: Annotated[str, typer.Argument(help="Why; it is shown by 'groups' and 'queue show'.")],
     as_json: AsJson = False,
 ) -> None:
     """Let nobody have a group until it is resumed; its messages stay in their order."""
-    with told():
-        with queue_at(at) as there:
-            there.park(group, reason)
-        if as_json:
-            say_json({"group": group, "parked": True})
-            return
-        say(f"{line(group)} is parked; to let it go on: inturn queue resume {shown(at)} {line(group)}")
+    with queue_at(at) as there:
+        there.park(group, reason)
+    if as_json:
+        say_json({"group": group, "parked": True})
+        return
+    say(f"{line(group)} is parked; to let it go on: inturn queue resume {shown(at)} {line(group)}")
 
 
 @queue.command()
-def resume(at: QueueAt, group: Annotated[str, typer.Argument(help="The group.")], as_json: AsJson = False) -> None:
+def resume(at: QueueAt, group: GroupName, as_json: AsJson = False) -> None:
     """Let a group that is parked go on, in its order."""
-    with told():
-        with queue_at(at) as there:
-            was_parked = there.resume(group)
-        if as_json:
-            say_json({"group": group, "was_parked": was_parked})
-            return
-        say(f"{line(group)} goes on." if was_parked else f"{line(group)} is not parked.")
+    with queue_at(at) as there:
+        was_parked = there.resume(group)
+    if as_json:
+        say_json({"group": group, "was_parked": was_parked})
+        return
+    say(f"{line(group)} goes on." if was_parked else f"{line(group)} is not parked.")
 
 
 def groups(
@@ -212,26 +207,25 @@ def groups(
 
     Those whose first message was sent first come first. A message without a group is a line of its own.
     """
-    with told():
-        with queue_at(at) as there:
-            found = there.groups(*names or (), limit=limit)
-            now_ms = there.writer.clock()
-        if as_json:
-            say_json([_group_document(each, now_ms) for each in found])
-            return
-        table = Table("group", "messages", "first", "age", "attempts", "token", "state", box=None, pad_edge=False)
-        for column in table.columns[1:6]:
-            column.justify = "right"
-        for each in found:
-            age = duration((now_ms - each.head_sent_ms) / 1000)
-            token = "" if each.token is None else str(each.token)
-            group = Text("none", "dim") if each.group is None else cell(each.group)
-            table.add_row(group, f"{each.depth:,}", str(each.head), age, str(each.attempts), token, cell(_why(each)))
-        plain_console().print(table if found else "No group has messages.")
-        for name in sorted({*(names or ())} - {each.group for each in found}):
-            say(f"{line(name)}: no messages", err=True)
-        if len(found) == limit and not names:
-            say(f"The first {limit:,}; --limit shows more.", err=True)
+    with queue_at(at) as there:
+        found = there.groups(*names or (), limit=limit)
+        now_ms = there.writer.clock()
+    if as_json:
+        say_json([_group_document(each, now_ms) for each in found])
+        return
+    table = Table("group", "messages", "first", "age", "attempts", "token", "state", box=None, pad_edge=False)
+    for column in table.columns[1:6]:
+        column.justify = "right"
+    for each in found:
+        age = duration((now_ms - each.head_sent_ms) / 1000)
+        token = "" if each.token is None else str(each.token)
+        group = Text("none", "dim") if each.group is None else cell(each.group)
+        table.add_row(group, f"{each.depth:,}", str(each.head), age, str(each.attempts), token, cell(_why(each)))
+    plain_console().print(table if found else "No group has messages.")
+    for name in sorted({*(names or ())} - {each.group for each in found}):
+        say(f"{line(name)}: no messages", err=True)
+    if len(found) == limit and not names:
+        say(f"The first {limit:,}; --limit shows more.", err=True)
 
 
 def redrive(
@@ -246,20 +240,19 @@ def redrive(
 
     What somebody has received and not yet acknowledged stays, and so does what came from no other queue.
     """
-    with told():
-        moved = 0
-        with queue_at(at) as there:
-            while limit is None or moved < limit:
-                wanted = limits.READ_MESSAGES if limit is None else min(limits.READ_MESSAGES, limit - moved)
-                part = there.redrive(wanted, to=to)
-                moved += part
-                if part < wanted:
-                    break
-            left = there.depth().messages
-        if as_json:
-            say_json({"moved": moved, "left": left})
-        else:
-            say(f"{_many(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {shown(at)}.")
+    moved = 0
+    with queue_at(at) as there:
+        while limit is None or moved < limit:
+            wanted = limits.READ_MESSAGES if limit is None else min(limits.READ_MESSAGES, limit - moved)
+            part = there.redrive(wanted, to=to)
+            moved += part
+            if part < wanted:
+                break
+        left = there.depth().messages
+    if as_json:
+        say_json({"moved": moved, "left": left})
+    else:
+        say(f"{counted(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {shown(at)}.")
 
 
 def clock_time(ms: int) -> str:
@@ -285,10 +278,6 @@ def duration(seconds: float) -> str:
 def lag(info: QueueInfo, position: int) -> int:
     """Return the number of messages sent after a position, including those removed since."""
     return info.last - max(position, first_number(info.number))
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _confirm(question: str, *, yes: bool, as_json: bool) -> None:

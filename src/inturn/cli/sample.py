@@ -26,7 +26,6 @@ class Sample:
     """Messages, in the order of the files.
 
     Attributes:
-        messages: messages that fit the pipeline.
         left_out: reasons for which the others do not fit.
     """
 

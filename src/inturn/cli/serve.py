@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from inturn.cli.errors import told
-from inturn.core.errors import SetupError
+from inturn.cli.errors import needed
 
 
 def serve(
@@ -19,21 +18,17 @@ def serve(
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log lines of JSON.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Serve the queues of a database as SQS does, until Ctrl-C: for boto3, the AWS CLI and every SQS client."""
-    with told():
-        import inturn
+    import inturn
 
-        try:
-            from inturn.server.config import Config, check_exposure, load, with_options
-            from inturn.server.logs import configure
-            from inturn.server.run import run
-        except ModuleNotFoundError as error:
-            msg = f"inturn serve needs {error.name}; install it with: pip install 'inturn[server]'"
-            raise SetupError(msg) from error
-        options: dict[str, Any] = {"host": host, "port": port, "json_logs": json_logs or None}
-        options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
-        chosen = with_options(Config() if config is None else load(config), options)
-        if "://" not in db:  # a server database may hold the keys
-            check_exposure(chosen)
-        configure(json_lines=chosen.server.json_logs)
-        with inturn.open(db) as opened:
-            run(opened, chosen)
+    with needed("inturn serve needs", "server"):
+        from inturn.server.config import Config, check_exposure, load, with_options
+        from inturn.server.logs import configure
+        from inturn.server.run import run
+    options: dict[str, Any] = {"host": host, "port": port, "json_logs": json_logs or None}
+    options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
+    chosen = with_options(Config() if config is None else load(config), options)
+    if "://" not in db:  # a server database may hold the keys
+        check_exposure(chosen)
+    configure(json_lines=chosen.server.json_logs)
+    with inturn.open(db) as opened:
+        run(opened, chosen)

@@ -34,6 +34,11 @@ def say(words: str, *, err: bool = False) -> None:
     typer.echo(lines(words), err=err)
 
 
+def print_line(console: Console, words: str, style: str = "") -> None:
+    """Print a line that contains user data: without markup, and not cut."""
+    console.print(Text(lines(words), style), soft_wrap=True)
+
+
 def say_json(document: Any, **how: Any) -> None:
     """Print one line of JSON, whole; non-printable characters are escaped, so that every parser restores the text."""
     text = json.dumps(document, ensure_ascii=False, **how)

@@ -11,7 +11,6 @@ import msgspec
 import typer
 
 from inturn.cli.definition import load, load_function
-from inturn.cli.errors import told
 from inturn.cli.places import opened, split
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
@@ -71,27 +70,26 @@ def work(
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as one JSON document.")] = False,
 ) -> None:
     """Run pipelines over durable queues until SIGTERM or Ctrl-C, which finish running handlers."""
-    with told():
-        chosen = read(config) if config is not None else WorkConfig()
-        given = {"processes": processes, "grace_s": grace_s, "health": health}
-        chosen = msgspec.structs.replace(chosen, **{name: value for name, value in given.items() if value is not None})
-        if pipeline is not None:
-            if queue is None:
-                raise InputError(f"say where the messages of {pipeline} are: --queue DATABASE#QUEUE")
-            groups = limits.WORKER_CONCURRENCY if concurrency is None else concurrency
-            one = WorkedPipeline(pipeline, queue, deliver, groups)
-            chosen = msgspec.structs.replace(chosen, pipelines=(*chosen.pipelines, one))
-        elif any(each is not None for each in (queue, deliver, concurrency)):
-            raise InputError("--queue, --deliver and --concurrency belong to a pipeline; name it first")
-        if not 1 <= chosen.processes <= limits.WORKER_PROCESSES:
-            raise InputError(f"processes is {chosen.processes}; it is a number from 1 to {limits.WORKER_PROCESSES}")
-        found = _run(chosen, until_empty=until_empty)
-        if as_json:
-            say_json(found["workers"])
-            return
-        for each in found["workers"]:
-            counts = f"{each['received']} received, {each['applied']} applied, {each['duplicate']} duplicate"
-            say(f"{line(each['pipeline'])} over {line(each['queue'])}: {counts}, {each['rejected']} rejected")
+    chosen = read(config) if config is not None else WorkConfig()
+    given = {"processes": processes, "grace_s": grace_s, "health": health}
+    chosen = msgspec.structs.replace(chosen, **{name: value for name, value in given.items() if value is not None})
+    if pipeline is not None:
+        if queue is None:
+            raise InputError(f"say where the messages of {pipeline} are: --queue DATABASE#QUEUE")
+        groups = limits.WORKER_CONCURRENCY if concurrency is None else concurrency
+        one = WorkedPipeline(pipeline, queue, deliver, groups)
+        chosen = msgspec.structs.replace(chosen, pipelines=(*chosen.pipelines, one))
+    elif any(each is not None for each in (queue, deliver, concurrency)):
+        raise InputError("--queue, --deliver and --concurrency belong to a pipeline; name it first")
+    if not 1 <= chosen.processes <= limits.WORKER_PROCESSES:
+        raise InputError(f"processes is {chosen.processes}; it is a number from 1 to {limits.WORKER_PROCESSES}")
+    found = _run(chosen, until_empty=until_empty)
+    if as_json:
+        say_json(found["workers"])
+        return
+    for each in found["workers"]:
+        counts = f"{each['received']} received, {each['applied']} applied, {each['duplicate']} duplicate"
+        say(f"{line(each['pipeline'])} over {line(each['queue'])}: {counts}, {each['rejected']} rejected")
 
 
 def read(path: Path) -> WorkConfig:

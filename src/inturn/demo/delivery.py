@@ -34,9 +34,6 @@ class ProducerLog:
     """The messages that the producers have to send.
 
     Attributes:
-        producers: messages of each airline, in the order in which they are due.
-        late: number of messages that are hours late.
-        twice: number of messages sent twice.
         contradicted: tail number with a revision that is sent twice with different content.
     """
 

@@ -23,9 +23,7 @@ class Engine:
 
     Attributes:
         states: status, revision and state fields of each aircraft.
-        outputs: outputs by effect id.
         rejected: number of rejected messages, by aircraft and reason.
-        counts: number of messages by what became of them.
     """
 
     states: dict[str, tuple[Any, ...]]

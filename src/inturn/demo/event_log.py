@@ -14,11 +14,9 @@ class EventLog:
     """The course of the run, in seconds from its beginning.
 
     Attributes:
-        width_s: width of the intervals, in seconds.
         producers: number of messages that each airline sent in each interval.
         process: number of outputs that the worker in process delivered in each interval.
         steps: begin and commit of each step of Spark.
-        killed_s: time of the kill of Spark.
     """
 
     width_s: float

@@ -28,10 +28,6 @@ class Wrong:
     """The number of aircraft with a wrong answer, by field and in total.
 
     Attributes:
-        aircraft: wrong in any of the other four.
-        location: wrong location.
-        legs: wrong number of landed flights.
-        minutes: wrong time in the air.
         phantoms: a landing of a flight that had not departed.
     """
 

@@ -1,183 +1,167 @@
 """The demo in one picture: the order of one aircraft's messages, the answers, and the course of the run."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from inturn.core.pipeline.fold import Counts
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult, Knot
+from inturn.demo.event_log import EventLog
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult, Kill, Knot
+from inturn.spark.audit.svg import GREY, INK, WHITE, Drawing, Place, Plot
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.text import Text
-
-INK, GREY, FAINT = "#1c2530", "#5f6975", "#c9d0d8"
 WRONG, HALF, RIGHT, HELD = "#c8374d", "#dd8452", "#157a73", "#a86a08"
-RAMP, RAMP_END = "viridis", 0.82  # colours are places in the timeline; the ramp's end is too pale
-SIZE_INCHES, DPI = (14.0, 11.2), 150
+RAMP = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58")
+"""The colours of places in the timeline, from the first to the last; paler ones would be lost on white."""
+SIZE = (1008, 806)
 
 
-def draw(result: DemoResult, path: Path) -> None:
-    """Write the picture as a PNG of 2100 x 1680 points."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=SIZE_INCHES, dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    _title(figure.add_axes((0.03, 0.9, 0.94, 0.08)), result)
-    _knot(figure.add_axes((0.03, 0.44, 0.55, 0.38)), result.knot)
-    _bars(figure.add_axes((0.65, 0.44, 0.32, 0.38)), result)
-    _course(figure.add_axes((0.03, 0.2, 0.94, 0.16)), result)
-    _counts(figure.add_axes((0.03, 0.025, 0.94, 0.105)), {SPARK: result.spark, PROCESS: result.process})
-    figure.savefig(path)
+def draw(result: DemoResult, words: str) -> str:
+    """Return the picture as SVG; ``words`` are its text alternative."""
+    drawing = Drawing(*SIZE)
+    drawing.box((0, 0), SIZE, WHITE)
+    _title(drawing, result)
+    _knot(Plot(drawing, 30, 145, 585, 452, (0, 1), (-0.03, 1.06)), result.knot)
+    _bars(Plot(drawing, 655, 145, 978, 452, (0, 1.35), (-0.25, 2.5)), result)
+    _course(drawing, result.course, result.kill)
+    _counts(Plot(drawing, 30, 701, 978, 786, (0, 1), (0, 1.1)), {SPARK: result.spark, PROCESS: result.process})
+    return drawing.element(words)
 
 
-def _title(axes: "Axes", result: DemoResult) -> None:
-    """Draw the answer in one line, and the facts in two."""
-    axes.set_axis_off()
+def _title(drawing: Drawing, result: DemoResult) -> None:
+    """Write the answer in one line, and the facts in two."""
     wrong, right = result.wrong[NAIVE].aircraft, result.wrong[SPARK].aircraft
-    style: dict[str, Any] = {"fontsize": 23, "fontweight": "bold"}
-    text = axes.text(0, 0.62, f"Taken as they come: {wrong:,} aircraft wrong.", color=WRONG, **style)
-    _beside(axes, text, f"Taken in turn: {right:,}.", (16, 0), color=RIGHT, **style)
-    axes.text(
-        0,
-        0.38,
+    answer = (f"Taken in turn: {right:,}.", 23.0, RIGHT, "bold")
+    drawing.text((30, 36), f"Taken as they come: {wrong:,} aircraft wrong.", 23, WRONG, bold=True, then=answer)
+    came = (
         f"{result.messages:,} messages about {result.aircraft:,} aircraft leaving New York, 1 to 14 January 2013, "
-        f"sent to one queue by {len(result.producers)} processes at once:\n{result.late:,} are hours late, "
-        f"{result.twice:,} come twice, 1 comes again and says something else. Spark is killed in the middle.",
-        fontsize=12.5,
-        linespacing=1.5,
-        color=GREY,
-        va="top",
+        f"sent to one queue by {len(result.producers)} processes at once:"
     )
+    badly = (
+        f"{result.late:,} are hours late, {result.twice:,} come twice, 1 comes again and says something else. "
+        "Spark is killed in the middle."
+    )
+    drawing.text((30, 62), came, 12.5, GREY)
+    drawing.text((30, 81), badly, 12.5, GREY)
 
 
-def _beside(axes: "Axes", text: "Text", words: str, points: tuple[float, float], **style: Any) -> None:
-    """Write words to the right of a text, at a distance in points."""
-    axes.annotate(words, (1, 0), points, xycoords=text, textcoords="offset points", va="bottom", **style)
+def _headed(plot: Plot, title: str, above: float) -> None:
+    plot.drawing.text((plot.left, plot.top - above), title, 14.5, INK, bold=True)
 
 
-def _bare(axes: "Axes", title: str, pad: float) -> None:
-    axes.set_axis_off()
-    axes.set_title(title, loc="left", fontsize=14.5, fontweight="bold", color=INK, pad=pad)
-
-
-def _knot(axes: "Axes", knot: Knot) -> None:
+def _knot(plot: Plot, knot: Knot) -> None:
     """Draw three columns: as it happened, as delivered, as applied; a line follows each message."""
-    from matplotlib import colormaps
-
-    _bare(axes, f"One aircraft, {knot.tail}: the network ties a knot, inturn unties it", 26)
-    last, last_place = len(knot.labels) - 1, len(knot.arrivals) - 1
-    colours = [colormaps[RAMP](RAMP_END * at / last) for at in range(last + 1)]
+    _headed(plot, f"One aircraft, {knot.tail}: the network ties a knot, inturn unties it", 31)
+    drawing, last, last_place = plot.drawing, len(knot.labels) - 1, len(knot.arrivals) - 1
+    colours = [_ramp(at / last) for at in range(last + 1)]
     left, middle, right = 0.32, 0.62, 0.92
-    seen: set[int] = set()
+    dots: list[tuple[Place, str, str]] = []
     for place, revision in enumerate(knot.arrivals):
-        height, turn = 1 - place / last_place, 1 - (revision - 1) / last
-        colour, copy = colours[revision - 1], revision in seen
-        seen.add(revision)
-        _line(axes, (left, turn), (middle, height), colour, faint=copy)
-        axes.plot(middle, height, "o", ms=8, mfc="white" if copy else colour, mec=colour, mew=1.6, zorder=3)
+        came, turn = plot.at(middle, 1 - place / last_place), 1 - (revision - 1) / last
+        colour, copy = colours[revision - 1], revision in knot.arrivals[:place]
+        _curve(drawing, plot.at(left, turn), came, colour, faint=copy)
+        dots.append((came, WHITE if copy else colour, colour))
         if copy:
-            axes.text(middle + 0.025, height, "copy", va="center", fontsize=10, color=GREY)
+            drawing.text((came[0] + 14, came[1]), "copy", 10, GREY)
         else:
-            _line(axes, (middle, height), (right, turn), colour)
+            _curve(drawing, came, plot.at(right, turn), colour)
     for revision, (colour, label) in enumerate(zip(colours, knot.labels, strict=True), start=1):
-        turn = 1 - (revision - 1) / last
-        axes.plot([left, right], [turn, turn], "o", ms=8, mfc=colour, mec=colour, zorder=3)
-        axes.text(left - 0.025, turn, label, ha="right", va="center", fontsize=11, color=INK)
-        axes.text(right + 0.025, turn, str(revision), ha="left", va="center", fontsize=11, color=INK)
+        happened, applied = (plot.at(x, 1 - (revision - 1) / last) for x in (left, right))
+        dots += [(happened, colour, colour), (applied, colour, colour)]
+        drawing.text((happened[0] - 14, happened[1]), label, 11, INK, "end")
+        drawing.text((applied[0] + 14, applied[1]), str(revision), 11)
+    for dot, colour, edge in dots:  # above all lines
+        drawing.dot(dot, 8, colour, edge, 1.6)
     for x, name in ((left, "as it happened"), (middle, "as it came"), (right, "as inturn applies")):
-        axes.text(x, 1.08, name, ha="center", fontsize=11.5, color=GREY)
-    axes.set(xlim=(0, 1), ylim=(-0.03, 1.06))
+        drawing.text((plot.at(x, 1)[0], plot.top - 8), name, 11.5, GREY, "middle")
 
 
-def _line(
-    axes: "Axes", start: tuple[float, float], end: tuple[float, float], colour: Any, *, faint: bool = False
-) -> None:
+def _ramp(part: float) -> str:
+    """Return the colour at a part of the ramp."""
+    at = min(int(part * (len(RAMP) - 1)), len(RAMP) - 2)
+    between = part * (len(RAMP) - 1) - at
+    ends = [[int(colour[digit : digit + 2], 16) for digit in (1, 3, 5)] for colour in RAMP[at : at + 2]]
+    return "#" + "".join(f"{round(low + between * (high - low)):02x}" for low, high in zip(*ends, strict=True))
+
+
+def _curve(drawing: Drawing, start: Place, end: Place, colour: str, *, faint: bool = False) -> None:
     """Draw an S-shaped line with level ends, so that crossings stand out."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Curve
-
     half = (start[0] + end[0]) / 2
-    curve = Curve([start, (half, start[1]), (half, end[1]), end], [Curve.MOVETO, *[Curve.CURVE4] * 3])
-    look: dict[str, Any] = {"lw": 1.3, "ls": (0, (2, 2))} if faint else {"lw": 2.4}
-    axes.add_patch(PathPatch(curve, fc="none", ec=colour, zorder=2, **look))
+    way = "M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}".format(*start, half, start[1], half, end[1], *end)
+    width, dash = (1.3, "2.6 2.6") if faint else (2.4, "")
+    drawing.shape("path", d=way, fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dash)
 
 
-def _bars(axes: "Axes", result: DemoResult) -> None:
-    _bare(axes, f"Aircraft with a wrong answer, of {result.aircraft:,}", 26)
-    named = ((NAIVE, "last write wins", WRONG), (DISTINCT, "last write wins, after dropDuplicates", HALF))
-    bars = (*named, (SPARK, "inturn, on Spark and in process", RIGHT))
+def _bars(plot: Plot, result: DemoResult) -> None:
+    _headed(plot, f"Aircraft with a wrong answer, of {result.aircraft:,}", 31)
+    bars = (
+        (NAIVE, "last write wins", WRONG),
+        (DISTINCT, "last write wins, after dropDuplicates", HALF),
+        (SPARK, "inturn, on Spark and in process", RIGHT),
+    )
     longest = max(result.wrong[key].aircraft for key, _, _ in bars) or 1
     for at, (key, name, colour) in enumerate(bars):
         wrong, base = result.wrong[key], 2 - at
         width = wrong.aircraft / longest
-        axes.barh(base, width, height=0.34, color=colour)
-        if not wrong.aircraft:
-            axes.plot([0, 0], [base - 0.17, base + 0.17], color=colour, lw=3, solid_capstyle="butt")
-        axes.text(0, base + 0.24, name, fontsize=13, color=INK, va="bottom")
-        style: dict[str, Any] = {"fontsize": 22, "fontweight": "bold"}
-        text = axes.text(width + 0.025, base, f"{wrong.aircraft:,}", color=colour, va="center", **style)
+        plot.box((0, base - 0.17), (max(width, 0.012), base + 0.17), colour)
+        plot.drawing.text(plot.at(0, base + 0.3), name, 13)
+        share = (f"{wrong.aircraft / result.aircraft:.0%}", 13.0, GREY, "normal") if wrong.aircraft else None
+        plot.drawing.text(plot.at(width + 0.03, base), f"{wrong.aircraft:,}", 22, colour, bold=True, then=share)
         if wrong.aircraft:
-            _beside(axes, text, f"{wrong.aircraft / result.aircraft:.0%}", (7, 2), color=GREY, fontsize=13)
             parts = (
                 f"place {wrong.location:,} · flights {wrong.legs:,} · minutes {wrong.minutes:,} · "
                 f"phantom landings {wrong.phantoms:,}"
             )
-            axes.text(0, base - 0.24, parts, fontsize=10.5, color=GREY, va="top")
-    axes.set(xlim=(0, 1.35), ylim=(-0.25, 2.5))
+            plot.drawing.text(plot.at(0, base - 0.28), parts, 10.5, GREY)
 
 
-def _course(axes: "Axes", result: DemoResult) -> None:
+def _course(drawing: Drawing, course: EventLog, kill: Kill) -> None:
     """Draw a lane for each process: messages of the airlines, steps of Spark, outputs of the worker."""
-    course, kill = result.course, result.kill
-    _bare(axes, "Who sent and who took, in seconds", 12)
     lanes = [(f"from {name}", counts, GREY) for name, counts in course.producers.items()]
     lanes.append((PROCESS, course.process, RIGHT))
     end = max(course.steps[-1][1], course.killed_s, *(len(counts) * course.width_s for _, counts, _ in lanes))
+    base, died = -len(lanes), course.killed_s
+    plot = Plot(drawing, 30, 516, 978, 645, (-0.13 * end, end), (base - 0.75, 1))
+    _headed(plot, "Who sent and who took, in seconds", 14)
     for lane, (name, counts, colour) in enumerate(lanes):
-        _lane(axes, -lane, name, counts, colour, course.width_s)
-    base = -len(lanes)
-    axes.text(-0.01 * end, base + 0.3, "inturn on Spark", ha="right", va="center", fontsize=11, color=INK)
+        _lane(plot, -lane, name, counts, colour, course.width_s)
+    _name(plot, base, "inturn on Spark")
     for number, (begin, until) in enumerate(course.steps, start=1):
-        axes.barh(base + 0.3, until - begin, left=begin, height=0.62, color=RIGHT, ec="white", lw=1)
-        again = number == kill.step
-        said = f"{number}, again" if again else str(number)
-        axes.text((begin + until) / 2, base + 0.3, said, ha="center", va="center", fontsize=9, color="white")
-    died = course.killed_s
-    axes.plot([died, died], [base - 0.1, base + 0.7], color=WRONG, lw=2.5)
+        plot.box((begin, base), (until - 0.001 * end, base + 0.62), RIGHT)
+        said = f"{number}, again" if number == kill.step else str(number)
+        drawing.text(plot.at((begin + until) / 2, base + 0.3), said, 9, WHITE, "middle")
+    plot.line([(died, base - 0.1), (died, base + 0.7)], WRONG, 2.5)
     said = f"kill -9 in step {kill.step}, before its commit"
-    axes.text(died + 0.005 * end, base + 0.3, said, va="center", fontsize=10, color=WRONG)
-    axes.set(xlim=(-0.13 * end, end), ylim=(base - 0.75, 1))
+    drawing.text(plot.at(died + 0.005 * end, base + 0.3), said, 10, WRONG)
     for second in range(0, int(end) + 1, 5):
-        axes.text(second, base - 0.25, str(second), ha="center", va="top", fontsize=9.5, color=GREY)
+        drawing.text(plot.at(second, base - 0.45), str(second), 9.5, GREY, "middle")
 
 
-def _lane(axes: "Axes", base: float, name: str, counts: Sequence[int], colour: str, width_s: float) -> None:
+def _lane(plot: Plot, base: float, name: str, counts: Sequence[int], colour: str, width_s: float) -> None:
     """Draw a lane of small bars, one for each interval."""
     highest = max(counts, default=0) or 1
-    places = [at * width_s for at in range(len(counts))]
-    axes.bar(places, [0.8 * count / highest for count in counts], width_s, bottom=base, align="edge", color=colour)
-    axes.annotate(name, (0, base + 0.3), (-8, 0), textcoords="offset points", ha="right", va="center", fontsize=11)
+    for at, count in enumerate(counts):
+        plot.box((at * width_s, base), ((at + 1) * width_s, base + 0.8 * count / highest), colour)
+    _name(plot, base, name)
 
 
-def _counts(axes: "Axes", engines: Mapping[str, Counts]) -> None:
-    """Draw a line for each engine: incoming messages left of the equals sign, outgoing ones right of it."""
-    _bare(axes, "Every message is in exactly one place, and both engines say so", 12)
-    places = (0.22, 0.33, 0.44, 0.55, 0.62, 0.72, 0.81)
-    columns = dict(zip(("received", "released", "applied", "duplicate", "stale", "held"), places, strict=False))
-    columns["rejected"] = places[-1]
+def _name(plot: Plot, base: float, name: str) -> None:
+    x, y = plot.at(0, base + 0.3)
+    plot.drawing.text((x - 8, y), name, 11, INK, "end")
+
+
+def _counts(plot: Plot, engines: Mapping[str, Counts]) -> None:
+    """Write a line for each engine: incoming messages left of the equals sign, outgoing ones right of it."""
+    _headed(plot, "Every message is in exactly one place, and both engines say so", 14)
+    text = plot.drawing.text
+    columns = {"received": 0.2, "released": 0.31, "applied": 0.42, "duplicate": 0.53, "stale": 0.6, "held": 0.7}
+    columns["rejected"] = 0.79
     for name, x in columns.items():
-        axes.text(x, 0.97, name, ha="right", va="center", fontsize=11.5, color=GREY)
+        text(plot.at(x, 0.97), name, 11.5, GREY, "end")
     for line, (engine, counts) in enumerate(engines.items()):
         y = 0.6 - 0.46 * line
-        axes.text(0, y, engine, va="center", fontsize=12, color=GREY)
-        for name, x in columns.items():
+        text(plot.at(0, y), engine, 12, GREY)
+        for (name, x), sign in zip(columns.items(), (*"+=++++", ""), strict=True):
             number = sum(counts.rejected.values()) if name == "rejected" else getattr(counts, name)
             colour = HELD if name in ("held", "released") and number else INK
-            axes.text(x, y, f"{number:,}", ha="right", va="center", fontsize=17, color=colour)
-        for x, sign in zip(places, "+=++++", strict=False):
-            axes.text(x + 0.015, y, sign, ha="left", va="center", fontsize=14, color=GREY)
+            text(plot.at(x, y), f"{number:,}", 17, colour, "end")
+            text(plot.at(x + 0.015, y), sign, 14, GREY)
         reasons = ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in counts.rejected.items())
-        axes.text(places[-1] + 0.015, y, reasons, ha="left", va="center", fontsize=10.5, color=GREY)
-    axes.set(xlim=(0, 1), ylim=(0, 1.1))
+        text(plot.at(columns["rejected"] + 0.015, y), reasons, 10.5, GREY)

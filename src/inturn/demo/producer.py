@@ -20,12 +20,7 @@ PAUSE_S = 0.05
 
 
 class Post(msgspec.Struct, frozen=True):
-    """A message of an airline.
-
-    Attributes:
-        due_s: time of the send, in seconds since the beginning.
-        body: content of the message.
-    """
+    """A message of an airline."""
 
     due_s: float
     body: dict[str, Any]

@@ -23,8 +23,6 @@ class Knot:
     """The messages of one aircraft: their labels by revision, and the order in which they arrived.
 
     Attributes:
-        tail: the aircraft.
-        labels: label of each revision, from 1.
         arrivals: revisions in order of arrival; a copy repeats its revision.
     """
 
@@ -58,7 +56,6 @@ class Kill:
     """The kill of Spark.
 
     Attributes:
-        step: number of the step that was killed before its commit.
         again: number of messages of that step, which were processed again.
         waiting: number of aircraft that lacked a message at that time, by the committed steps.
     """
@@ -73,21 +70,11 @@ class DemoResult:
     """The numbers and choices that the demo shows.
 
     Attributes:
-        messages: number of messages sent, including copies.
-        aircraft: number of aircraft.
-        producers: number of messages that each airline sent.
         late: number of messages that were hours late.
-        twice: number of messages sent twice.
         contradicted: aircraft with a message that came again with other content.
-        kill: the kill of Spark.
-        steps: counts of each step of Spark.
-        process: counts of the worker in process.
-        differences: differences between Spark and the process.
         outputs: number of outputs that Spark stored; each landing makes one.
         landings: true number of landings.
         wrong: number of aircraft with a wrong answer, by pipeline.
-        course: course of the run.
-        knot: messages of one aircraft.
         examples: some aircraft that the first pipeline got wrong.
     """
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from inturn.core import limits
 from inturn.core.errors import SetupError
 from inturn.core.pipeline.fold import Counts
-from inturn.demo import console, crash, delivery, engines, flights, naive, page, picture
+from inturn.demo import console, crash, delivery, engines, flights, naive, page
 from inturn.demo import result as results
 from inturn.demo.event_log import course
 from inturn.demo.pipeline import aircraft
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     Part = Callable[[str], AbstractContextManager[None]]
 
-NEEDED = (flights.PACKAGE, "jinja2", "matplotlib", "pyarrow", "pyspark")
+NEEDED = (flights.PACKAGE, "jinja2", "pyarrow", "pyspark")
 MARK = ".inturn-demo"  # marks a folder as the demo's own
 PRODUCERS, DATABASE, QUEUE, LOG = "producers", "flights.db", "flights", "processes.log"
-STORE, CHECKPOINT, PICTURE, PAGE = "store", "checkpoint", "demo.png", "demo.html"
+STORE, CHECKPOINT, PICTURE, PAGE = "store", "checkpoint", "demo.svg", "demo.html"
 _COLUMNS = (*flights.FlightEvent.__struct_fields__, "offset")
 START_S = 1  # delay until the processes send, so that all of them have started
 KEPT = "kept"  # a reader that never advances, so that all messages can be read afterwards
@@ -77,8 +77,9 @@ def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession |
     prepare(out)
     result = play(out, part, spark)
     with part("Drawing the picture"):
-        picture.draw(result, out / PICTURE)
-        text = page.render(result, (out / PICTURE).read_bytes(), hints(out, result.contradicted))
+        picture = page.drawn(result)
+        (out / PICTURE).write_text(picture, encoding="utf-8")
+        text = page.render(result, picture, hints(out, result.contradicted))
         (out / PAGE).write_text(text, encoding="utf-8")
     files = {name: str(out / path) for name, path in (("picture", PICTURE), ("page", PAGE), ("store", STORE))}
     files["queue"] = _source(out)
@@ -187,9 +188,6 @@ class _Happened:
     """The outcome of a run besides its files.
 
     Attributes:
-        session: the Spark session in which the stream continued.
-        began: begin of the producers, in seconds since 1970.
-        killed: time of the kill of Spark.
         landed: outputs that the worker delivered, by effect id.
         landed_at: time of each delivery.
     """

@@ -32,7 +32,6 @@ class History:
     Attributes:
         pipeline: the definition for the engines; waits are long, retries do not pause.
         parts: the messages; if ``passes``, all waits end after each part.
-        passes: whether time passes.
         has_arrivals: whether the messages carry their order of arrival.
     """
 

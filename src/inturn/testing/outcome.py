@@ -178,12 +178,21 @@ def plain_output(output: Any) -> Any:
     return msgspec.json.decode(_outputs.encode(output))
 
 
-def kind_of_error(text: str | None) -> str:
-    """Return the type of an error from its text and traceback; its message may name files of another machine."""
-    last = (text or "").strip().splitlines()[-1:]
-    return "".join(last).partition(":")[0].rpartition(".")[2]
-
-
-def skipped_ranges(ranges: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Return skipped revisions as comparable values."""
-    return tuple(tuple(each) for each in ranges)
+def record(  # noqa: PLR0913 - what every engine knows of a group
+    story: EngineResult,
+    group: str,
+    state: Any,
+    status: str,
+    epoch: int | None,
+    reached: Any,
+    skipped: Sequence[Sequence[int]],
+    *,
+    parked: bool,
+    error: str | None,
+) -> None:
+    """Record where a group stands; of an error only its type, since its text may name files of another machine."""
+    story.states[group], story.statuses[group] = plain(state), status
+    story.places[group] = (epoch, reached, tuple(map(tuple, skipped)))
+    if parked:
+        last = (error or "").strip().splitlines()[-1:]
+        story.errors[group] = "".join(last).partition(":")[0].rpartition(".")[2]

@@ -17,7 +17,7 @@ from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.handler import wrong_result
 from inturn.core.pipeline.replay import Replay
 from inturn.testing.history import PASSES, History, group_of, value_of
-from inturn.testing.outcome import EngineResult, NotDeterministic, kind_of_error, plain, plain_output, skipped_ranges
+from inturn.testing.outcome import EngineResult, NotDeterministic, plain, plain_output, record
 
 DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ARRIVAL: Final = "_inturn_arrival"  # not a name of Spark's tasks, which begin with two underscores
@@ -54,11 +54,8 @@ def _story(history: History, result: Replay, total: Counts) -> EngineResult:
     story = EngineResult(counts=total)
     for group, state in result.states.items():
         line = result.timelines[group]
-        story.states[group] = plain(state)
-        story.statuses[group] = line.status.value
-        story.places[group] = (line.epoch, line.reached, skipped_ranges(line.skipped))
-        if line.parked:
-            story.errors[group] = kind_of_error(line.error)
+        stands = (line.status.value, line.epoch, line.reached, line.skipped)
+        record(story, group, state, *stands, parked=bool(line.parked), error=line.error)
         held = [(each.epoch, each.turn, each.id or "", each.digest.hex()) for _, each in sorted(line.held.items())]
         if held:
             story.held[group] = held

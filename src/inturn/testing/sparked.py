@@ -46,10 +46,7 @@ class OnSpark:
     """The engines on Spark, for one history.
 
     Attributes:
-        spark: the session.
-        history: the messages.
         oracle: result of the pure timeline.
-        seed: seed of the cuts.
         folder: folder for files and stores.
     """
 

@@ -14,7 +14,7 @@ from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File, SparkStore
 from inturn.spark.tables.rows import batches_of
-from inturn.testing.outcome import EngineResult, kind_of_error, plain, skipped_ranges
+from inturn.testing.outcome import EngineResult, record
 
 _PARKED = (Status.GAP, Status.FAILED, Status.GIVEN_UP)
 
@@ -52,11 +52,9 @@ def _groups(pipeline: Pipeline, store: SparkStore, story: EngineResult) -> None:
             rows = batch.drop_columns(["state"]).to_pylist()
             newest |= {row["group"]: row | {"state": state} for row, state in zip(rows, states, strict=True)}
     for group, row in newest.items():
-        story.states[group] = plain(row["state"])
-        story.statuses[group] = row["status"]
-        story.places[group] = (row["epoch"], row["reached"], skipped_ranges(json.loads(row["skipped"] or "[]")))
-        if row["status"] in _PARKED:
-            story.errors[group] = kind_of_error(row["error"])
+        status, skipped = row["status"], json.loads(row["skipped"] or "[]")
+        stands = (row["state"], status, row["epoch"], row["reached"], skipped)
+        record(story, group, *stands, parked=status in _PARKED, error=row["error"])
     for level in last.levels:
         for batch in batches_of(store.location, [file.path for file in level.held]):
             for row in batch.to_pylist(maps_as_pydicts="strict"):

@@ -13,7 +13,7 @@ from inturn.database import open as open_database
 from inturn.queue import draft
 from inturn.store.writer.group_commit import wall_clock_ms
 from inturn.testing.history import PASSES, History, group_of, values_of
-from inturn.testing.outcome import EngineResult, kind_of_error, plain, skipped_ranges
+from inturn.testing.outcome import EngineResult, plain, record
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec, place
 from inturn.worker.inspection import DatabaseInspector
@@ -54,11 +54,8 @@ def _story(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
     story, states = EngineResult(counts=look.counts()), WorkerStateCodec(pipeline)
     for line in look.lines():
         at = place(line)
-        story.states[line.group] = plain(states.decode(line.state))
-        story.statuses[line.group] = str(line.status)
-        story.places[line.group] = (at.epoch, at.reached, skipped_ranges(at.skipped))
-        if at.parked:
-            story.errors[line.group] = kind_of_error(at.error)
+        stands = (states.decode(line.state), str(line.status), at.epoch, at.reached, at.skipped)
+        record(story, line.group, *stands, parked=bool(at.parked), error=at.error)
         held = sorted((each.epoch, each.turn, each.id or "", each.digest) for each in look.held(line.group))
         if held:
             story.held[line.group] = held

@@ -6,17 +6,15 @@ word in another is no failure. The audit converts the columns that it needs as n
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
 
 from inturn.core.errors import InputError, SetupError
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.errors import told
 from inturn.spark.local.csv import Dialect, read_csv
 from inturn.spark.local.files import form_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 FORMS = ("parquet", "json", "csv", "delta")
 
@@ -30,11 +28,11 @@ class LogFiles:
         files: files in order of arrival, if that is known; None goes by their names.
     """
 
-    df: "DataFrame"
+    df: DataFrame
     files: list[str] | None = None
 
 
-def read_log(spark: "SparkSession", source: str, form: str | None = None, dialect: Dialect | None = None) -> LogFiles:
+def read_log(spark: SparkSession, source: str, form: str | None = None, dialect: Dialect | None = None) -> LogFiles:
     """Read a log: Parquet, JSON lines, CSV with a header, or a Delta table.
 
     Args:
@@ -60,7 +58,7 @@ def read_log(spark: "SparkSession", source: str, form: str | None = None, dialec
     return read
 
 
-def _plain(spark: "SparkSession", source: str, form: str, dialect: Dialect | None) -> "DataFrame":
+def _plain(spark: SparkSession, source: str, form: str, dialect: Dialect | None) -> DataFrame:
     if form == "csv":
         return read_csv(spark, source, dialect)
     if form == "parquet":
@@ -69,7 +67,7 @@ def _plain(spark: "SparkSession", source: str, form: str, dialect: Dialect | Non
     return reader.option("primitivesAsString", "true").json(source)
 
 
-def _delta(spark: "SparkSession", source: str) -> LogFiles:
+def _delta(spark: SparkSession, source: str) -> LogFiles:
     """Read a Delta table from its live files: deltalake reads the log, Spark the Parquet files in it."""
     try:
         from deltalake import DeltaTable

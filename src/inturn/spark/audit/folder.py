@@ -3,15 +3,14 @@
 import json
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.errors import StoreError
-from inturn.spark.audit.log import AuditLog
+from inturn.spark.audit.log import GOOD, ROW, AuditLog
 from inturn.spark.audit.report import AuditReport
 from inturn.spark.tables.storage import storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 PAGE, DOCUMENT, MESSAGES, GAPS = "report.html", "report.json", "messages", "gaps"
 _MARK = ".inturn-audit"
@@ -36,32 +35,27 @@ class Folder:
                 raise StoreError(msg)
             self._files.create(_MARK, b"inturn audit made the files beside this one, and writes them anew\n")
 
-    def messages(self, rows: "DataFrame", log: AuditLog) -> None:
+    def messages(self, rows: DataFrame, log: AuditLog) -> None:
         """Write the messages with faults, whole, with one folder per kind."""
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-        place = F.timestamp_micros("o") if log.is_time else F.col("o")
+        place = F.timestamp_micros("place") if log.is_time else F.col("place")
         faults = rows.where("kinds is not null").select(
-            "f",
-            "m",
+            *ROW,
             F.explode("kinds").alias("kind"),
-            F.col("g").alias("group"),
-            F.when(F.col("bad") == 0, F.col("e")).alias("epoch"),
+            "group",
+            F.when(F.col("status") == GOOD, F.col("epoch")).alias("epoch"),
             (place if log.keys.place else F.lit(None).cast("bigint")).alias("place"),
-            F.col("p").alias("position"),
+            "position",
             F.col("positions").alias("late_positions"),
             (F.col("waited") / 1e6).alias("late_s"),
         )
-        whole = faults.join(log.messages(), ["f", "m"], "left").drop("f", "m")
+        whole = faults.join(log.messages(), list(ROW), "left").drop(*ROW)
         whole.write.mode("overwrite").partitionBy("kind").parquet(self._files.where(MESSAGES))
 
-    def gaps(self, holes: "DataFrame") -> None:
+    def gaps(self, holes: DataFrame) -> None:
         """Write the gaps, one row each."""
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
         table = holes.select(
-            F.col("g").alias("group"),
-            F.col("e").alias("epoch"),
+            "group",
+            "epoch",
             "first",
             "last",
             "missing",

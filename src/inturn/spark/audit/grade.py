@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from inturn.core.pipeline.inspection import counted
 from inturn.core.pipeline.order import Order
+from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns
-from inturn.spark.audit.words import duration, many
 
 COUNTED: Final = 0.95
 """The least part of the expected revisions that must be there for a column to count as revisions."""
@@ -25,15 +26,11 @@ class Outcome:
     """A number of messages with equal values in all that a pipeline decides by.
 
     Attributes:
-        messages: number of messages.
-        bad: they cannot be read, or have no group or place.
         below: their revision is below the first.
         first: they were the first of their place.
         same: they have the content of the first of their place.
         overtaken: the first of their place came after a greater one.
-        again: an earlier message is the same.
         other: an earlier message has their id and other content.
-        no_id: they have no id.
     """
 
     messages: int
@@ -72,13 +69,6 @@ class Evidence:
     """The facts that decide a grade.
 
     Attributes:
-        keys: columns that the audit used.
-        is_time: whether the order is a time.
-        messages: number of messages with a place.
-        found: faults, by kind.
-        gaps: gaps, if the order counts.
-        late: lateness of late messages.
-        differ: columns in which contradicting messages differ.
         unique: a column that could be the id, if none was given.
         unit: unit of the order's times, if they are numbers.
         outcomes: outcomes of all messages with a fault or beside one; empty if not known.
@@ -204,7 +194,7 @@ def _counting(seen: Evidence, column: str) -> GradeChoice:
         whole = "Nothing is missing" if not (gaps and gaps.open) else "Nothing is missing but what may still come"
         says.append(f"{whole}, so a gap can be told from the end, and completeness proved.")
     if seen.late is not None:
-        late = many(seen.count(FaultKind.LATE), "message")
+        late = counted(seen.count(FaultKind.LATE), "message")
         says.append(f"{late} came after a later one; Gapless waits and puts them right.")
     on_gap, needs = _waiting(seen, says)
     start = [f"start={seen.keys.start}"] if seen.keys.start not in (None, 1) else []
@@ -217,13 +207,13 @@ def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
     wait = _rounded(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
     on_gap, needs = None, []
     if FaultKind.RESET in seen.found:
-        times = many(seen.count(FaultKind.RESET), "time")
+        times = counted(seen.count(FaultKind.RESET), "time")
         needs.append(
             f"The numbers start again {times} and no column says so: add one that is higher after each restart, "
             "and name it, epoch=…"
         )
     if seen.gaps is not None and seen.gaps.lost:
-        missing = f"{many(seen.gaps.lost_revisions, 'revision')} in {many(seen.gaps.lost, 'gap')}"
+        missing = f"{counted(seen.gaps.lost_revisions, 'revision')} in {counted(seen.gaps.lost, 'gap')}"
         says.append(f"{missing} never came: a group must not wait for them for ever.")
         on_gap = f'Wait("{wait}", then="park")'
     if seen.keys.start is None:
@@ -250,7 +240,9 @@ def _rising(seen: Evidence, column: str, says: list[str]) -> GradeChoice:
     if not late:
         says = [*says, f"{_never_falls(seen, column)}: newer and older are told apart, no gap is."]
         return GradeChoice("Monotone", f"Monotone({order})", says, [])
-    price = f"{many(late, 'message')} came after a greater {column}: Monotone calls such stale and does not apply them."
+    price = (
+        f"{counted(late, 'message')} came after a greater {column}: Monotone calls such stale and does not apply them."
+    )
     return GradeChoice("Monotone", f"Monotone({order})", [*says, price], [_sort_first(column)])
 
 
@@ -270,13 +262,13 @@ def _timed(seen: Evidence, column: str) -> GradeChoice:
         lateness = "0 seconds"
     else:
         lateness = _rounded(late.behind.most)
-        came = many(seen.count(FaultKind.LATE), "message")
+        came = counted(seen.count(FaultKind.LATE), "message")
         says.append(
             f"{came} came up to {duration(late.behind.most)} behind their group's greatest {column}; "
             f"{_rounded(late.behind.p99)} would cover 99% of them, {lateness} all."
         )
     if seen.count(FaultKind.TIE):
-        tied = many(seen.count(FaultKind.TIE), "message")
+        tied = counted(seen.count(FaultKind.TIE), "message")
         says.append(f"{tied} came with the time of an earlier one of the group: their ids decide which is first.")
     says.append("A time does not count, so nothing tells whether a message is missing.")
     unit = "" if seen.unit == "us" else f', unit="{seen.unit}"'

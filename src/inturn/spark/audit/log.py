@@ -7,20 +7,31 @@ with the others and does not affect them.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import unquote, urlparse
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS
 from inturn.core.values.path import parts
 from inturn.spark.audit.report import LogColumns
-from inturn.spark.audit.types import check_audited, check_names, unreadable
-from inturn.spark.audit.values import TIMES, column, kind_of, micros, numbers_and_times, resolved, what, whole
+from inturn.spark.audit.values import (
+    TIMES,
+    check_audited,
+    check_names,
+    column,
+    kind_of,
+    micros,
+    numbers_and_times,
+    resolved,
+    unreadable,
+    what,
+    whole,
+)
 from inturn.spark.columns.dataframe import quoted
 from inturn.spark.columns.names import CORRUPT, OWN
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _CLOCKS = ("received_at", "arrived_at", "ingested_at", "timestamp", "ts", "time", "at", "occurred_at", "event_time")
 """Names of columns that are most likely the log's clock, the likeliest first."""
@@ -33,20 +44,21 @@ _BEGINS, _FILE, _FROM, _NUMBER, _PATH, _WHOLE = (
 """Columns in addition to those of the log."""
 
 GOOD, UNREADABLE, NO_GROUP, NO_ORDER = range(4)
-"""Values of ``bad`` in a row."""
-COLUMNS = ("h", "g", "e", "o", "c", "i", "t", "f", "m", "bad")
+"""Values of ``status`` in a row."""
+COLUMNS = ("group_hash", "group", "epoch", "place", "content", "id", "time", "arrival", "row", "status")
 """The columns of a row.
 
-``g`` group, ``h`` hash of the group, ``e`` epoch, ``o`` place in the order, ``c`` hash of the content, ``i`` hash of
-the id, ``t`` time in microseconds, ``f`` and ``m`` place in the order of arrival, ``bad`` reason why it cannot be
-placed.
+``group_hash`` and ``content`` are hashes, and ``id`` is one too; ``place`` is the place in the order, ``time`` is in
+microseconds; ``arrival`` and ``row`` sort by arrival and name one row; ``status`` is why a row cannot be placed, if so.
 """
 
 Key: TypeAlias = tuple[str, ...]
-GROUP: Final[Key] = ("h", "g")
+GROUP: Final[Key] = ("group_hash", "group")
 """The columns that the messages of one timeline share; one column less saves a sixth of the sort's cost."""
-EPOCH: Final[Key] = (*GROUP, "e")
+EPOCH: Final[Key] = (*GROUP, "epoch")
 """The same for groups with epochs."""
+ROW: Final[Key] = ("arrival", "row")
+"""The columns that name one row, and sort rows by arrival."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +66,13 @@ class AuditLog:
     """A DataFrame, and how it is read as a log.
 
     Attributes:
-        df: the messages.
-        keys: columns that the audit uses.
         arrived: source of the order of arrival, in words.
-        is_time: whether the order is a time.
         known: kinds of the columns that could give an order, see
             :func:`inturn.spark.audit.values.numbers_and_times`.
         files: files from which the rows are read, in order of arrival; empty for other inputs.
     """
 
-    df: "DataFrame"
+    df: DataFrame
     keys: LogColumns
     arrived: str
     is_time: bool
@@ -71,7 +80,7 @@ class AuditLog:
     files: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, df: "DataFrame", keys: LogColumns, files: Sequence[str] | None = None) -> "AuditLog":
+    def of(cls, df: DataFrame, keys: LogColumns, files: Sequence[str] | None = None) -> "AuditLog":
         """Check the columns, and look for the log's clock if none is named.
 
         Args:
@@ -127,7 +136,8 @@ class AuditLog:
 
         Messages with equal values in the arrival column are taken in their own order, as a pipeline takes them.
         """
-        return ("f", "e", "o", "m") if self.keys.arrival is not None and self.keys.place is not None else ("f", "m")
+        ties = ("epoch", "place") if self.keys.arrival is not None and self.keys.place is not None else ()
+        return (ROW[0], *ties, ROW[1])
 
     @property
     def content_names(self) -> list[str]:
@@ -139,10 +149,8 @@ class AuditLog:
     def _outside(self) -> list[str]:
         return [*self.keys.ignore, *([self.keys.arrival] if self.keys.arrival else [])]
 
-    def rows(self, *more: "Column") -> "DataFrame":
+    def rows(self, *more: Column) -> DataFrame:
         """Return a row for each message, with :data:`COLUMNS` and further columns."""
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
         keys = self.keys
         nothing = F.lit(None).cast("bigint")
         df, arrival = self._with_arrival()
@@ -158,38 +166,36 @@ class AuditLog:
         bad = F.when(unread, UNREADABLE).when(group.isNull(), NO_GROUP).when(lost, NO_ORDER).otherwise(GOOD)
         mine = F.monotonically_increasing_id()
         base = df.select(
-            group.alias("g"),
-            epoch.alias("e"),
-            place.alias("o"),
-            self._content().alias("c"),
+            group.alias("group"),
+            epoch.alias("epoch"),
+            place.alias("place"),
+            self._content().alias("content"),
             (
                 nothing if keys.id is None else F.when(column(df, keys.id).isNotNull(), F.xxhash64(column(df, keys.id)))
-            ).alias("i"),
-            (nothing if keys.time is None else micros(df, keys.time, self.known)).alias("t"),
-            arrival.alias("f"),
-            mine.alias("m"),
-            bad.alias("bad"),
+            ).alias("id"),
+            (nothing if keys.time is None else micros(df, keys.time, self.known)).alias("time"),
+            arrival.alias("arrival"),
+            mine.alias("row"),
+            bad.alias("status"),
             *more,
         )
         # A message without a place has its own timeline: no two numbers have the same xxhash64.
-        good = F.col("bad") == GOOD
+        good = F.col("status") == GOOD
         added = base.columns[len(COLUMNS) - 1 :]
         return base.select(
-            F.when(good, F.xxhash64("g")).otherwise(F.xxhash64("m")).alias("h"),
-            F.when(good, F.col("g")).alias("g"),
+            F.when(good, F.xxhash64("group")).otherwise(F.xxhash64("row")).alias("group_hash"),
+            F.when(good, F.col("group")).alias("group"),
             *COLUMNS[2:],
             *added,
         )
 
-    def messages(self) -> "DataFrame":
-        """Return the whole messages as ``message``, with their ``f`` and ``m``, and the ``file`` of each."""
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
+    def messages(self) -> DataFrame:
+        """Return the whole messages as ``message``, with their ``arrival`` and ``row``, and the ``file`` of each."""
         whole = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias(_WHOLE)
         file = F.col("_metadata.file_path") if self.files else F.lit(None).cast("string")
         df, arrival = self._with_arrival(whole, file.alias(_FROM))
         mine, kept = F.monotonically_increasing_id(), (F.col(_FROM).alias("file"), F.col(_WHOLE).alias("message"))
-        return df.select(arrival.alias("f"), mine.alias("m"), *kept)
+        return df.select(arrival.alias("arrival"), mine.alias("row"), *kept)
 
     def misfits(self) -> list[str]:
         """Return some values that should give a message's place and do not."""
@@ -198,14 +204,15 @@ class AuditLog:
         if self.keys.arrival is not None:
             names, bad = [*names, self.keys.arrival], bad | column(self.df, self.keys.arrival).isNull()
         texts = [column(self.df, name).cast("string").alias(f"v{at}") for at, name in enumerate(names)]
-        group = column(self.df, self.keys.group).cast("string").alias("g")
-        rows = self.df.where(bad).select(group, *texts).where("g is not null").distinct().orderBy("g", "v0").limit(3)
+        group = column(self.df, self.keys.group).cast("string").alias("group")
+        lacking = self.df.where(bad).select(group, *texts).where(F.col("group").isNotNull())
+        rows = lacking.distinct().orderBy("group", "v0").limit(3)
         return [
-            f"{row.g}: {', '.join(f'{name} is {row[at + 1]!r}' for at, name in enumerate(names))}"
+            f"{row.group}: {', '.join(f'{name} is {row[at + 1]!r}' for at, name in enumerate(names))}"
             for row in rows.collect()
         ]
 
-    def _place(self) -> "Column":
+    def _place(self) -> Column:
         """Return a message's place in the order; its content if there is none, so that only copies share a place."""
         if self.keys.order is not None:
             return whole(self.df, self.keys.order)
@@ -213,18 +220,15 @@ class AuditLog:
             return self._content()
         return micros(self.df, self.keys.order_by, self.known) if self.is_time else whole(self.df, self.keys.order_by)
 
-    def _epoch(self) -> "Column":
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+    def _epoch(self) -> Column:
 
         return F.lit(0).cast("bigint") if self.keys.epoch is None else whole(self.df, self.keys.epoch)
 
-    def _content(self) -> "Column":
+    def _content(self) -> Column:
         """Return a hash of the message's content.
 
         Spark's hash skips nulls, so whether a value is null is hashed too: (1, null) is not (null, 1).
         """
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
         hashed: list[Column] = []
         for name in self.content_names:
             field = self.df.schema[name]
@@ -238,10 +242,8 @@ class AuditLog:
                 hashed.append(own.isNull())
         return F.xxhash64(*hashed) if hashed else F.lit(0).cast("bigint")
 
-    def _with_arrival(self, *more: "Column") -> "tuple[DataFrame, Column]":
+    def _with_arrival(self, *more: Column) -> tuple[DataFrame, Column]:
         """Return the messages, further columns, and a coarse arrival; Spark's row numbers decide among equals."""
-        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
         df = self.df.select("*", *more)
         if self.keys.arrival is not None:
             is_time = kind_of(self.df, self.keys.arrival) in TIMES or self.known.get(self.keys.arrival) == "time"
@@ -279,10 +281,9 @@ def _arrived(keys: LogColumns, files: Sequence[str], *, by_name: bool) -> str:
     return "as the rows stand in the file" if len(files) == 1 else f"as the rows stand in {len(files):,} files, {among}"
 
 
-def _files(df: "DataFrame", came: Sequence[str] | None) -> tuple[str, ...]:
+def _files(df: DataFrame, came: Sequence[str] | None) -> tuple[str, ...]:
     """Return the files of the rows as their metadata names them, in order of arrival; empty for other inputs."""
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     files = sorted(set(df.inputFiles()))
     if came is not None:

@@ -2,15 +2,16 @@
 
 import datetime as dt
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import SetupError
+from inturn.core.pipeline.inspection import counted
 from inturn.core.pipeline.order import Order
+from inturn.core.texts import visible
 from inturn.spark.audit import pictures
-from inturn.spark.audit.report import MEANING, AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
-from inturn.spark.audit.words import duration, many
+from inturn.spark.audit.formatting import duration
+from inturn.spark.audit.report import AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -27,10 +28,12 @@ def render(report: AuditReport) -> str:
     """Return the page.
 
     Raises:
-        SetupError: if jinja2 or matplotlib is not installed.
+        SetupError: if jinja2 is not installed.
     """
-    _needed()
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError as error:
+        raise SetupError("the report's page needs jinja2; install it with: pip install 'inturn[audit]'") from error
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -41,12 +44,11 @@ def render(report: AuditReport) -> str:
         finalize=_shown,
     )
     worst = report.worst if report.keys.place else [_as_first_seen(line) for line in report.worst]
-    environment.filters |= {"number": _number, "name": name, "many": many, "duration": duration, "utc": _utc}
+    environment.filters |= {"number": _number, "name": name, "many": counted, "duration": duration, "utc": _utc}
     is_time = _is_time(report)
     return environment.get_template("page.html.j2").render(
         report=report,
         headline=headline(report),
-        meaning=MEANING,
         folder=_folder,
         lateness=[] if report.late is None else _lateness(report.late, is_time=is_time),
         pictures=_pictures(report),
@@ -60,41 +62,27 @@ def headline(report: AuditReport) -> str:
     """Return the result in one sentence."""
     if not report.messages:
         return "No messages, so nothing can be said of their order"
-    read = f"{many(report.messages, 'message')} of {many(report.groups, 'group')}"
+    read = f"{counted(report.messages, 'message')} of {counted(report.groups, 'group')}"
     if report.found:
-        return f"{read}: {many(len(report.found), 'kind')} of faults"
+        return f"{read}: {counted(len(report.found), 'kind')} of faults"
     if report.gaps is not None and report.gaps.open:
-        return f"{read}: nothing wrong, but {many(report.gaps.open_revisions, 'revision')} may still come"
+        return f"{read}: nothing wrong, but {counted(report.gaps.open_revisions, 'revision')} may still come"
     if report.keys.place is None:
         return f"{read}: nothing wrong, but no column tells their order"
     return f"{read}: nothing wrong"
-
-
-def _needed() -> None:
-    for module in ("jinja2", "matplotlib"):
-        try:
-            import_module(module)
-        except ImportError as error:
-            msg = f"the report's page needs {module}; install it with: pip install 'inturn[audit]'"
-            raise SetupError(msg) from error
-
-
-def clean(text: str) -> str:
-    r"""Return a text with only visible characters: others are written as in Python, ``\x00``."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def name(text: str) -> str:
     """Return a name from the log for display: a blank one in quotes, a long one with its middle left out."""
     if not text.strip():
         text = repr(text)
-    shown = clean(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
+    shown = visible(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST * 2 // 3]}…{shown[-_LONGEST // 3 + 1 :]}"
 
 
 def _shown(value: Any) -> Any:
     """Return a value for the page: text that is not our markup is made visible."""
-    return clean(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _number(value: float) -> str:
@@ -173,7 +161,7 @@ def _faults(line: GroupTimeline) -> str:
 
 def _part(line: GroupTimeline) -> str:
     """Return the number of messages of a group, and which of them are shown."""
-    whole = many(line.messages, "message")
+    whole = counted(line.messages, "message")
     if len(line.points) >= line.messages or not line.points:
         return whole
     return f"{whole}, shown are {line.points[0].position:,} to {line.points[-1].position:,}"

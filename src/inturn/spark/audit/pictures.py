@@ -5,36 +5,21 @@ picture takes ``words``, its text alternative for readers who cannot see it.
 """
 
 import bisect
-import html
-import io
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Final
 
+from inturn.spark.audit.formatting import duration, instant
 from inturn.spark.audit.report import Bar, FaultKind, Gap, Gaps, GroupTimeline, Point, Sizes, Spread
-from inturn.spark.audit.words import duration, instant
+from inturn.spark.audit.svg import FAINT, GREY, INK, WHITE, Drawing, Place, Plot, Tick, width_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    Draw = Callable[[Axes], object]
-
-INK, GREY, FAINT, PALE = "#1c2530", "#5f6975", "#c9d0d8", "#eef1f4"
-QUIET, COPY, LATE, WRONG, OPEN = "#6f8fa8", "#7b8590", "#e07b1f", "#c8374d", "#a86a08"
-_STYLE: Final[dict[str, Any]] = (
-    {"svg.fonttype": "none", "text.parse_math": False, "font.size": 9, "text.color": INK, "hatch.linewidth": 0.6}
-    | {"figure.facecolor": "none", "axes.facecolor": "none", "axes.edgecolor": FAINT, "axes.labelcolor": GREY}
-    | {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "legend.fontsize": 8.5}
-    | {f"{axis}tick.{what}": colour for axis in "xy" for what, colour in (("color", FAINT), ("labelcolor", GREY))}
-)
-_HALF, _WIDE, _SMALL, _ICON = (5.2, 2.7), (8.4, 2.5), (3.7, 2.5), (0.42, 0.24)
-"""Sizes in inches; the page stretches a picture to the available width."""
-_ON_WHITE: Final = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-_LOST_BAND: Final[dict[str, Any]] = {"fc": "#f3c3ca", "ec": "none"}
-_OPEN_BAND: Final[dict[str, Any]] = {"fc": "#fbf1df", "ec": OPEN, "hatch": "/////", "lw": 0.8, "ls": "--"}
+PALE, QUIET, COPY, LATE, WRONG, OPEN = "#eef1f4", "#6f8fa8", "#7b8590", "#e07b1f", "#c8374d", "#a86a08"
+_LOST_BAND, _OPEN_BAND = "#f3c3ca", "#fbf1df"
+_HALF, _WIDE, _SMALL, _ICON = (374, 194), (605, 180), (266, 180), (30, 17)
+"""Sizes in points; the page stretches a picture to the available width."""
 _NAMED_BARS: Final = 7
 """The greatest number of bars with their range written below; more bars have an axis."""
 _SECONDS: Final = (
@@ -60,33 +45,32 @@ def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool
     Each bar covers twice the range of the one before and is drawn equally wide. The values are seconds, or else whole
     numbers of some unit.
     """
-
-    def draw(axes: "Axes") -> None:
-        bars, row = values.bars, 1.5
-        top = max(bar.count for bar in bars) or 1
-        look: dict[str, Any] = {"textcoords": "offset points", "bbox": _ON_WHITE | {"alpha": 1}}
-        for bar in (bar for bar in bars if bar.count):
-            # A single value stays visible beside a million others; its number is written above it.
-            height, middle = max(bar.count / top, 0.012), (_log(bar.low) + _log(bar.high)) / 2
-            axes.bar(middle, height, width=0.9, color=QUIET)
-            size = 8 if len(bars) <= 12 else 6.5
-            axes.annotate(_short(bar.count), (middle, height), (0, 3.5), ha="center", size=size, color=GREY, **look)
-        left, right = _log(bars[0].low), _log(bars[-1].high)
-        for name, value in marks.items():
-            at = min(_log(value if seconds else value + 0.5), right)
-            axes.plot([at, at], [0, row], color=INK, lw=0.9, ls=(0, (2, 2)))
-            told, rightwards = duration(value) if seconds else f"{value:,.0f}", at < (left + right) / 2
-            side: dict[str, Any] = {"ha": "left" if rightwards else "right", "va": "center", "size": 8.5}
-            axes.annotate(f"{name} {told}", (at, row), (3 if rightwards else -3, 0), **side, **look)
-            row -= 0.14
-        ticks = _ticks(bars, seconds=seconds)
-        axes.set_xticks([at for at, _ in ticks], [name for _, name in ticks])
-        room = max(0.15, 2 - (right - left) / 2)  # a single bar does not fill the picture
-        axes.set(xlim=(left - room, right + room), ylim=(0, 1.6), xlabel=unit)
-        axes.yaxis.set_visible(False)
-        axes.spines["left"].set_visible(False)
-
-    return _svg(draw, words, _HALF)
+    bars, drawing = values.bars, Drawing(*_HALF)
+    left, right = _log(bars[0].low), _log(bars[-1].high)
+    room = max(0.15, 2 - (right - left) / 2)  # a single bar does not fill the picture
+    ends = (left - room, right + room)
+    plot = Plot.framed(drawing, ends, (0, 1.6), _ticks(bars, seconds=seconds), names=(unit, ""))
+    top = max(bar.count for bar in bars) or 1
+    for bar in (bar for bar in bars if bar.count):
+        # A single value stays visible beside a million others; its number is written above it.
+        height, middle = max(bar.count / top, 0.012), (_log(bar.low) + _log(bar.high)) / 2
+        plot.box((middle - 0.45, 0), (middle + 0.45, height), QUIET)
+    row = 1.5
+    for name, value in marks.items():
+        at = min(_log(value if seconds else value + 0.5), right)
+        plot.line([(at, 0), (at, row)], INK, 0.9, "2 2")
+        told, rightwards = duration(value) if seconds else f"{value:,.0f}", at < (left + right) / 2
+        (x, y), anchor = plot.at(at, row), "start" if rightwards else "end"
+        drawing.text((x + (4 if rightwards else -4), y), f"{name} {told}", 8.5, INK, anchor, halo=True)
+        row -= 0.14
+    size, taken = 8 if len(bars) <= 12 else 6.5, list[tuple[float, float, float]]()
+    for bar in sorted((bar for bar in bars if bar.count), key=lambda bar: -bar.count):
+        x, y = plot.at((_log(bar.low) + _log(bar.high)) / 2, max(bar.count / top, 0.012))
+        half = width_of(_short(bar.count), size) / 2
+        if all(abs(x - other_x) > half + other or abs(y - other_y) > size for other_x, other_y, other in taken):
+            drawing.text((x, y - 7), _short(bar.count), size, GREY, "middle", halo=True)
+            taken.append((x, y, half))
+    return drawing.element(words)
 
 
 def _log(value: float) -> float:
@@ -101,14 +85,14 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def _ticks(bars: Sequence[Bar], *, seconds: bool) -> list[tuple[float, str]]:
+def _ticks(bars: Sequence[Bar], *, seconds: bool) -> list[Tick]:
     """Return the labels below bars: the whole numbers of each; round values for many bars or seconds."""
     if not seconds and len(bars) <= _NAMED_BARS:
         ends = [(int(bar.low), int(bar.high) - 1) for bar in bars]
         names = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in ends]
         return [((_log(bar.low) + _log(bar.high)) / 2, name) for bar, name in zip(bars, names, strict=True)]
     low, high = bars[0].low, bars[-1].high
-    placed: list[tuple[float, str]] = [(-1, "0")] if low == 0 else []
+    placed: list[Tick] = [(-1, "0")] if low == 0 else []
     for value, name in _SECONDS if seconds else _COUNTS:
         at = _log(value)
         if low <= value <= high and all(abs(at - other) * 8 >= _log(high) - _log(low) for other, _ in placed):
@@ -118,60 +102,69 @@ def _ticks(bars: Sequence[Bar], *, seconds: bool) -> list[tuple[float, str]]:
 
 def consumers(sizes: Sizes, words: str) -> str:
     """Draw the cost of order by number of consumers: their time as a multiple of equal shares."""
-
-    def draw(axes: "Axes") -> None:
-        many = [each.consumers for each in sizes.consumers]
-        by_hash, free = [each.hashed for each in sizes.consumers], [each.free for each in sizes.consumers]
-        look: dict[str, Any] = {"lw": 2, "marker": "o", "ms": 4}
-        axes.axhline(1, color=FAINT, lw=1)
-        axes.plot(many, by_hash, color=LATE, label="each has a partition, by hash", **look)
-        axes.plot(many, free, "--", color=QUIET, label="each takes the next free group", **look)
-        for value, va in ((by_hash[-1], "bottom"), (free[-1], "top")):
-            if va == "bottom" or by_hash[-1] > 1.15 * value:
-                axes.annotate(f"{value:,.1f} times", (many[-1], value), (5, 0), textcoords="offset points", va=va)
-        most = max(*by_hash, *free, 2.0)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        heights = [2**power for power in range(math.ceil(math.log2(most)) + 1)]
-        heights = heights[:: math.ceil(len(heights) / 6)]
-        axes.set_xticks(many, [f"{each:,}" for each in many])
-        axes.set_yticks(heights, ["equal" if each == 1 else f"{each:,} times" for each in heights])
-        axes.minorticks_off()
-        axes.set(xlim=(many[0] * 0.85, many[-1] * 2.2), ylim=(0.88, most * 1.3), xlabel="consumers")
-        axes.legend(loc="upper left")
-
-    return _svg(draw, words, _HALF)
+    many = [each.consumers for each in sizes.consumers]
+    by_hash, free = [each.hashed for each in sizes.consumers], [each.free for each in sizes.consumers]
+    most = max(*by_hash, *free, 2.0)
+    heights = [2**power for power in range(math.ceil(math.log2(most)) + 1)]
+    heights = heights[:: math.ceil(len(heights) / 6)]
+    drawing = Drawing(*_HALF)
+    plot = Plot.framed(
+        drawing,
+        (math.log2(many[0] * 0.85), math.log2(many[-1] * 2.2)),
+        (math.log2(0.88), math.log2(most * 1.3)),
+        [(math.log2(each), f"{each:,}") for each in many],
+        [(math.log2(each), "equal" if each == 1 else f"{each:,} times") for each in heights],
+        ("consumers", ""),
+        top=36,
+    )
+    plot.line([(plot.xs[0], 0), (plot.xs[1], 0)], FAINT)
+    lines = (
+        (by_hash, LATE, "", "each has a partition, by hash", -6),
+        (free, QUIET, "5 3", "each takes the next free group", 6),
+    )
+    for at, (costs, colour, dash, name, aside) in enumerate(lines):
+        places = [plot.at(math.log2(each), math.log2(cost)) for each, cost in zip(many, costs, strict=True)]
+        drawing.line(places, colour, 2, dash)
+        for place in places:
+            drawing.dot(place, 4, colour)
+        row = 8 + 13 * at
+        drawing.line([(plot.left + 4, row), (plot.left + 28, row)], colour, 2, dash)
+        drawing.text((plot.left + 34, row), name)
+        if costs is by_hash or by_hash[-1] > 1.15 * free[-1]:
+            x, y = places[-1]
+            drawing.text((x + 5, y + aside), f"{costs[-1]:,.1f} times", halo=True)
+    return drawing.element(words)
 
 
 def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
     """Draw when the gaps in ``over`` opened; ``ends_s`` are the ends of the log's clock in seconds since 1970."""
-    from matplotlib.patches import Patch
-
-    def draw(axes: "Axes") -> None:
-        low, high = (found.over[0][0].low, found.over[-1][0].high) if found.by_time else (0.0, 100.0)
-        if found.by_time:
-            low, high = min(low, *(ends_s or (low,))), max(high, *(ends_s or (high,)))
-            ticks, names, day = _times(round(low * 1e6), round(high * 1e6), 7)
-            axes.set_xticks([each / 1e6 - low for each in ticks], names)
-            axes.set_xlabel(f"{day} UTC: when the first message beyond the gap came".strip())
-        else:
-            axes.set_xticks(range(0, 101, 20), [f"{each}%" for each in range(0, 101, 20)])
-            axes.set_xlabel("of the group's messages had come")
-        lost: dict[str, Any] = {"color": WRONG}
-        still = _OPEN_BAND | {"ls": "-"}
-        for gone, may_come in found.over:
-            middle, width = (gone.low + gone.high) / 2 - low, (gone.high - gone.low) * 0.9
-            for count, base, look in ((gone.count, 0, lost), (may_come.count, gone.count, still)):
-                if count:
-                    axes.bar(middle, count, width, bottom=base, **look)
-        top = max(gone.count + may_come.count for gone, may_come in found.over)
-        heights = _rounds(0, top, 5)
-        axes.set_yticks(heights, [f"{each:,}" for each in heights])
-        axes.set(xlim=(0, high - low), ylim=(0, top * 1.3 or 1), ylabel="gaps")
-        handles = [Patch(label="lost", **lost), Patch(label="may still come", **still)]
-        axes.legend(handles=handles, loc="upper right", ncols=2)
-
-    return _svg(draw, words, _WIDE)
+    ticks: list[Tick]
+    low, high = (found.over[0][0].low, found.over[-1][0].high) if found.by_time else (0.0, 100.0)
+    if found.by_time:
+        low, high = min(low, *(ends_s or (low,))), max(high, *(ends_s or (high,)))
+        times, names, day = _times(round(low * 1e6), round(high * 1e6), 7)
+        ticks = [(each / 1e6 - low, name) for each, name in zip(times, names, strict=True)]
+        label = f"{day} UTC: when the first message beyond the gap came".strip()
+    else:
+        ticks = [(each, f"{each}%") for each in range(0, 101, 20)]
+        label = "of the group's messages had come"
+    top = max(gone.count + may_come.count for gone, may_come in found.over)
+    drawing, heights = Drawing(*_WIDE), [(each, f"{each:,}") for each in _rounds(0, top, 5)]
+    plot = Plot.framed(drawing, (0, high - low), (0, top * 1.05 or 1), ticks, heights, (label, "gaps"), top=24)
+    for gone, may_come in found.over:
+        middle, half = (gone.low + gone.high) / 2 - low, (gone.high - gone.low) * 0.45
+        left, right = max(0, middle - half), min(high - low, middle + half)
+        if gone.count:
+            plot.box((left, 0), (right, gone.count), WRONG)
+        if may_come.count:
+            drawing.hatched(plot.at(left, gone.count), plot.at(right, gone.count + may_come.count), _OPEN_BAND, OPEN)
+    x = plot.right - width_of("may still come", 9)
+    drawing.text((x, 9), "may still come")
+    drawing.hatched((x - 22, 5), (x - 6, 13), _OPEN_BAND, OPEN)
+    x -= 40 + width_of("lost", 9)
+    drawing.text((x, 9), "lost")
+    drawing.box((x - 22, 5), (x - 6, 13), WRONG)
+    return drawing.element(words)
 
 
 def _rounds(low: int, high: int, most: int, steps: Sequence[int] = _STEPS) -> list[int]:
@@ -240,28 +233,33 @@ def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
 
     A place is a number, or a time in microseconds.
     """
-
-    def draw(axes: "Axes") -> None:
-        first, last, bands = line.points[0].position, line.points[-1].position, _in_view(line)
-        scale = _Scale.of([*(point.place for point in line.points), *(gap.first for gap, _, _ in bands)])
-        room = (last - first + 1.2) * 0.04
-        for below, above in scale.cuts:
-            low, high = scale.at(below), scale.at(above)
-            away = duration((above - below) / 1e6) if is_time else f"{above - below:,}"
-            look: dict[str, Any] = {"va": "center", "size": 7, "color": GREY, "bbox": _ON_WHITE, "zorder": 6}
-            axes.axhspan(low, high, color=PALE, lw=0, zorder=0)
-            axes.text(first - 0.6, (low + high) / 2, f"axis cut: {away}", **look)
-        _bands(axes, bands, scale, room)
-        _messages(axes, line.points, scale)
-        _places(axes, scale, is_time=is_time)
-        arrivals = _rounds(first, last, 5)
-        axes.set_xticks(arrivals, [f"{each:,}" for each in arrivals])
-        axes.set(xlim=(first - 0.6, last + 0.6 + room), ylim=(-0.1, 1.1) if len(scale.places) > 1 else (-1, 1))
-        axes.set_xlabel("order of arrival →", size=7.5)
-        axes.set_ylabel("place in the order →", size=7.5)
-        axes.tick_params(labelsize=7.5)
-
-    return _svg(draw, words, _SMALL)
+    first, last, bands = line.points[0].position, line.points[-1].position, _in_view(line)
+    scale = _Scale.of([*(point.place for point in line.points), *(gap.first for gap, _, _ in bands)])
+    room, drawing = (last - first + 1.2) * 0.04, Drawing(*_SMALL)
+    ticks, shared = _places(scale, is_time=is_time)
+    if shared:
+        drawing.text((0, 6), shared, 7.5, GREY)
+    plot = Plot.framed(
+        drawing,
+        (first - 0.6, last + 0.6 + room),
+        (-0.1, 1.1) if len(scale.places) > 1 else (-1, 1),
+        [(each, f"{each:,}") for each in _rounds(first, last, 5)],
+        ticks,
+        ("order of arrival →", "place in the order →"),
+        top=14 if shared else 4,
+        size=7.5,
+    )
+    for below, above in scale.cuts:
+        plot.box((plot.xs[0], scale.at(below)), (plot.xs[1], scale.at(above)), PALE)
+    labels = _bands(plot, bands, scale, room)
+    _messages(plot, line.points, scale)
+    for below, above in scale.cuts:
+        away = duration((above - below) / 1e6) if is_time else f"{above - below:,}"
+        x, y = plot.at(plot.xs[0], (scale.at(below) + scale.at(above)) / 2)
+        drawing.text((x + 3, y), f"axis cut: {away}", 7, GREY, halo=True)
+    for place, text, colour in labels:
+        drawing.text(place, text, 7.5, colour, "end", halo=True)
+    return drawing.element(words)
 
 
 def _in_view(line: GroupTimeline) -> list[tuple[Gap, int, int]]:
@@ -276,60 +274,87 @@ def _in_view(line: GroupTimeline) -> list[tuple[Gap, int, int]]:
     return found
 
 
-def _bands(axes: "Axes", bands: Sequence[tuple[Gap, int, int]], scale: _Scale, room: float) -> None:
-    """Draw missing revisions from the time at which they were missed; the largest bands show the number."""
-    from matplotlib.patches import Rectangle
-
+def _bands(
+    plot: Plot, bands: Sequence[tuple[Gap, int, int]], scale: _Scale, room: float
+) -> list[tuple[Place, str, str]]:
+    """Draw missing revisions from the time at which they were missed; return the labels of the largest bands."""
+    labels: list[tuple[Place, str, str]] = []
     told: list[float] = []
     for gap, begin, end in sorted(bands, key=lambda band: band[0].first - band[0].last):
         low, high = scale.at(gap.first - 0.5), scale.at(gap.last + 0.5)
         middle, height = (low + high) / 2, max(high - low, 0.014)
         left, right = begin - 0.5, end + 0.5 + room
-        band = _OPEN_BAND if gap.open else _LOST_BAND
-        axes.add_patch(Rectangle((left, middle - height / 2), right - left, height, zorder=1, **band))
+        corners = plot.at(left, middle - height / 2), plot.at(right, middle + height / 2)
+        if gap.open:
+            plot.drawing.hatched(*corners, _OPEN_BAND, OPEN)
+        else:
+            plot.drawing.box(*corners, _LOST_BAND)
         if all(abs(middle - other) > 0.13 for other in told) and len(told) < 5:
             told.append(middle)
             text = f"{gap.last - gap.first + 1:,} {'may still come' if gap.open else 'missing'}"
-            y, va = (middle, "center") if height > 0.09 else (middle - height / 2 - 0.015, "top")
-            look: dict[str, Any] = {"size": 7.5, "color": OPEN if gap.open else WRONG, "bbox": _ON_WHITE, "zorder": 6}
-            axes.text(right, y, text, ha="right", va=va, **look)
+            x, y = plot.at(right, middle if height > 0.09 else middle - height / 2)
+            labels.append(((x - 2, y if height > 0.09 else y + 7), text, OPEN if gap.open else WRONG))
+    return labels
 
 
-_LOOKS: Final[dict[str, tuple[tuple[FaultKind | None, ...], float, dict[str, Any]]]] = {
-    "in order": ((None, FaultKind.RESET), 0.8, {"marker": "o", "color": QUIET, "zorder": 3}),
-    "exact copy": ((FaultKind.DUPLICATE,), 1.15, {"marker": "o", "mfc": "white", "mec": COPY, "mew": 1.1, "zorder": 4}),
-    "without an id": ((FaultKind.NO_ID,), 1.0, {"marker": "s", "mfc": "white", "mec": INK, "mew": 1.1, "zorder": 4}),
-    "late: below the greatest so far": ((FaultKind.LATE,), 1.05, {"marker": "o", "color": LATE, "zorder": 5}),
-    "contradicts an earlier one": (
-        (FaultKind.CONFLICT, FaultKind.ID_CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE),
-        *(1.2, {"marker": "x", "mec": WRONG, "mew": 1.6, "zorder": 5}),
-    ),
+@dataclass(frozen=True)
+class _Mark:
+    """The appearance of messages with some kinds of faults; its size is relative to that of other marks."""
+
+    kinds: tuple[FaultKind | None, ...]
+    size: float
+    fill: str
+    edge: str
+    shape: str = "dot"
+
+    def draw(self, drawing: Drawing, place: Place, unit: float) -> None:
+        size, (x, y) = self.size * unit, place
+        half = size / 2
+        if self.shape == "dot":
+            drawing.dot(place, size, self.fill, self.edge, 1.1)
+        elif self.shape == "square":
+            drawing.box((x - half, y - half), (x + half, y + half), self.fill, stroke=self.edge, stroke_width=1.1)
+        else:
+            drawing.line([(x - half, y - half), (x + half, y + half)], self.edge, 1.6)
+            drawing.line([(x - half, y + half), (x + half, y - half)], self.edge, 1.6)
+
+
+_RIVALS = (FaultKind.CONFLICT, FaultKind.ID_CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE)
+_LOOKS: Final[dict[str, _Mark]] = {
+    "in order": _Mark((None, FaultKind.RESET), 0.6, QUIET, QUIET),
+    "exact copy": _Mark((FaultKind.DUPLICATE,), 1.0, WHITE, COPY),
+    "without an id": _Mark((FaultKind.NO_ID,), 0.9, WHITE, INK, "square"),
+    "late: below the greatest so far": _Mark((FaultKind.LATE,), 0.85, LATE, LATE),
+    "contradicts an earlier one": _Mark(_RIVALS, 1.2, "", WRONG, "cross"),
 }
-"""The appearance of messages: text of the legend, kinds of faults, relative size, style."""
+"""The appearance of messages by the text of the legend."""
+_RESTART_DASH: Final = "4 3"
 
 
-def _messages(axes: "Axes", points: Sequence[Point], scale: _Scale) -> None:
+def _messages(plot: Plot, points: Sequence[Point], scale: _Scale) -> None:
     """Draw the messages, the line of the greatest so far, and a line from it down to each late message."""
     unit = 5.0 if len(points) <= 40 else 3.8 if len(points) <= 80 else 2.8
     tops: dict[int, list[Point]] = {}
     for point in points:
         if tops and point.epoch > max(tops):
-            axes.axvline(point.position - 0.5, color=INK, lw=1, ls=(0, (4, 3)), zorder=1.5)
+            at = point.position - 0.5
+            plot.line([(at, plot.ys[0]), (at, plot.ys[1])], INK, 1, _RESTART_DASH)
         own = tops.setdefault(point.epoch, [])
         if point.kind == FaultKind.LATE and own:
-            axes.vlines(point.position, scale.at(point.place), scale.at(own[-1].place), color=LATE, lw=0.9, zorder=2)
+            ends = [(point.position, scale.at(each.place)) for each in (point, own[-1])]
+            plot.line(ends, LATE, 0.9)
         if not own or point.place >= own[-1].place:
             own.append(point)
     for own in tops.values():
-        axes.plot([each.position for each in own], [scale.at(each.place) for each in own], color=FAINT, lw=1, zorder=2)
-    for kinds, size, look in _LOOKS.values():
-        alike = [point for point in points if point.kind in kinds]
-        x, y = [point.position for point in alike], [scale.at(point.place) for point in alike]
-        axes.plot(x, y, ls="none", ms=size * unit, **look)
+        plot.line([(each.position, scale.at(each.place)) for each in own], FAINT)
+    for mark in _LOOKS.values():
+        for point in points:
+            if point.kind in mark.kinds:
+                mark.draw(plot.drawing, plot.at(point.position, scale.at(point.place)), unit)
 
 
-def _places(axes: "Axes", scale: _Scale, *, is_time: bool) -> None:
-    """Draw round places on the y-axis, for each part drawn to one scale."""
+def _places(scale: _Scale, *, is_time: bool) -> tuple[list[Tick], str]:
+    """Return labels for round places, for each part drawn to one scale, and the text that all of them share."""
     ticks: dict[int, str] = {}
     shared: set[str] = set()
     begins, ends = [scale.places[0], *(high for _, high in scale.cuts)], [low for low, _ in scale.cuts]
@@ -342,55 +367,32 @@ def _places(axes: "Axes", scale: _Scale, *, is_time: bool) -> None:
             values = _rounds(low, high, most) or [low]
             names = [f"{each:,}" for each in values]
         ticks |= dict(zip(values, names, strict=True))
-    axes.set_yticks([scale.at(each) for each in ticks], list(ticks.values()))
-    if is_time:
-        axes.set_title(f"{', '.join(sorted(shared - {''}))} UTC".strip(), loc="left", size=7.5, color=GREY)
+    days = f"{', '.join(sorted(shared - {''}))} UTC".strip() if is_time else ""
+    return [(scale.at(each), name) for each, name in ticks.items()], days
 
 
 def legend(lines: Sequence[GroupTimeline]) -> list[tuple[str, str]]:
     """Return the legend of the marks in some timelines: a small picture and its text each."""
-    return [(_svg(draw, words, _ICON, icon=True), words) for words, draw in _marks(lines)]
+    found = []
+    for words, draw in _marks(lines):
+        drawing = Drawing(*_ICON)
+        draw(drawing)
+        found.append((drawing.element(), words))
+    return found
 
 
-def _marks(lines: Sequence[GroupTimeline]) -> "Iterator[tuple[str, Draw]]":
-    from matplotlib.patches import Rectangle
-
-    def dot(size: float, look: dict[str, Any]) -> "Draw":
-        return lambda axes: axes.plot([0.5], [0.5], ls="none", ms=size * 6, **look)
-
-    def band(look: dict[str, Any]) -> "Draw":
-        return lambda axes: axes.add_patch(Rectangle((0.04, 0.15), 0.92, 0.7, **look))
-
+def _marks(lines: Sequence[GroupTimeline]) -> Iterator[tuple[str, Callable[[Drawing], None]]]:
+    width, height = _ICON
+    middle, corners = (width / 2, height / 2), ((1.5, 2.5), (width - 1.5, height - 2.5))
     seen = {point.kind for line in lines for point in line.points}
-    for words, (kinds, size, look) in _LOOKS.items():
-        if seen.intersection(kinds):
-            yield words, dot(size, look)
+    for words, mark in _LOOKS.items():
+        if seen.intersection(mark.kinds):
+            yield words, partial(mark.draw, place=middle, unit=6)
     if any(len({point.epoch for point in line.points}) > 1 for line in lines):
-        yield "the numbers start again", lambda axes: axes.axvline(0.5, color=INK, lw=1.2, ls=(0, (4, 3)))
+        ends = [(width / 2, 0), (width / 2, height)]
+        yield "the numbers start again", lambda drawing: drawing.line(ends, INK, 1.2, _RESTART_DASH)
     is_open = {gap.open for line in lines for gap, _, _ in _in_view(line)}
     if False in is_open:
-        yield "missing, from when on that shows", band(_LOST_BAND)
+        yield "missing, from when on that shows", lambda drawing: drawing.box(*corners, _LOST_BAND)
     if True in is_open:
-        yield "missing, but may still come", band(_OPEN_BAND)
-
-
-def _svg(draw: "Draw", words: str, size: tuple[float, float], *, icon: bool = False) -> str:
-    """Return a picture as an element of a page: without prolog, date or size, and with ids that are unique."""
-    from matplotlib import style
-    from matplotlib.figure import Figure
-
-    with style.context([{**_STYLE, "svg.hashsalt": f"{words} {size}"}], after_reset=True):
-        figure = Figure(figsize=size, layout=None if icon else "constrained")
-        axes = figure.add_axes((0, 0, 1, 1)) if icon else figure.add_subplot()
-        if icon:
-            axes.set_axis_off()
-            axes.set(xlim=(0, 1), ylim=(0, 1))
-        draw(axes)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    head, _, body = text.getvalue().partition("<svg")[2].partition(">")
-    box = re.findall(r'viewBox="[^"]*"', head)[0]
-    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]*"', "<g", body).replace("xlink:href=", "href=")
-    label = 'aria-hidden="true"' if icon else f'role="img" aria-label="{html.escape(words)}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {label}>{body.strip()}'
+        yield "missing, but may still come", lambda drawing: drawing.hatched(*corners, _OPEN_BAND, OPEN)

@@ -7,13 +7,15 @@ often by one, how far it falls back, and how many of the values between its leas
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
 from inturn.core.pipeline.order import Order
-from inturn.spark.audit.log import GOOD, AuditLog
-from inturn.spark.audit.passes import before, timelines
+from inturn.spark.audit.formatting import percent
+from inturn.spark.audit.log import GOOD, GROUP, AuditLog
 from inturn.spark.audit.report import Column
+from inturn.spark.audit.sort_passes import before, timelines
 from inturn.spark.audit.values import column as column_at
 from inturn.spark.audit.values import leaves, micros, whole
-from inturn.spark.audit.words import percent
 from inturn.spark.columns.dataframe import INTEGERS
 
 FULL: Final = (0.9, 1.5)
@@ -58,8 +60,6 @@ def unique(log: AuditLog) -> str | None:
 
     Candidates are found by their approximate number of values, and then checked one by one.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     keys = log.keys
     taken = (keys.group, keys.place, keys.arrival, keys.epoch, keys.time, *keys.ignore)
     names = [
@@ -71,31 +71,29 @@ def unique(log: AuditLog) -> str | None:
         return None
     values = [F.xxhash64(column_at(log.df, name)).alias(f"v{at}") for at, name in enumerate(names)]
     lacks = [column_at(log.df, name).isNull().alias(f"lacks{at}") for at, name in enumerate(names)]
-    rows = log.rows(*values, *lacks).where(F.col("bad") == GOOD)
+    rows = log.rows(*values, *lacks).where(F.col("status") == GOOD)
     counted = [F.approx_count_distinct(f"v{at}", 0.01) for at in range(len(names))]
     lacked = [F.bool_or(f"lacks{at}") for at in range(len(names))]
-    counts, *more = rows.agg(F.approx_count_distinct("c", 0.01), *counted, *lacked).collect()[0]
+    counts, *more = rows.agg(F.approx_count_distinct("content", 0.01), *counted, *lacked).collect()[0]
     likely = [at for at in range(len(names)) if more[at] >= _ALIKE * counts and more[len(names) + at] is False]
     texts = {name for name, kind in leaves(log.df).items() if kind == "string"}  # before numbers, which may be amounts
     for at in sorted(likely, key=lambda each: (names[each] not in texts, -more[each]))[:_TRIED]:
-        contents = rows.groupBy("h", "g", f"v{at}").agg((F.min("c") < F.max("c")).alias("two"))
+        contents = rows.groupBy(*GROUP, f"v{at}").agg((F.min("content") < F.max("content")).alias("two"))
         if not contents.agg(F.bool_or("two")).collect()[0][0]:
             return names[at]
     return None
 
 
 def _seen(log: AuditLog, kinds: dict[str, str]) -> list[_Seen]:
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     values = [
         (whole(log.df, name) if kind == "number" else micros(log.df, name, log.known)).alias(f"v{at}")
         for at, (name, kind) in enumerate(kinds.items())
     ]
     values += [column_at(log.df, name).isNotNull().alias(f"there{at}") for at, name in enumerate(kinds)]
-    rows = log.rows(*values).where(F.col("bad") == GOOD)
+    rows = log.rows(*values).where(F.col("status") == GOOD)
     arrivals = timelines(log.key).orderBy(*log.arrives)
     tops = [F.max(f"v{at}").over(before(arrivals)).alias(f"top{at}") for at in range(len(kinds))]
-    followed = rows.repartition("h").select("*", *tops)
+    followed = rows.repartition("group_hash").select("*", *tops)
     sums: list[Any] = [F.count("*").alias("messages")]
     for at in range(len(kinds)):
         value, top = F.col(f"v{at}"), F.col(f"top{at}")

@@ -4,48 +4,38 @@ import datetime as dt
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from inturn.core.errors import InputError
-from inturn.spark.audit.words import outcome, plain
+from inturn.spark.audit.formatting import outcome, plain
 
 Json = dict[str, Any]
 
 
 class FaultKind(StrEnum):
-    """The kinds of faults of a message or a group; also the folder names of offending messages."""
+    """The kinds of faults of a message or a group, with their meaning; also the folder names of offending messages."""
 
-    UNREADABLE = "unreadable"
-    NO_GROUP = "no-group"
-    NO_ORDER = "no-order"
-    NO_ID = "no-id"
-    PLACEHOLDER = "placeholder-group"
-    DUPLICATE = "duplicate"
-    CONFLICT = "conflict"
-    ID_CONFLICT = "id-conflict"
-    TIE = "tie"
-    LATE = "late"
-    GAP = "gap"
-    RESET = "reset"
-    TWO_WRITERS = "two-writers"
+    meaning: str
 
+    UNREADABLE = "unreadable", "lines that cannot be read, and values that no pipeline takes"
+    NO_GROUP = "no-group", "messages without a group"
+    NO_ORDER = "no-order", "messages without a place in the order, or with one that cannot be read"
+    NO_ID = "no-id", "messages without an id"
+    PLACEHOLDER = "placeholder-group", "messages whose group is a blank or a word for nothing, such as NA"
+    DUPLICATE = "duplicate", "exact copies of an earlier message"
+    CONFLICT = "conflict", "same revision as an earlier message, other content"
+    ID_CONFLICT = "id-conflict", "same id as an earlier message of the group, other content"
+    TIE = "tie", "same place as an earlier message, other content: nothing says which comes first"
+    LATE = "late", "came after a message that follows them"
+    GAP = "gap", "revisions that are missing"
+    RESET = "reset", "the group's numbers start again"
+    TWO_WRITERS = "two-writers", "two writers gave the same revisions to different messages"
 
-MEANING: dict[FaultKind, str] = {
-    FaultKind.UNREADABLE: "lines that cannot be read, and values that no pipeline takes",
-    FaultKind.NO_GROUP: "messages without a group",
-    FaultKind.NO_ORDER: "messages without a place in the order, or with one that cannot be read",
-    FaultKind.NO_ID: "messages without an id",
-    FaultKind.PLACEHOLDER: "messages whose group is a blank or a word for nothing, such as NA",
-    FaultKind.DUPLICATE: "exact copies of an earlier message",
-    FaultKind.CONFLICT: "same revision as an earlier message, other content",
-    FaultKind.ID_CONFLICT: "same id as an earlier message of the group, other content",
-    FaultKind.TIE: "same place as an earlier message, other content: nothing says which comes first",
-    FaultKind.LATE: "came after a message that follows them",
-    FaultKind.GAP: "revisions that are missing",
-    FaultKind.RESET: "the group's numbers start again",
-    FaultKind.TWO_WRITERS: "two writers gave the same revisions to different messages",
-}
-"""A description of each kind, as the reports show it."""
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        """Make a member that is its value."""
+        member = str.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
 
 
 @dataclass(frozen=True)

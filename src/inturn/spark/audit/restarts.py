@@ -6,13 +6,13 @@ the group continues beyond them. Only groups in which a first revision was contr
 from far above to 0 or 1, are checked.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from inturn.spark.audit.log import GROUP
-from inturn.spark.audit.passes import before, so_far, timelines
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from inturn.spark.audit.log import GROUP, ROW
+from inturn.spark.audit.sort_passes import before, so_far, timelines
 
 FALL: Final = 100
 """A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
@@ -20,40 +20,36 @@ SURELY: Final = 10
 """A group that ends with its first revision, contradicted, has restarted if it had come at least so far above it."""
 
 
-def may_start(*, rival: "Column", first: "Column") -> "Column":
+def may_start(*, rival: Column, first: Column) -> Column:
     """Return whether a telling row may be the first of a new timeline.
 
     Args:
         rival: whether it contradicts an earlier one of its place.
         first: whether it is the first of its place.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    again = rival & (F.col("o") == F.col("lowest")) & (F.col("top") > F.col("o"))
-    fell = first & F.col("o").isin(0, 1) & (F.col("top") > F.col("o") + FALL)
+    again = rival & (F.col("place") == F.col("lowest")) & (F.col("top") > F.col("place"))
+    fell = first & F.col("place").isin(0, 1) & (F.col("top") > F.col("place") + FALL)
     return again | fell
 
 
-def divided(rows: "DataFrame") -> "DataFrame":
+def divided(rows: DataFrame) -> DataFrame:
     """Return the rows of suspected groups, with each of a group's timelines as an epoch of its own, from 0.
 
     A copy belongs to the timeline of its original.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    arrivals = timelines(GROUP).orderBy("f", "m")
-    backwards = timelines(GROUP).orderBy(F.desc("f"), F.desc("m"))
-    place, top = F.col("o"), F.col("top")
+    arrivals = timelines(GROUP).orderBy(*ROW)
+    backwards = timelines(GROUP).orderBy(*map(F.desc, ROW))
+    place, top = F.col("place"), F.col("top")
     seen = rows.select(
         "*",
-        F.min("o").over(timelines(GROUP)).alias("lowest"),
-        (F.first("c").over(so_far(timelines(GROUP, "o").orderBy("f", "m"))) != F.col("c")).alias("rival"),
-        (F.row_number().over(timelines(GROUP, "o", "c").orderBy("f", "m")) == 1).alias("fresh"),
+        F.min("place").over(timelines(GROUP)).alias("lowest"),
+        (F.first("content").over(so_far(timelines(GROUP, "place").orderBy(*ROW))) != F.col("content")).alias("rival"),
+        (F.row_number().over(timelines(GROUP, "place", "content").orderBy(*ROW)) == 1).alias("fresh"),
     )
     counted = seen.select(
         "*",
-        F.max("o").over(before(arrivals)).alias("top"),
-        F.min("o").over(before(arrivals)).alias("bottom"),
+        F.max("place").over(before(arrivals)).alias("top"),
+        F.min("place").over(before(arrivals)).alias("bottom"),
         F.sum((F.col("rival") & F.col("fresh")).cast("bigint")).over(so_far(arrivals)).alias("rivals"),
     )
     beyond = F.last(F.when(place > top, F.col("rivals")), ignorenulls=True).over(before(backwards))
@@ -64,6 +60,6 @@ def divided(rows: "DataFrame") -> "DataFrame":
     again = F.col("rival") & (place == F.col("lowest")) & (top > place) & (restated | unfinished)
     fell = place.isin(0, 1) & (F.col("bottom") > place + FALL)
     restarts = (F.col("fresh") & (again | fell)).cast("bigint")
-    numbered = ahead.select("*", F.coalesce(F.sum(restarts).over(so_far(arrivals)), F.lit(0)).alias("epoch"))
-    own = F.first("epoch").over(so_far(timelines(GROUP, "o", "c").orderBy("f", "m")))
-    return numbered.select(*(own.alias("e") if name == "e" else name for name in rows.columns))
+    numbered = ahead.select("*", F.coalesce(F.sum(restarts).over(so_far(arrivals)), F.lit(0)).alias("timeline"))
+    own = F.first("timeline").over(so_far(timelines(GROUP, "place", "content").orderBy(*ROW)))
+    return numbered.select(*(own.alias("epoch") if name == "epoch" else name for name in rows.columns))

@@ -4,33 +4,33 @@ import time as clock
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.pipeline.order import Duration, Order, duration_us
-from inturn.spark.audit import grade, ids, rating, restarts, rivals, totals, worst
-from inturn.spark.audit.casts import casts
+from inturn.spark.audit import conflicts, examples, grade, rating, restarts, totals
 from inturn.spark.audit.folder import Folder
-from inturn.spark.audit.log import EPOCH, AuditLog
-from inturn.spark.audit.passes import telling
+from inturn.spark.audit.formatting import instant
+from inturn.spark.audit.log import EPOCH, GROUP, AuditLog
 from inturn.spark.audit.report import AuditReport, Column, FaultCount, FaultKind, Grade, LogColumns
+from inturn.spark.audit.sort_passes import telling
+from inturn.spark.audit.values import casts
 from inturn.spark.audit.verdicts import begun, gaps, judged
-from inturn.spark.audit.words import instant
 from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
 from inturn.spark.columns.spark_types import check_described
 from inturn.spark.errors import told
 from inturn.spark.local.csv import unique_names
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    Keep = Callable[[DataFrame], DataFrame]
+Keep = Callable[[DataFrame], DataFrame]
 
 _RIVALS: Final = {FaultKind.CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE}
 _UNPLACED: Final = (FaultKind.UNREADABLE, FaultKind.NO_GROUP, FaultKind.NO_ORDER)
 
 
 def audit(  # noqa: PLR0913 - each names one thing about the log
-    df: "DataFrame",
+    df: DataFrame,
     *,
     group: str,
     order: str | None = None,
@@ -115,9 +115,9 @@ def _audited(
                 found[FaultKind.GAP] = FaultCount(found_gaps.lost_revisions, in_groups)
         elif FaultKind.LATE in found:
             found_late = totals.late(rows, log)
-        samples = totals.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
+        samples = examples.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
         if FaultKind.NO_ORDER in found:
-            samples[FaultKind.NO_ORDER] = [*log.misfits(), *samples.get(FaultKind.NO_ORDER, [])][: totals.SAMPLES]
+            samples[FaultKind.NO_ORDER] = [*log.misfits(), *samples.get(FaultKind.NO_ORDER, [])][: examples.SAMPLES]
         report = AuditReport(
             source=source,
             keys=keys,
@@ -130,7 +130,7 @@ def _audited(
             samples={kind: samples[kind] for kind in FaultKind if kind in samples},
             gaps=found_gaps,
             late=found_late,
-            differ=rivals.differing(rows, log) if _RIVALS & found.keys() else [],
+            differ=conflicts.differing(rows, log) if _RIVALS & found.keys() else [],
             epochs=seen.epochs if keys.epoch else 0,
             sizes=totals.sizes(per_group, seen),
             columns=columns,
@@ -142,11 +142,11 @@ def _audited(
             folder.messages(rows, log)
             if holes is not None:
                 folder.gaps(holes)
-            report = replace(report, worst=worst.timelines(rows, holes, log))
+            report = replace(report, worst=examples.timelines(rows, holes, log))
     return report
 
 
-def _named_once(df: "DataFrame") -> "DataFrame":
+def _named_once(df: DataFrame) -> DataFrame:
     """Return the messages with unique column names; repeated ones get a number."""
     names = unique_names(df.columns)
     exact = is_case_sensitive(df.sparkSession)
@@ -156,8 +156,8 @@ def _named_once(df: "DataFrame") -> "DataFrame":
 
 
 def _begun(
-    rows: "DataFrame", keys: LogColumns, seen: totals.Overview, found: dict[FaultKind, FaultCount]
-) -> "tuple[DataFrame, dict[FaultKind, FaultCount]]":
+    rows: DataFrame, keys: LogColumns, seen: totals.Overview, found: dict[FaultKind, FaultCount]
+) -> tuple[DataFrame, dict[FaultKind, FaultCount]]:
     """Return the rows and the faults, given the first revision of the groups."""
     if keys.start is None or seen.lowest is None or seen.lowest >= keys.start:
         return rows, found
@@ -165,26 +165,24 @@ def _begun(
     return rows, totals.faults(rows, seen)
 
 
-def _judged(log: AuditLog, keep: "Keep") -> "DataFrame":
+def _judged(log: AuditLog, keep: Keep) -> DataFrame:
     """Return the telling rows of a log with their verdicts."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    rows = ids.marked(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
+    rows = conflicts.marked_by_id(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
     whole = keep(judged(telling(rows, log.key, log), log.key, log))
     if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
         return whole
-    suspects = whole.where("suspect").select("h", "g").distinct()
-    again = restarts.divided(rows.join(suspects, ["h", "g"], "left_semi"))
+    suspects = whole.where("suspect").select(*GROUP).distinct()
+    again = restarts.divided(rows.join(suspects, list(GROUP), "left_semi"))
     anew = judged(telling(again, EPOCH, log), EPOCH, log)
-    return keep(whole.join(suspects, ["h", "g"], "left_anti").unionByName(anew))
+    return keep(whole.join(suspects, list(GROUP), "left_anti").unionByName(anew))
 
 
 @contextmanager
-def _at_hand() -> "Iterator[Keep]":
+def _at_hand() -> Iterator[Keep]:
     """Yield a function that caches a DataFrame for the queries of the block."""
     with ExitStack() as kept:
 
-        def keep(df: "DataFrame") -> "DataFrame":
+        def keep(df: DataFrame) -> DataFrame:
             df.persist()  # pyspark's MEMORY_AND_DISK would serialize it, and every query read it back
             kept.callback(df.unpersist)
             return df
@@ -208,7 +206,7 @@ def _grade(report: AuditReport, log: AuditLog, placed: int, outcomes: list[grade
         log.unit,
         outcomes,
         report.messages - placed,
-        casts(log),
+        casts(log.df, log.keys, is_time=log.is_time),
     )
     choice = grade.decide(seen)
     line = grade.line(seen, choice, _name(report.source))

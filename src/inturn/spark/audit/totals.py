@@ -1,24 +1,22 @@
 """The numbers of a report: small queries over the telling rows, each with a handful of result rows."""
 
+import inspect
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from inturn.core.pipeline.inspection import counted
+from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.grade import Outcome
-from inturn.spark.audit.least import least
-from inturn.spark.audit.log import GOOD, AuditLog
-from inturn.spark.audit.passes import FIRST
+from inturn.spark.audit.log import GOOD, GROUP, AuditLog
 from inturn.spark.audit.report import Bar, Consumers, FaultCount, FaultKind, Gap, Gaps, Late, Sizes, Spread
+from inturn.spark.audit.sort_passes import FIRST
 from inturn.spark.audit.verdicts import groups, is_placeholder
-from inturn.spark.audit.words import duration, many, moment
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pyspark.sql import Column, DataFrame
-
-SAMPLES: Final = 3
-"""The number of examples of each kind."""
 LARGEST: Final = 10
 """The number of groups, and of gaps, that are named."""
 BARS_OVER_TIME: Final = 40
@@ -27,7 +25,8 @@ BARS_OVER_LIFE: Final = 20
 """The number of parts into which the messages of a group are divided, if there is no time."""
 CONSUMERS: Final = (2, 4, 8, 16, 32, 64, 128)
 """The numbers of consumers for which the cost of order is computed."""
-_EXACT = 10_000
+_RANK: Final = "__rank"
+_EXACT: Final = 10_000
 """The accuracy of quantiles: off by at most one rank in so many."""
 
 
@@ -36,18 +35,11 @@ class Overview:
     """The size of a log: its messages with a place, their groups, and the ends of its clock.
 
     Attributes:
-        messages: number of messages with a place.
-        groups: number of their groups.
         timelines: number of timelines of the groups; more than groups if there are epochs.
         epochs: number of groups with more than one timeline.
-        blank_messages: number of messages of groups with a placeholder as name.
-        blank_groups: number of those groups.
-        began_us: first time, in microseconds since 1970; None if there is none.
-        ended_us: last time.
         lowest: lowest place of all.
         at_one: number of timelines that begin at 1.
         at_zero: number of timelines that begin at 0.
-        median: messages of the median group.
     """
 
     messages: int
@@ -71,13 +63,11 @@ class Overview:
         return start if most * 2 > self.timelines else None
 
 
-def overview(per_group: "DataFrame") -> Overview:
+def overview(per_group: DataFrame) -> Overview:
     """Return the size of a log, given its groups from :func:`by_group`."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    blank = F.when(is_placeholder(F.col("g")), F.col("n"))
+    blank = F.when(is_placeholder(F.col("group")), F.col("messages"))
     whole = per_group.agg(
-        F.coalesce(F.sum("n"), F.lit(0)).alias("messages"),
+        F.coalesce(F.sum("messages"), F.lit(0)).alias("messages"),
         F.count("*").alias("groups"),
         F.coalesce(F.sum("timelines"), F.lit(0)).alias("timelines"),
         F.count(F.when(F.col("timelines") > 1, 1)).alias("epochs"),
@@ -88,36 +78,29 @@ def overview(per_group: "DataFrame") -> Overview:
         F.min("lowest").alias("lowest"),
         F.coalesce(F.sum("at_one"), F.lit(0)).alias("at_one"),
         F.coalesce(F.sum("at_zero"), F.lit(0)).alias("at_zero"),
-        F.percentile_approx("n", 0.5, _EXACT).alias("median"),
+        F.percentile_approx("messages", 0.5, _EXACT).alias("median"),
     )
     return Overview(**whole.collect()[0].asDict())
 
 
-def by_group(rows: "DataFrame") -> "DataFrame":
+def by_group(rows: DataFrame) -> DataFrame:
     """Return the groups with their messages, their timelines, the ends of their clock, and their first places."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    return (
-        groups(rows)
-        .groupBy("h", "g")
-        .agg(
-            F.sum("n").alias("n"),
-            F.count("*").alias("timelines"),
-            F.min("k_first").alias("began_us"),
-            F.max("k_last").alias("ended_us"),
-            F.min("o").alias("lowest"),
-            F.count(F.when(F.col("o") == 1, 1)).alias("at_one"),
-            F.count(F.when(F.col("o") == 0, 1)).alias("at_zero"),
-        )
+    timelines = groups(rows).groupBy(*GROUP)
+    return timelines.agg(
+        F.sum("messages").alias("messages"),
+        F.count("*").alias("timelines"),
+        F.min("clock_first").alias("began_us"),
+        F.max("clock_last").alias("ended_us"),
+        F.min("place").alias("lowest"),
+        F.count_if(F.col("place") == 1).alias("at_one"),
+        F.count_if(F.col("place") == 0).alias("at_zero"),
     )
 
 
-def faults(rows: "DataFrame", seen: Overview) -> dict[FaultKind, FaultCount]:
+def faults(rows: DataFrame, seen: Overview) -> dict[FaultKind, FaultCount]:
     """Return the faults of messages, by kind."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    by_kind = rows.select("h", "bad", F.explode("kinds").alias("kind")).groupBy("kind")
-    in_groups = F.countDistinct(F.when(F.col("bad") == GOOD, F.col("h")))
+    by_kind = rows.select("group_hash", "status", F.explode("kinds").alias("kind")).groupBy("kind")
+    in_groups = F.countDistinct(F.when(F.col("status") == GOOD, F.col("group_hash")))
     found = {
         FaultKind(row.kind): FaultCount(row.messages, row.groups)
         for row in by_kind.agg(F.count("*").alias("messages"), in_groups.alias("groups")).collect()
@@ -127,25 +110,21 @@ def faults(rows: "DataFrame", seen: Overview) -> dict[FaultKind, FaultCount]:
     return found
 
 
-def outcomes(rows: "DataFrame", log: AuditLog, start: int | None) -> list[Outcome]:
+def outcomes(rows: DataFrame, log: AuditLog, start: int | None) -> list[Outcome]:
     """Return the numbers of telling rows with equal values in all that a pipeline decides by."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     least = FIRST if start is None else start
     seen = rows.select(
         *("first", "same", "overtaken", "again", "other", "no_id"),
-        (F.col("bad") != GOOD).alias("bad"),
-        (F.lit(log.counts) & (F.col("bad") == GOOD) & (F.col("o") < least)).alias("below"),
+        (F.col("status") != GOOD).alias("bad"),
+        (F.lit(log.counts) & (F.col("status") == GOOD) & (F.col("place") < least)).alias("below"),
     )
     names = seen.columns
     counted = seen.groupBy(*names).count().collect()
     return [Outcome(row["count"], **{name: bool(row[name]) for name in names}) for row in counted]
 
 
-def late(rows: "DataFrame", log: AuditLog) -> Late | None:
+def late(rows: DataFrame, log: AuditLog) -> Late | None:
     """Return the lateness of late messages; None if there are none."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     values = {
         "positions": F.col("positions").cast("double"),
         "seconds": F.col("waited") / 1e6,
@@ -166,10 +145,8 @@ def late(rows: "DataFrame", log: AuditLog) -> Late | None:
     return Late(found["positions"], found.get("seconds"), found["behind"]) if found else None
 
 
-def _step(value: "Column") -> "Column":
+def _step(value: Column) -> Column:
     """Return the bar of a value: values below 1 are one bar, each further bar is twice as wide."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.when(value < 1, -1).when(value >= 1, F.floor(F.log2(value)))
 
 
@@ -178,7 +155,7 @@ def _bars(counts: dict[int, int]) -> list[Bar]:
     return [Bar(0 if each < 0 else 2.0**each, 2.0 ** (each + 1), counts.get(each, 0)) for each in steps]
 
 
-def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
+def gaps(holes: DataFrame, patience: str, seen: Overview) -> tuple[Gaps, int]:
     """Return the gaps, lost and open, and the number of groups that lost revisions.
 
     Args:
@@ -186,30 +163,28 @@ def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
         patience: greatest age of an open gap, in words, from :func:`dated`.
         seen: size of the log.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     by_time = seen.began_us is not None and seen.ended_us is not None
     step, edges = _over_time(seen.began_us or 0, seen.ended_us or 0) if by_time else _over_life()
-    largest_first = F.struct((-F.col("missing")).alias("most"), "g", "e", "first")
+    largest_first = F.struct((-F.col("missing")).alias("most"), "group", "epoch", "first")
     stepped, largest = least(
         holes.withColumn("step", step), ("step", "open"), F.struct(*holes.columns), largest_first, LARGEST
     )
     sums = stepped.groupBy("step", "open").agg(
-        F.count("*").alias("n"),
+        F.count("*").alias("gaps"),
         F.sum("missing").alias("missing"),
         F.max("age_us").alias("oldest"),
         largest.alias("largest"),
     )
     found = sums.collect()
     lost, still = ([row for row in found if row.open == is_open] for is_open in (False, True))
-    in_groups = holes.where("not open").select("g").distinct().count() if lost else 0
+    in_groups = holes.where("not open").select("group").distinct().count() if lost else 0
     ages = [row.oldest for row in still if row.oldest is not None]
-    counts = {(row.step, row.open): row.n for row in found}
+    counts = {(row.step, row.open): row.gaps for row in found}
     steps = range(min(step for step, _ in counts), max(step for step, _ in counts) + 1) if counts else ()
     gaps = Gaps(
-        lost=sum(row.n for row in lost),
+        lost=sum(row.gaps for row in lost),
         lost_revisions=sum(int(row.missing) for row in lost),
-        open=sum(row.n for row in still),
+        open=sum(row.gaps for row in still),
         open_revisions=sum(int(row.missing) for row in still),
         oldest_open_s=max(ages) / 1e6 if ages else None,
         patience=patience,
@@ -223,31 +198,25 @@ def gaps(holes: "DataFrame", patience: str, seen: Overview) -> tuple[Gaps, int]:
     return gaps, in_groups
 
 
-def _over_time(began_us: int, ended_us: int) -> "tuple[Column, Callable[[int], tuple[float, float]]]":
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
+def _over_time(began_us: int, ended_us: int) -> tuple[Column, Callable[[int], tuple[float, float]]]:
     width = (ended_us - began_us) // BARS_OVER_TIME + 1
     at = F.coalesce(F.floor((F.col("opened_us") - began_us) / width), F.lit(0))
     return at, lambda step: ((began_us + step * width) / 1e6, (began_us + (step + 1) * width) / 1e6)
 
 
-def _over_life() -> "tuple[Column, Callable[[int], tuple[float, float]]]":
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
+def _over_life() -> tuple[Column, Callable[[int], tuple[float, float]]]:
     at = F.floor((F.col("opened") - 1) * BARS_OVER_LIFE / F.col("size"))
     return at, lambda step: (step * 100 / BARS_OVER_LIFE, (step + 1) * 100 / BARS_OVER_LIFE)
 
 
 def dated(
-    holes: "DataFrame", found_late: Late | None, ended_us: int | None, patience_us: int | None
-) -> "tuple[DataFrame, str]":
+    holes: DataFrame, found_late: Late | None, ended_us: int | None, patience_us: int | None
+) -> tuple[DataFrame, str]:
     """Return the gaps with ``age`` in messages, ``age_us`` and ``open``; and the greatest age of an open one in words.
 
     A gap is open while it is not older than the greatest lateness in this log: by the clock if late messages have shown
     it, or ``patience_us`` gives it; else by messages of the group, of which one is always granted.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     words = "by --patience"
     if patience_us is None and found_late is not None and found_late.seconds is not None:
         patience_us, words = round(found_late.seconds.most * 1e6), "as late as messages have been in this log"
@@ -255,7 +224,7 @@ def dated(
     grant = 1 if found_late is None else max(1, int(found_late.positions.most))
     if patience_us is None or ended_us is None:
         is_open = age <= grant
-        words = f"{many(grant, 'message')} of its group, as late as messages have been here"
+        words = f"{counted(grant, 'message')} of its group, as late as messages have been here"
         if found_late is None:
             words = "the last message of its group is the first beyond it"
     else:
@@ -264,36 +233,36 @@ def dated(
     return holes.select("*", age.alias("age"), age_us.cast("bigint").alias("age_us"), is_open.alias("open")), words
 
 
-def named(holes: "Iterable[Any]") -> list[Gap]:
+def named(holes: Iterable[Any]) -> list[Gap]:
     """Return the gaps as values, from rows of :func:`dated`."""
     ages_s = ((row, None if row.age_us is None else row.age_us / 1e6) for row in holes)
-    return [Gap(row.g, row.e, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s]
+    return [Gap(row.group, row.epoch, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s]
 
 
 def _largest_lost_first(row: Any) -> tuple[Any, ...]:
-    return row.open, -row.missing, row.g, row.e, row["first"]
+    return row.open, -row.missing, row.group, row.epoch, row["first"]
 
 
-def sizes(per_group: "DataFrame", seen: Overview) -> Sizes | None:
+def sizes(per_group: DataFrame, seen: Overview) -> Sizes | None:
     """Return the distribution of messages over groups and the resulting cost of order; None if there are no groups."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     if seen.median is None:
         return None
-    stepped = per_group.withColumns({"step": _step(F.col("n")), "slice": F.pmod("h", F.lit(max(CONSUMERS)))})
-    largest_first = F.struct((-F.col("n")).alias("most"), "g")
-    stepped, most = least(stepped, ("step", "slice"), F.struct("g", "n"), largest_first, LARGEST)
+    stepped = per_group.withColumns(
+        {"step": _step(F.col("messages")), "slice": F.pmod("group_hash", F.lit(max(CONSUMERS)))}
+    )
+    largest_first = F.struct((-F.col("messages")).alias("most"), "group")
+    stepped, most = least(stepped, ("step", "slice"), F.struct("group", "messages"), largest_first, LARGEST)
     sums = stepped.groupBy("step", "slice").agg(
-        F.count("*").alias("k"),
-        F.sum("n").alias("n"),
+        F.count("*").alias("groups"),
+        F.sum("messages").alias("messages"),
         most.alias("largest"),
     )
     counts, load = Counter[int](), Counter[int]()
     largest: list[tuple[str, int]] = []
     for row in sums.collect():
-        counts[row.step] += row.k
-        load[row.slice] += row.n
-        largest += [(each.g, each.n) for each in row.largest]
+        counts[row.step] += row.groups
+        load[row.slice] += row.messages
+        largest += [(each.group, each.messages) for each in row.largest]
     largest = sorted(largest, key=lambda each: (-each[1], each[0]))[:LARGEST]
     costs = [_cost(consumers, largest[0][1], load, seen.messages) for consumers in CONSUMERS]
     return Sizes(seen.median, largest, largest[0][1] / seen.messages, _bars(counts), costs)
@@ -310,29 +279,21 @@ def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consu
     return Consumers(consumers, max(1.0, largest / share), max(mine) / share)
 
 
-def samples(rows: "DataFrame", log: AuditLog, *, blanks: bool) -> dict[FaultKind, list[str]]:
-    """Return some examples of each kind, in words; ``blanks`` says whether to look for placeholder groups."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+def least(rows: DataFrame, keys: Sequence[str], value: Column, order: Column, count: int) -> tuple[DataFrame, Column]:
+    """Return the rows to group by the keys, and the aggregate that gives each group's first values, in order.
 
-    faults = rows.where(F.col("bad") == GOOD).select("*", F.explode("kinds").alias("kind"))
-    example = F.struct("g", "e", "p", "o", "positions", "waited")
-    ranked, few = least(faults, ("kind",), example, F.struct("g", "e", "p"), SAMPLES)
-    told = {
-        FaultKind(row.kind): [_told(row.kind, each, log) for each in row.few]
-        for row in ranked.groupBy("kind").agg(few.alias("few")).collect()
-    }
-    if blanks:
-        blank = groups(rows).where(is_placeholder(F.col("g"))).select("g").distinct().orderBy("g").limit(SAMPLES)
-        told[FaultKind.PLACEHOLDER] = [repr(row.g) for row in blank.collect()]
-    return told
+    Before Spark 4.2 the rows are ranked first, which sorts them: collecting all values and cutting them off later would
+    not fit into memory.
 
-
-def _told(kind: str, row: Any, log: AuditLog) -> str:
-    words: str = row.g if row.g.strip() else repr(row.g)
-    if log.keys.place is not None:
-        words += f" at {moment(row.o) if log.is_time else row.o}"
-    if kind == FaultKind.LATE:
-        words += f", {many(row.positions, 'message')} late"
-        if row.waited:
-            words += f" ({duration(row.waited / 1e6)})"
-    return words
+    Args:
+        rows: rows to group.
+        keys: columns to group by.
+        value: value wanted of a row.
+        order: sort key; the first rows have the least.
+        count: number of rows of each group.
+    """
+    if "k" in inspect.signature(F.min_by).parameters:
+        return rows, F.min_by(value, order, count)
+    ranked = rows.withColumn(_RANK, F.row_number().over(Window.partitionBy(*keys).orderBy(order)))
+    first = F.when(F.col(_RANK) <= count, F.struct(F.col(_RANK), value.alias("value")))
+    return ranked, F.transform(F.array_sort(F.collect_list(first)), lambda each: each["value"])

@@ -1,20 +1,21 @@
-"""Conversion of columns to whole numbers or times; text is read as the value that it denotes."""
+"""Columns of a log: as whole numbers or times, text as the value that it denotes; and types that cannot be used."""
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructType
 
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS, TEXT
 from inturn.core.values.path import joined, parts
+from inturn.spark.audit.report import LogColumns
 from inturn.spark.columns.dataframe import INTEGERS, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT
-from inturn.spark.columns.years import MICROSECONDS_OF_PYTHON
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+from inturn.spark.columns.spark_types import MENDS, name_of, twice_fault, within
+from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON
 
 TIMES = ("timestamp", "timestamp_ntz", "date")
 _BROKEN = ("decimal", "float", "double")
@@ -34,7 +35,19 @@ _CLOCK_WORDS = re.compile(
 """Names of clocks; seconds look like counts, and nanoseconds like the ids of some databases."""
 
 
-def resolved(df: "DataFrame", name: str) -> str:
+_LACKING: Final = ("CalendarIntervalType", "GeometryType", "GeographyType")
+_BEYOND: Final = {
+    "date": f"unix_date({{0}}) NOT BETWEEN {DAYS_OF_PYTHON[0]} AND {DAYS_OF_PYTHON[1]}",
+    "timestamp": f"unix_micros({{0}}) NOT BETWEEN {MICROSECONDS_OF_PYTHON[0]} AND {MICROSECONDS_OF_PYTHON[1]}",
+    "timestamp_ntz": "{0} NOT BETWEEN TIMESTAMP_NTZ'0001-01-01' AND TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
+    "string": "NOT is_valid_utf8({0})",
+}
+"""SQL conditions for values that a pipeline cannot hold, by the type of the column."""
+_BEFORE_4: Final = "format_string('%s', {0}) <> {0}"  # it replaces characters that are not UTF-8
+_NO_NAMES: Final = ("VariantType", "MapType")
+
+
+def resolved(df: DataFrame, name: str) -> str:
     """Return the path of a named column; a column with a dot in its name need not be quoted.
 
     Raises:
@@ -48,45 +61,40 @@ def resolved(df: "DataFrame", name: str) -> str:
     raise InputError(msg)
 
 
-def column(df: "DataFrame", path: str) -> "Column":
+def column(df: DataFrame, path: str) -> Column:
     """Return a column by its path: ``payload.account_id``.
 
     Raises:
         InputError: if it does not exist.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.col(sql_of(resolved(df, path)))
 
 
-def kind_of(df: "DataFrame", path: str) -> str:
+def kind_of(df: DataFrame, path: str) -> str:
     """Return the type of a column, in Spark's notation."""
     kind = type_at(df.schema, parts(resolved(df, path)))
     return "" if kind is None else kind.simpleString()
 
 
-def leaves(df: "DataFrame") -> dict[str, str]:
+def leaves(df: DataFrame) -> dict[str, str]:
     """Return the types of all columns by their paths: fields of structs too, but not the structs themselves."""
-    from pyspark.sql.types import StructType
 
-    def within(schema: "StructType", names: tuple[str, ...]) -> "Iterator[tuple[str, str]]":
+    def below(schema: StructType, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for field in schema.fields:
             way = (*names, field.name)
             if isinstance(field.dataType, StructType):
-                yield from within(field.dataType, way)
+                yield from below(field.dataType, way)
             elif way != (CORRUPT,):
                 yield joined(way), field.dataType.simpleString()
 
-    return dict(within(df.schema, ()))
+    return dict(below(df.schema, ()))
 
 
-def numbers_and_times(df: "DataFrame") -> dict[str, str]:
+def numbers_and_times(df: DataFrame) -> dict[str, str]:
     """Return the columns with whole numbers or times, by their paths; a sample decides for text and numbers.
 
     The values are ``number``, ``time``, or the unit of a number since 1970: ``s``, ``ms``, ``us``, ``ns``.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     kinds = leaves(df)
     found = {path: "time" if kind in TIMES else "number" for path, kind in kinds.items() if kind in (*TIMES, *INTEGERS)}
     asked = [path for path, kind in kinds.items() if kind in ("string", *INTEGERS)]
@@ -107,7 +115,7 @@ def numbers_and_times(df: "DataFrame") -> dict[str, str]:
     return {path: found[path] for path in kinds if path in found}
 
 
-def _unit(path: str, numbers: int, inside: "Sequence[int]") -> str | None:
+def _unit(path: str, numbers: int, inside: Sequence[int]) -> str | None:
     """Return the unit in which numbers count the time since 1970; None if they are not times."""
     words = re.sub(r"([a-z])([A-Z])", r"\1_\2", parts(path)[-1]).lower().replace("-", "_").replace(" ", "_")
     is_called_so = _CLOCK_WORDS.search(words) is not None
@@ -117,7 +125,7 @@ def _unit(path: str, numbers: int, inside: "Sequence[int]") -> str | None:
     return None
 
 
-def what(df: "DataFrame", path: str, known: dict[str, str]) -> str | None:
+def what(df: DataFrame, path: str, known: dict[str, str]) -> str | None:
     """Return the kind of one column, which may be fractional: as in :func:`numbers_and_times`, or None.
 
     Args:
@@ -131,14 +139,12 @@ def what(df: "DataFrame", path: str, known: dict[str, str]) -> str | None:
     return "number" if kind_of(df, path).startswith(_BROKEN) else known.get(resolved(df, path))
 
 
-def text_micros(own: str) -> "Column":
+def text_micros(own: str) -> Column:
     """Convert text to microseconds since 1970 as :func:`inturn.core.values.instant.parsed` does; null if it is none.
 
     Args:
         own: the text, as SQL.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     text = f"regexp_replace(upper(translate({own}, '/,', '-.')), ' (Z|[+-][0-9:]+)$', '$1')"
     zoned = f"if({text} rlike '[T ][0-9]+:[^Z+-]+$', concat({text}, 'Z'), {text})"
     whole = f"regexp_replace({zoned}, '([T ][0-9]+:[0-9]{{2}})(Z|[+-])', '$1:00$2')"
@@ -146,14 +152,12 @@ def text_micros(own: str) -> "Column":
     return F.when(found.between(*MICROSECONDS_OF_PYTHON), found)
 
 
-def whole(df: "DataFrame", name: str) -> "Column":
+def whole(df: DataFrame, name: str) -> Column:
     """Return a column as whole numbers; null for other values.
 
     Raises:
         InputError: if the column's type has no numbers.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     kind, own, path = kind_of(df, name), column(df, name), sql_of(resolved(df, name))
     if kind in INTEGERS:
         return own.cast("bigint")
@@ -167,7 +171,7 @@ def whole(df: "DataFrame", name: str) -> "Column":
     raise InputError(f"the column {name!r} is {kind}; expected whole numbers: {', '.join(INTEGERS)}, or text of digits")
 
 
-def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
+def micros(df: DataFrame, name: str, known: dict[str, str]) -> Column:
     """Return a column of times as microseconds since 1970; null for values that are no time.
 
     Numbers count in the known unit of the column; else the size of each number tells its unit.
@@ -175,8 +179,6 @@ def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
     Raises:
         InputError: if the column's type has no times.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     kind, path, holds = kind_of(df, name), sql_of(resolved(df, name)), what(df, name, known)
     if kind == "timestamp":
         return F.unix_micros(F.expr(path))
@@ -200,3 +202,65 @@ def micros(df: "DataFrame", name: str, known: dict[str, str]) -> "Column":
         return column(df, name).cast("bigint") if found is None else found
     msg = f"the column {name!r} is {kind}; expected a time: {', '.join(TIMES)}, ISO 8601 text, or seconds since 1970"
     raise InputError(msg)
+
+
+def check_audited(df: DataFrame) -> None:
+    """Check that an audit can compare the values of the columns.
+
+    Raises:
+        InputError: if it cannot; the text names the column and a remedy.
+    """
+    for field in df.schema.fields:
+        for path, kind, *_ in within(field.dataType, field.name):
+            if name_of(kind) in _LACKING:
+                msg = f"the column {path!r} is {kind.simpleString()}, which an audit cannot compare"
+                raise InputError(f"{msg}: {MENDS[name_of(kind)]}, or drop the column")
+            twice = twice_fault(path, kind)
+            if twice is not None:
+                raise InputError(twice)
+
+
+def check_names(df: DataFrame, keys: LogColumns) -> None:
+    """Check that Spark can compare the values of the columns of the group and the id.
+
+    Raises:
+        InputError: if it cannot; the text names the column and a remedy.
+    """
+    for path in filter(None, (keys.group, keys.id)):
+        kind = type_at(df.schema, parts(path))
+        if kind is not None and any(name_of(each.kind) in _NO_NAMES for each in within(kind, path)):
+            msg = f"the column {path!r} is {kind.simpleString()}, which is no name of a group and no id"
+            raise InputError(f"{msg}: give to_json(…) of it, a text")
+
+
+def unreadable(df: DataFrame) -> Column:
+    """Return whether a row holds values that a pipeline rejects as invalid: non-UTF-8 text, or a year beyond Python's.
+
+    Columns and fields of structs are checked, but not the contents of arrays and maps.
+    """
+    texts = _BEYOND["string"] if hasattr(F, "is_valid_utf8") else _BEFORE_4
+    beyond = {**_BEYOND, "string": texts}
+    tests = [beyond[kind].format(sql_of(path)) for path, kind in leaves(df).items() if kind in beyond]
+    return F.expr(" OR ".join(f"coalesce({test}, false)" for test in tests) or "false")
+
+
+def casts(df: DataFrame, keys: LogColumns, *, is_time: bool) -> tuple[str, ...]:
+    """Return a sentence for each column that must be cast before a pipeline takes it.
+
+    Lines of text (CSV, JSON) have no types before a pipeline reads them, so they yield no sentence.
+    """
+    if CORRUPT in df.columns:
+        return ()
+    names, since_1970 = ("string", "date", *INTEGERS), (*TIMES[:2], "string", *INTEGERS)
+    asked = (
+        (keys.group, names, "string"),
+        (keys.place, *((since_1970, "timestamp") if is_time else (INTEGERS, "bigint"))),
+        (keys.id, names, "string"),
+        (keys.epoch, INTEGERS, "bigint"),
+        (keys.arrival, (*INTEGERS, *TIMES[:2]), "bigint"),
+    )
+    return tuple(
+        f"The column {name} is {kind_of(df, name)}, which a pipeline does not take: cast it to {kind}."
+        for name, fits, kind in asked
+        if name is not None and kind_of(df, name) not in fits
+    )

@@ -2,31 +2,29 @@
 
 import functools
 import operator
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.spark.audit import restarts
-from inturn.spark.audit.log import GOOD, NO_GROUP, UNREADABLE, AuditLog, Key
-from inturn.spark.audit.passes import before, follows_gap, timelines
+from inturn.spark.audit.log import GOOD, GROUP, NO_GROUP, ROW, UNREADABLE, AuditLog, Key
 from inturn.spark.audit.report import FaultKind
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from inturn.spark.audit.sort_passes import before, follows_gap, timelines
 
 _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown", "-", "?")
 """Placeholders that people write for a missing key."""
 
 
-def judged(told: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
+def judged(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     """Return the telling rows with their verdicts. Nothing is sorted: the rows come in the order of the second pass.
 
     Args:
-        told: rows from :func:`inturn.spark.audit.passes.telling`.
+        told: rows from :func:`inturn.spark.audit.sort_passes.telling`.
         key: columns that the messages of one timeline share.
         log: the log of the rows.
 
     Returns:
-        The columns that are needed further: ``h``, ``g``, ``e``, ``o``, ``f``, ``m``, ``bad``, ``p``, ``n``, ``below``,
-        ``k_first``, ``k_last``, and:
+        The columns that are needed further, and:
 
         * ``kinds``: kinds of faults of the message, an array of texts; null for none.
         * ``missing_from``: revision after which all before this one are missing; null for none.
@@ -34,76 +32,80 @@ def judged(told: "DataFrame", key: Key, log: AuditLog) -> "DataFrame":
         * ``positions``: of a late message, messages of the group since the first that overtook it, including that one.
         * ``waited``: of a late message, the same in microseconds; null if there is no time.
         * ``behind``: of a late message, the distance of its place from the greatest so far.
-        * ``size``: number of messages of its group.
-        * ``first``, ``same``, ``overtaken``, ``again``, ``other``, ``no_id``: inputs of a pipeline's decision. Whether
-          it is the first of its place, it has the content of the first, the first came after a greater place; whether
-          an earlier message is the same, an earlier one has its id and other content; whether it has no id.
         * ``suspect``: whether its group's numbers may start again here, see :mod:`inturn.spark.audit.restarts`.
+        * ``again``, ``other``, ``no_id``: whether an earlier message is the same, an earlier one has its id and other
+          content, it has no id; and those of :func:`_compared`: inputs of a pipeline's decision.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    place, top, good = F.col("o"), F.col("top"), F.col("bad") == GOOD
-    shared = timelines(key, "down")
-    rows = told.select(
-        "*",
-        F.min("p").over(shared).alias("p_first"),
-        F.min_by("c", "p").over(shared).alias("c_first"),
-        F.min_by(place < top, "p").over(shared).alias("overtaken"),
-        # Rows of a place share the rows above it: only these precede the first of them.
-        F.max("p_higher").over(shared).alias("p_ahead"),
-        F.max("k_higher").over(shared).alias("k_ahead"),
-    )
-    first, same, other = F.col("p") == F.col("p_first"), F.col("c") == F.col("c_first"), F.col("other")
-    copy = F.col("again") & ~other if by_id(log) else ~first & same
-    rival = good & ~first & ~copy & ~same
-    late = F.lit(False)  # noqa: FBT003
-    if log.keys.place:
-        late = good & (place < top) & (first if log.counts else ~copy)
-    suspect, gap = F.lit(False), F.lit(False)  # noqa: FBT003
-    rival_kind: Column = F.lit(str(FaultKind.TIE))
-    rows = rows.select(
-        "*",
-        F.max("n").over(timelines(key)).alias("size"),
-        F.min("o").over(timelines(key)).alias("lowest"),
-        (_two_writers(rival, key) if log.counts else F.lit(False)).alias("writers"),  # noqa: FBT003
-    )
-    if log.counts:
-        rival_kind = F.when(F.col("writers"), FaultKind.TWO_WRITERS).otherwise(FaultKind.CONFLICT)
-        gap = good & follows_gap(place, F.col("below"))
-        if log.hides_restarts:
-            suspect = restarts.may_start(rival=rival, first=good & first)
-    misplaced = F.when(F.col("bad") == UNREADABLE, FaultKind.UNREADABLE).when(
-        F.col("bad") == NO_GROUP, FaultKind.NO_GROUP
-    )
-    faults: list[tuple[Column, Column]] = [
-        (~good, misplaced.otherwise(FaultKind.NO_ORDER)),
-        (good & copy, F.lit(str(FaultKind.DUPLICATE))),
-        (rival, rival_kind),
-        (late, F.lit(str(FaultKind.LATE))),
-        (good & F.col("other"), F.lit(str(FaultKind.ID_CONFLICT))),
-        (_restart(log), F.lit(str(FaultKind.RESET))),
-        (good & F.col("i").isNull() & F.lit(log.keys.id is not None), F.lit(str(FaultKind.NO_ID))),
-    ]
+    rows = _compared(told, key, log)
+    place, top, good, no = F.col("place"), F.col("top"), F.col("status") == GOOD, F.lit(False)  # noqa: FBT003
+    first, rival = F.col("first"), F.col("rival")
+    late = good & (place < top) & (first if log.counts else ~F.col("copy")) if log.keys.place else no
+    gap = good & follows_gap(place, F.col("below")) if log.counts else no
+    suspect = restarts.may_start(rival=rival, first=good & first) if log.hides_restarts else no
+    faults = _faults(log, late)
     kinds = F.array_compact(F.array(*(F.when(fault, kind) for fault, kind in faults)))
-    faulty = functools.reduce(operator.or_, (F.coalesce(fault, F.lit(False)) for fault, _ in faults))  # noqa: FBT003
+    faulty = functools.reduce(operator.or_, (F.coalesce(fault, no) for fault, _ in faults))
     return rows.select(
-        *("h", "g", "e", "o", "f", "m", "bad", "p", "n", "below", "k_last", "size"),
-        F.col("k_over").alias("k_first"),
+        *(*GROUP, "epoch", "place", *ROW, "status", "position", "rows_so_far", "below", "clock_last", "size"),
+        *("first", "same", "overtaken", "again"),
+        F.col("clock_over").alias("clock_first"),
         F.when(faulty, kinds).alias("kinds"),
         F.when(gap, F.col("below")).alias("missing_from"),
-        F.when(gap, F.col("p_over")).alias("opened"),
-        F.when(gap, F.col("k_over")).alias("opened_us"),
-        F.when(late, F.col("p") - F.col("p_ahead")).alias("positions"),
-        F.when(late, F.col("k") - F.col("k_ahead")).alias("waited"),
+        F.when(gap, F.col("position_over")).alias("opened"),
+        F.when(gap, F.col("clock_over")).alias("opened_us"),
+        F.when(late, F.col("position") - F.col("position_ahead")).alias("positions"),
+        F.when(late, F.col("clock") - F.col("clock_ahead")).alias("waited"),
         F.when(late, top.cast("double") - place.cast("double")).alias("behind"),
-        F.coalesce(suspect, F.lit(False)).alias("suspect"),  # noqa: FBT003
-        first.alias("first"),
-        same.alias("same"),
-        F.col("overtaken"),
-        F.col("again"),
-        F.coalesce(other, F.lit(False)).alias("other"),  # noqa: FBT003
-        F.col("i").isNull().alias("no_id"),
+        F.coalesce(suspect, no).alias("suspect"),
+        F.coalesce("other", no).alias("other"),
+        F.col("id").isNull().alias("no_id"),
     )
+
+
+def _compared(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
+    """Return the rows with what they are beside the others of their place, and beside those of their timeline.
+
+    ``first``: they are the first of their place; ``same``: they have its content; ``overtaken``: it came after a
+    greater place. ``copy`` and ``rival``: they repeat or contradict an earlier one; ``writers``: the timeline has two
+    writers. ``size`` and ``lowest``: messages and lowest place of the timeline.
+    """
+    whole, shared = timelines(key), timelines(key, "down")
+    first, same = F.col("position") == F.col("first_position"), F.col("content") == F.col("first_content")
+    copy = F.col("again") & ~F.col("other") if by_id(log) else ~first & same
+    rival = (F.col("status") == GOOD) & ~first & ~copy & ~same
+    rows = told.select(
+        "*",
+        F.min("position").over(shared).alias("first_position"),
+        F.min_by("content", "position").over(shared).alias("first_content"),
+        F.min_by(F.col("place") < F.col("top"), "position").over(shared).alias("overtaken"),
+        # Rows of a place share the rows above it: only these precede the first of them.
+        F.max("position_higher").over(shared).alias("position_ahead"),
+        F.max("clock_higher").over(shared).alias("clock_ahead"),
+    ).select("*", first.alias("first"), same.alias("same"), copy.alias("copy"), rival.alias("rival"))
+    return rows.select(
+        "*",
+        F.max("rows_so_far").over(whole).alias("size"),
+        F.min("place").over(whole).alias("lowest"),
+        (_two_writers(key) if log.counts else F.lit(False)).alias("writers"),  # noqa: FBT003
+    )
+
+
+def _faults(log: AuditLog, late: Column) -> list[tuple[Column, Column]]:
+    """Return conditions, and the kind of fault that each is."""
+    status, good = F.col("status"), F.col("status") == GOOD
+    misplaced = F.when(status == UNREADABLE, FaultKind.UNREADABLE).when(status == NO_GROUP, FaultKind.NO_GROUP)
+    rival_kind = F.when(F.col("writers"), FaultKind.TWO_WRITERS).otherwise(FaultKind.CONFLICT)
+    # The first of a timeline that no column shows:
+    restart = F.lit(log.hides_restarts) & good & (F.col("epoch") > 0) & (F.col("position") == 1)
+    return [
+        (~good, misplaced.otherwise(FaultKind.NO_ORDER)),
+        (good & F.col("copy"), F.lit(str(FaultKind.DUPLICATE))),
+        (F.col("rival"), rival_kind if log.counts else F.lit(str(FaultKind.TIE))),
+        (late, F.lit(str(FaultKind.LATE))),
+        (good & F.col("other"), F.lit(str(FaultKind.ID_CONFLICT))),
+        (restart, F.lit(str(FaultKind.RESET))),
+        (good & F.col("id").isNull() & F.lit(log.keys.id is not None), F.lit(str(FaultKind.NO_ID))),
+    ]
 
 
 def by_id(log: AuditLog) -> bool:
@@ -111,32 +113,21 @@ def by_id(log: AuditLog) -> bool:
     return log.is_time or log.keys.place is None
 
 
-def begun(rows: "DataFrame", start: int) -> "DataFrame":
+def begun(rows: DataFrame, start: int) -> DataFrame:
     """Return the rows with those below the first revision marked as having no place, and no other fault."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    below = (F.col("bad") == GOOD) & (F.col("o") < start)
+    below = (F.col("status") == GOOD) & (F.col("place") < start)
     kinds = F.when(below, F.array(F.lit(str(FaultKind.NO_ORDER)))).otherwise(F.col("kinds"))
     return rows.withColumn("kinds", kinds)
 
 
-def _restart(log: AuditLog) -> "Column":
-    """Return whether a message is the first of a timeline that no column shows."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    return F.lit(log.hides_restarts) & (F.col("bad") == GOOD) & (F.col("e") > 0) & (F.col("p") == 1)
-
-
-def _two_writers(rival: "Column", key: Key) -> "Column":
+def _two_writers(key: Key) -> Column:
     """Return whether consecutive revisions have rivals: then the group has two writers, not a single slip."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    higher = F.last(F.when(rival, F.col("o")), ignorenulls=True).over(before(timelines(key).orderBy("down", "c", "p")))
-    follows = rival & (higher == F.col("o") + 1)
-    return F.coalesce(F.max(follows).over(timelines(key)), F.lit(False))  # noqa: FBT003
+    falling, rival, place = timelines(key).orderBy("down", "content", "position"), F.col("rival"), F.col("place")
+    higher = F.last(F.when(rival, place), ignorenulls=True).over(before(falling))
+    return F.coalesce(F.max(rival & (higher == place + 1)).over(timelines(key)), F.lit(False))  # noqa: FBT003
 
 
-def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
+def gaps(rows: DataFrame, start: int | None) -> DataFrame:
     """Return the gaps in the groups' revisions.
 
     Args:
@@ -144,41 +135,36 @@ def gaps(rows: "DataFrame", start: int | None) -> "DataFrame":
         start: first revision that a group should have; None if groups begin anywhere.
 
     Returns:
-        For each gap: ``g``, ``e``, ``first`` and ``last`` missing revision, ``missing``: their number, ``size``: of the
-        group, ``opened``: position of arrival of the first message beyond it, ``opened_us``: clock at that time.
+        For each gap: ``group``, ``epoch``, ``first`` and ``last`` missing revision, ``missing``: their number,
+        ``size``: of the group, ``opened``: position of arrival of the first message beyond it, ``opened_us``: clock
+        at that time.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     inside = F.col("missing_from").isNotNull()
     least = F.col("missing_from") + 1
     if start is not None:  # nothing below it can be missing
-        least, inside = F.greatest(least, F.lit(start)), inside & (F.col("o") > start)
-    inner = _hole(least, F.col("o") - 1, F.col("opened"), F.col("opened_us"))
+        least, inside = F.greatest(least, F.lit(start)), inside & (F.col("place") > start)
+    inner = _hole(least, F.col("place") - 1, F.col("opened"), F.col("opened_us"))
     parts, some = [F.when(inside, inner)], inside
     if start is not None:
-        lacking = (F.col("bad") == GOOD) & F.col("below").isNull() & (F.col("o") > start)
-        parts.append(F.when(lacking, _hole(F.lit(start), F.col("o") - 1, F.lit(1), F.col("k_first"))))
+        lacking = (F.col("status") == GOOD) & F.col("below").isNull() & (F.col("place") > start)
+        parts.append(F.when(lacking, _hole(F.lit(start), F.col("place") - 1, F.lit(1), F.col("clock_first"))))
         some |= lacking
     few = rows.where(some)  # saves making an array for each of the other rows
-    found = few.select("g", "e", "size", F.inline(F.array_compact(F.array(*parts))))
+    found = few.select("group", "epoch", "size", F.inline(F.array_compact(F.array(*parts))))
     wide = "decimal(38,0)"  # numbers that do not count may lie further apart than a long can hold
     return found.withColumn("missing", F.col("last").cast(wide) - F.col("first").cast(wide) + 1)
 
 
-def _hole(first: "Column", last: "Column", opened: "Column", opened_us: "Column") -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
+def _hole(first: Column, last: Column, opened: Column, opened_us: Column) -> Column:
     named = {"first": first, "last": last, "opened": opened, "opened_us": opened_us}
     return F.struct(*(column.cast("bigint").alias(name) for name, column in named.items()))
 
 
-def groups(rows: "DataFrame") -> "DataFrame":
-    """Return the timelines: ``h``, ``g``, ``e``, ``n`` messages, ``o`` the lowest place, and the ends of the clock."""
-    return rows.where("bad = 0 and below is null").select("h", "g", "e", "n", "o", "k_first", "k_last")
+def groups(rows: DataFrame) -> DataFrame:
+    """Return the last row of each timeline: its ``messages``, its lowest ``place``, and the ends of its clock."""
+    return rows.where((F.col("status") == GOOD) & F.col("below").isNull()).withColumnRenamed("rows_so_far", "messages")
 
 
-def is_placeholder(group: "Column") -> "Column":
+def is_placeholder(group: Column) -> Column:
     """Return whether a group's name is blank or a placeholder."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.lower(F.trim(group)).isin(*_BLANKS)

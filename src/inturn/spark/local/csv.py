@@ -7,14 +7,14 @@ finds out beforehand.
 import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.errors import InputError
 from inturn.spark.columns.dataframe import quoted
 from inturn.spark.columns.names import CORRUPT
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _CRLF: Final = "\r\n"
 
@@ -75,9 +75,7 @@ class CsvTable:
         return ", ".join([*columns, f"{CORRUPT} string"])
 
 
-def csv_table(
-    spark: "SparkSession", source: str, dialect: Dialect | None = None, *, streaming: bool = False
-) -> CsvTable:
+def csv_table(spark: SparkSession, source: str, dialect: Dialect | None = None, *, streaming: bool = False) -> CsvTable:
     """Find the options with which CSV files with a header are read.
 
     Args:
@@ -96,7 +94,7 @@ def csv_table(
     return CsvTable(names, {**options, "header": "true", "enforceSchema": str(names != header).lower()})
 
 
-def read_csv(spark: "SparkSession", source: str, dialect: Dialect | None = None) -> "DataFrame":
+def read_csv(spark: SparkSession, source: str, dialect: Dialect | None = None) -> DataFrame:
     """Return CSV files with every value as text, and the lines that cannot be read."""
     table = csv_table(spark, source, dialect)
     if not table.names:
@@ -120,14 +118,12 @@ def unique_names(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _lines(spark: "SparkSession", source: str, dialect: Dialect, *, streaming: bool) -> dict[str, str]:
+def _lines(spark: SparkSession, source: str, dialect: Dialect, *, streaming: bool) -> dict[str, str]:
     """Return the options about line ends.
 
     A line with an odd number of quotes ends within a value. If the first line of every file ends with CR LF, all lines
     do: only with this option does Spark keep a CR LF within a value as it is.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     if "a\n".encode(dialect.encoding) != b"a\n":
         return {"multiLine": "true"}
     line, mark = F.col("value"), dialect.quote

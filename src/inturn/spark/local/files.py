@@ -3,7 +3,10 @@
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.errors import InputError
 from inturn.core.identity import field_names
@@ -13,9 +16,6 @@ from inturn.spark.columns.dataframe import own_name, quoted, try_cast
 from inturn.spark.columns.names import CORRUPT, is_own
 from inturn.spark.columns.records import record_fields
 from inturn.spark.local.csv import CsvTable, Dialect, csv_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _ENDINGS = {
     ".parquet": "parquet",
@@ -37,7 +37,7 @@ _DDL: dict[Any, str] = {
 
 
 def read_messages(
-    spark: "SparkSession",
+    spark: SparkSession,
     pipeline: Pipeline,
     source: str,
     form: str | None = None,
@@ -45,7 +45,7 @@ def read_messages(
     streaming: bool = False,
     files: int | None = None,
     dialect: Dialect | None = None,
-) -> "DataFrame":
+) -> DataFrame:
     """Read files of messages as a DataFrame: Parquet, JSON lines, or CSV with a header.
 
     A line that cannot be read becomes a message that is rejected as invalid, with its text.
@@ -84,7 +84,7 @@ def read_messages(
     return _typed(pipeline, df) if form == "csv" and pipeline.message is not None else df
 
 
-def _csv_schema(spark: "SparkSession", pipeline: Pipeline, source: str, table: CsvTable) -> str | None:
+def _csv_schema(spark: SparkSession, pipeline: Pipeline, source: str, table: CsvTable) -> str | None:
     """Return the columns of CSV files: text for a message type, else types inferred by Spark."""
     if not table.names or pipeline.message is not None:
         return table.schema() if table.names else None
@@ -92,10 +92,8 @@ def _csv_schema(spark: "SparkSession", pipeline: Pipeline, source: str, table: C
     return table.schema(field.dataType.simpleString() for field in found.fields)
 
 
-def _typed(pipeline: Pipeline, df: "DataFrame") -> "DataFrame":
+def _typed(pipeline: Pipeline, df: DataFrame) -> DataFrame:
     """Cast the text columns of a CSV file to the types of the message type, by their names in the header."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     names = [name for name in df.columns if name != CORRUPT]
     casts = {kind for kind in _DDL.values() if kind != "string"}
     kinds = {name: kind for name, kind in column_kinds(pipeline).items() if name in names and kind in casts}

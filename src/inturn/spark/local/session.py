@@ -121,6 +121,16 @@ def session(master: str) -> "SparkSession":
 
 
 @contextlib.contextmanager
+def running(master: str) -> "Iterator[SparkSession]":
+    """Yield the session of a command, see :func:`session`, and stop it at the end."""
+    spark = session(master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextlib.contextmanager
 def _quiet() -> "Iterator[None]":
     """Silence the Java process that the block starts, and its workers, unless INTURN_LOG is set.
 

@@ -1,4 +1,4 @@
-"""The options for the dialect of CSV files, for every command that reads files."""
+"""The options that several commands have."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +9,10 @@ from inturn.core.errors import InputError
 if TYPE_CHECKING:
     from inturn.spark.local.csv import Dialect
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+PipelineAt = Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")]
+GroupName = Annotated[str, typer.Argument(help="The group.")]
 Delimiter = Annotated[str | None, typer.Option(help="CSV: what separates values; default: a comma.")]
 Quote = Annotated[
     str | None, typer.Option(help="CSV: what is around values; default: a double quote; '' is for files without.")

@@ -3,6 +3,8 @@
 import datetime as dt
 from typing import Any
 
+from inturn.core.pipeline.inspection import counted
+
 _FIRST, _LAST = dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)
 _UNITS_S = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
@@ -27,11 +29,6 @@ def duration(seconds: float) -> str:
     return f"{count} {unit}{'' if count == '1' else 's'}"
 
 
-def many(count: int, what: str) -> str:
-    """Format a number of things: ``1 message``, ``2 messages``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def percent(part: float) -> str:
     """Format a part as a percentage that is 100% only for all, and 0% only for nothing."""
     text = f"{part:.1%}" if 0.001 <= part <= 0.999 or part in (0, 1) else f"{part:.2%}"
@@ -44,7 +41,7 @@ def outcome(counts: dict[str, int]) -> str:
     """Describe the verdicts of a pipeline for a log, from the counts of its messages."""
     rejected = [f"{counts[why]:,} as {why}" for why in ("conflict", "invalid") if counts.get(why)]
     return (
-        f"Fed this log as it came, it applies or holds {many(counts.get('applied', 0), 'message')}, "
+        f"Fed this log as it came, it applies or holds {counted(counts.get('applied', 0), 'message')}, "
         f"knows {counts.get('duplicate', 0):,} as duplicate or stale"
         + (f", and rejects {' and '.join(rejected)}." if rejected else ".")
     )

@@ -1,0 +1,188 @@
+"""Pictures as plain SVG: shapes, text and axes, in points from the top left corner of a drawing.
+
+The reader's font is not known, so the width of a text is estimated from above. With it, axes leave room for their
+labels, a label that would touch its neighbour is left out, and no text leaves its drawing.
+"""
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+INK, GREY, FAINT, WHITE = "#1c2530", "#5f6975", "#c9d0d8", "#ffffff"
+Place = tuple[float, float]
+Tick = tuple[float, str]
+_FONT: Final = "system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
+_NARROW, _WIDE = frozenset(" .,:;'|!()[]-ijltfrI·"), frozenset("mwMWOQ%@→…")
+_EDGE: Final = 1.0
+"""The least distance of a text from the edge of its drawing."""
+
+
+def width_of(text: str, size: float) -> float:
+    """Estimate the width of a text in a wide font, such as DejaVu Sans."""
+    return size * sum(0.4 if each in _NARROW else 1.0 if each in _WIDE else 0.64 for each in text)
+
+
+class Drawing:
+    """An SVG element that grows with each shape, later ones above earlier ones."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self._shapes: list[str] = []
+
+    def shape(self, tag: str, content: str = "", /, **attributes: float | str) -> None:
+        """Add an element; an underscore in the name of an attribute is a hyphen there, and empty ones are left out."""
+        given = ((name.replace("_", "-"), value) for name, value in attributes.items() if value != "")
+        texts = (f'{name}="{html.escape(_rounded(value))}"' for name, value in given)
+        self._shapes.append(f"<{tag} {' '.join(texts)}>{content}</{tag}>")
+
+    def line(self, places: Iterable[Place], colour: str, width: float = 1, dash: str = "") -> None:
+        """Draw straight lines from place to place; ``dash`` has the lengths of dashes and of the spaces between."""
+        way = "L".join(f"{_rounded(x)} {_rounded(y)}" for x, y in places)
+        self.shape("path", d=f"M{way}", fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dash)
+
+    def box(self, start: Place, end: Place, colour: str, **more: float | str) -> None:
+        """Fill a rectangle between two corners."""
+        (left, right), (top, bottom) = (sorted(pair) for pair in zip(start, end, strict=True))
+        self.shape("rect", x=left, y=top, width=right - left, height=bottom - top, fill=colour, **more)
+
+    def hatched(self, start: Place, end: Place, colour: str, edge: str) -> None:
+        """Fill a rectangle, with a dashed edge and slanted lines in the colour of the edge."""
+        self.box(start, end, colour, stroke=edge, stroke_width=0.8, stroke_dasharray="3 1.5")
+        (left, right), (top, bottom) = (sorted(pair) for pair in zip(start, end, strict=True))
+        width, height = right - left, bottom - top
+        for at in range(4, int(width + height), 5):
+            begin = (left + max(0, at - height), top + min(at, height))
+            self.line([begin, (left + min(at, width), top + max(0, at - width))], edge, 0.6)
+
+    def dot(self, place: Place, size: float, colour: str, edge: str = "", width: float = 1) -> None:
+        """Draw a disc of a diameter."""
+        x, y = place
+        self.shape("circle", cx=x, cy=y, r=size / 2, fill=colour, stroke=edge or colour, stroke_width=width)
+
+    def text(
+        self,
+        place: Place,
+        words: str,
+        size: float = 9,
+        colour: str = INK,
+        anchor: str = "start",
+        *,
+        bold: bool = False,
+        halo: bool = False,
+        then: tuple[str, float, str, str] | None = None,
+    ) -> None:
+        """Write a text, centred vertically at a place, and moved inside of the drawing where it would leave it.
+
+        Args:
+            place: its beginning, middle or end, as ``anchor`` says.
+            words: the text.
+            size: size of the font.
+            colour: colour of the text.
+            anchor: ``start``, ``middle`` or ``end``.
+            bold: whether it is bold.
+            halo: whether a white edge separates it from what is below.
+            then: text, size, colour and weight of what follows on the same line.
+        """
+        width = width_of(words, size) * (1.1 if bold else 1)
+        before = {"start": 0.0, "middle": width / 2, "end": width}[anchor]
+        x = max(_EDGE + before, min(place[0], self.width - _EDGE - width + before))
+        after = ""
+        if then is not None:
+            look = f'dx="{_rounded(size * 0.4)}" font-size="{then[1]}" fill="{then[2]}" font-weight="{then[3]}"'
+            after = f"<tspan {look}>{html.escape(then[0])}</tspan>"
+        self.shape(
+            "text",
+            html.escape(words) + after,
+            x=x,
+            y=place[1] + 0.35 * size,
+            font_size=size,
+            fill=colour,
+            text_anchor="" if anchor == "start" else anchor,
+            font_weight="bold" if bold else "",
+            stroke=WHITE if halo else "",
+            stroke_width=size / 3 if halo else "",
+            paint_order="stroke" if halo else "",
+        )
+
+    def element(self, words: str = "") -> str:
+        """Return the element; ``words`` are its text alternative, and without any it is an ornament."""
+        label = f'role="img" aria-label="{html.escape(words)}"' if words else 'aria-hidden="true"'
+        size = f"0 0 {_rounded(self.width)} {_rounded(self.height)}"
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" font-family="{_FONT}" {label}>'
+        return "\n".join([head, *self._shapes, "</svg>"])
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A part of a drawing with a scale on each axis; an end of a scale is the place of that end."""
+
+    drawing: Drawing
+    left: float
+    top: float
+    right: float
+    bottom: float
+    xs: Place
+    ys: Place
+
+    @classmethod
+    def framed(
+        cls,
+        drawing: Drawing,
+        xs: Place,
+        ys: Place,
+        x_ticks: Iterable[Tick] = (),
+        y_ticks: Sequence[Tick] = (),
+        names: tuple[str, str] = ("", ""),
+        *,
+        top: float = 8,
+        size: float = 9,
+    ) -> "Plot":
+        """Draw the axes of a plot that fills the drawing below ``top``, as far as its labels leave room."""
+        bottom = drawing.height - 2.2 * size - (1.4 * size if names[0] else 0)
+        left = max((width_of(name, size) for _, name in y_ticks), default=0) + (8 if y_ticks else 2)
+        if names[1]:
+            left += 1.5 * size
+            x, y = 0.8 * size, (top + bottom) / 2
+            turned = {"transform": f"rotate(-90 {_rounded(x)} {_rounded(y)})", "text_anchor": "middle"}
+            drawing.shape("text", html.escape(names[1]), x=x, y=y + 0.3 * size, font_size=size, fill=GREY, **turned)
+        plot = cls(drawing, left, top, drawing.width - 4, bottom, xs, ys)
+        drawing.line([(left, bottom), (plot.right, bottom)], FAINT)
+        taken = -size
+        for value, name in sorted(x_ticks):
+            x, half = plot.at(value, 0)[0], width_of(name, size) / 2
+            drawing.line([(x, bottom), (x, bottom + 3)], FAINT)
+            if x - half >= taken + size / 2:
+                drawing.text((x, bottom + 1.2 * size), name, size, GREY, "middle")
+                taken = max(x, half) + half
+        if names[0]:
+            drawing.text(((left + plot.right) / 2, drawing.height - 0.7 * size), names[0], size, GREY, "middle")
+        if y_ticks:
+            drawing.line([(left, top), (left, bottom)], FAINT)
+        above = drawing.height
+        for value, name in sorted(y_ticks):
+            y = plot.at(0, value)[1]
+            drawing.line([(left, y), (left - 3, y)], FAINT)
+            if above - y >= 1.2 * size:
+                drawing.text((left - 5, y), name, size, GREY, "end")
+                above = y
+        return plot
+
+    def at(self, x: float, y: float) -> Place:
+        """Return the place of two values."""
+        return (
+            self.left + (x - self.xs[0]) / (self.xs[1] - self.xs[0]) * (self.right - self.left),
+            self.bottom - (y - self.ys[0]) / (self.ys[1] - self.ys[0]) * (self.bottom - self.top),
+        )
+
+    def line(self, values: Iterable[Place], colour: str, width: float = 1, dash: str = "") -> None:
+        """Draw straight lines from value to value."""
+        self.drawing.line([self.at(*each) for each in values], colour, width, dash)
+
+    def box(self, start: Place, end: Place, colour: str) -> None:
+        """Fill a rectangle between two corners, such as a bar."""
+        self.drawing.box(self.at(*start), self.at(*end), colour, shape_rendering="crispEdges")  # no seams between bars
+
+
+def _rounded(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")

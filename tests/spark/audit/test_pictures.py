@@ -1,0 +1,99 @@
+"""The pictures of a report and of the demo: each text is within its picture, and no two of them touch."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
+pytest.importorskip("jinja2", reason="the page is filled in with jinja2, from the extra [audit]")
+
+import inturn
+from audit_reports import NOON_US, full, line
+from inturn.spark.audit import page, pictures
+from inturn.spark.audit.report import Bar, Consumers, Gap, Gaps, Sizes, Spread
+from inturn.spark.audit.svg import Drawing, Plot
+from svg_texts import SVG, check, parse
+
+
+def sizes(*hashed: float) -> Sizes:
+    costs = [Consumers(2**at, max(1, each / 3), each) for at, each in enumerate(hashed, 1)]
+    return Sizes(1, [("a", 9)], 0.5, [Bar(1, 2, 1)], costs)
+
+
+SECONDS = Spread(0.5, 90_000, 3e9, [Bar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, 10**at) for at in range(10)])
+WIDE = Spread(3, 700, 10**9, [Bar(2.0**at, 2.0 ** (at + 1), 1_234_567) for at in range(31)])
+ONE = Spread(1, 1, 1, [Bar(1, 2, 5)])
+OVER_YEARS = Gaps(3, 9, 1, 1, 60, "", [], [(Bar(0, 9e8, 99_999), Bar(0, 9e8, 1)), (Bar(9e8, 1.8e9, 0),) * 2], True)
+OVER_LIFE = Gaps(3, 9, 1, 1, None, "", [], [(Bar(0, 5, 3), Bar(0, 5, 0)), (Bar(95, 100, 0), Bar(95, 100, 1))])
+FAR = line("a", *((at, None, 0) for at in range(1, 41)), (1_000_000_000, None, 0), (3, "late", 0))
+HOLES = line("a", (1, None, 0), *((at, None, 0) for at in range(3, 99, 5)), gaps=(Gap("a", 0, 2, 2, 9, None, False),))
+TIMED = line("a", *((NOON_US + 7_000_000 * at, None, 0) for at in range(30)), (NOON_US, "tie", 0))
+DAYS = line("a", *((NOON_US + 7_000_000_000 * at, None, 0) for at in range(30)), (NOON_US, "late", 0))
+
+PICTURES = {
+    "seconds": pictures.spread(SECONDS, {"half of them at most": 0.5, "the latest": 3e9}, "w", seconds=True, unit="s"),
+    "many bars": pictures.spread(WIDE, {"half of them at most": 3, "99% at most": 700, "the latest": 10**9}, "w"),
+    "one bar": pictures.spread(ONE, {"half of them at most": 1, "99% at most": 1, "the latest": 1}, "w", unit="late"),
+    "no cost": pictures.consumers(sizes(*[1] * 7), "w"),
+    "great cost": pictures.consumers(sizes(*(2**at for at in range(7))), "w"),
+    "gaps by time": pictures.gaps(OVER_YEARS, (0, 1.8e9), "w"),
+    "gaps by messages": pictures.gaps(OVER_LIFE, None, "w"),
+    "far": pictures.timeline(FAR, "w", is_time=False),
+    "holes": pictures.timeline(HOLES, "w", is_time=False),
+    "seconds apart": pictures.timeline(TIMED, "w", is_time=True),
+    "days apart": pictures.timeline(DAYS, "w", is_time=True),
+    "one message": pictures.timeline(line("a", (7, "conflict", 0)), "w", is_time=False),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_texts_stay_inside_and_apart(name: str) -> None:
+    assert check(PICTURES[name])
+
+
+def test_the_pictures_of_a_page_are_drawn_well() -> None:
+    drawn = re.findall(r'<svg[^>]*role="img".*?</svg>', page.render(full()), re.DOTALL)
+    assert len(drawn) == 7
+    for svg in drawn:
+        assert check(svg)
+
+
+def test_marks_are_where_their_messages_are() -> None:
+    late = line("a", (1, None, 0), (2, None, 0), (4, None, 0), (3, "late", 0))
+    circles = parse(pictures.timeline(late, "w", is_time=False)).iter(f"{SVG}circle")
+    dots = [(float(dot.get("cx", "")), float(dot.get("cy", ""))) for dot in circles]
+    (x_1, y_1), (x_2, y_2), (x_3, y_3), (x_4, y_4) = sorted(dots)
+    assert [x_3 - x_2, x_4 - x_3] == pytest.approx([x_2 - x_1] * 2, abs=0.02)
+    assert [y_2 - y_4, y_4 - y_3] == pytest.approx([y_1 - y_2] * 2, abs=0.02)
+    assert dots[-1] == (x_4, y_4), "late ones lie above the others"
+
+
+def test_bars_are_as_high_as_their_counts() -> None:
+    values = Spread(1, 1, 1, [Bar(1, 2, 100), Bar(2, 4, 25), Bar(4, 8, 0), Bar(8, 16, 1)])
+    found = parse(pictures.spread(values, {}, "w"))
+    heights = [float(bar.get("height", "")) for bar in found.iter(f"{SVG}rect")]
+    assert heights[1] / heights[0] == pytest.approx(0.25, rel=0.01)
+    assert heights[2] > 1, "one beside a hundred is still seen"
+
+
+def test_a_text_is_escaped_and_an_ornament_is_hidden() -> None:
+    drawing = Drawing(50, 20)
+    drawing.text((0, 10), "<a> & b", then=('"c"', 8.0, "#000", "bold"))
+    svg = drawing.element('say "hi" <now>')
+    root = parse(svg)
+    assert "".join(root.itertext()).strip() == '<a> & b"c"'
+    assert root.get("aria-label") == 'say "hi" <now>'
+    assert 'aria-hidden="true"' in Drawing(1, 1).element()
+
+
+def test_labels_that_would_touch_are_left_out() -> None:
+    drawing = Drawing(100, 100)
+    things = [(at, f"{at} things") for at in range(0, 101, 10)]
+    Plot.framed(drawing, (0, 100), (0, 100), things, [(at, str(at)) for at in range(101)])
+    assert 3 <= len(check(drawing.element("w"))) < 20
+
+
+def test_nothing_needs_a_library_for_pictures() -> None:
+    package = Path(inturn.__file__).parent
+    assert not [path for path in package.rglob("*.py") if "matplotlib" in path.read_text(encoding="utf-8")]
