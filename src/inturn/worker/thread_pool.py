@@ -1,15 +1,13 @@
-"""The threads of a worker: a pool of limited concurrency, how many messages keep it busy, and how a signal stops it.
+"""The threads of a worker: a pool of limited concurrency, and how many messages keep it busy.
 
 A sleeping job gives its place in the pool to another.
 """
 
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from inturn.core import limits
 
@@ -152,24 +150,3 @@ def receives(ahead: int, concurrency: int, busy: int, free: int) -> list[int]:
     if rest:  # turns are short: fetch some messages before places are free
         return [share] * at_work + [rest] * (concurrency - at_work)
     return [share] * min(at_work, free) + [1] * (free - at_work)
-
-
-@contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Stop the worker gracefully on the first SIGTERM or SIGINT; restore the previous handler for a second one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before: dict[int, Any] = {}
-
-    def stopped(number: int, _frame: object) -> None:
-        signal.signal(number, before[number])
-        stop()
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        before[each] = signal.signal(each, stopped)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

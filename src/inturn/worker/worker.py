@@ -5,6 +5,7 @@ since handlers are plain functions that may take long; see group_task.py. The tw
 turn is kept together with the acknowledgement of its messages, or not at all.
 """
 
+import signal
 import threading
 import time
 from collections import deque
@@ -23,7 +24,8 @@ from inturn.store.commands import Receive
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import Deliver, Outbox
-from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives, stopped_by_signals
+from inturn.worker.signals import stopped_by
+from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
 from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
 
 _RETRY = Retry(10, "100 milliseconds")
@@ -70,7 +72,7 @@ def work(
     if until not in ("stopped", "empty"):
         raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
     worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
-    with stopped_by_signals(worker.stop_soon):
+    with stopped_by(worker.stop_soon, signal.SIGTERM, signal.SIGINT):
         worker.run(until_empty=until == "empty")
     return worker.counts
 

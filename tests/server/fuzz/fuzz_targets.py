@@ -15,8 +15,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from inturn.core import limits
-from inturn.server import wire
+from inturn.server import limits, wire
 from inturn.server.auth import Key, Verifier
 from inturn.server.auth.canonical import canonical_path, canonical_query, pairs
 from inturn.server.errors import SqsError
