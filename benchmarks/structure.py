@@ -162,12 +162,9 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
     yield "docstrings that begin with What, Whether or How", len(questions), questions
     yield "modules that do not say why they exist", len(bare), bare
 
-    literals = {
-        node.value
-        for tree in trees.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    literals = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    literals |= {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
     asked = [
         f"{_name(path)}: {name}"
         for path in sorted(PACKAGE.rglob("*.sql"))

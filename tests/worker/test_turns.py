@@ -97,7 +97,7 @@ def test_a_worker_whose_lease_is_over_keeps_nothing(shop: Shop) -> None:
     line = ledger(handler=wait)
     shop.send([row(1), row(2)])
     one = Worker(line, shop.queue)
-    one._desk.run, run = (lambda errand: run(_without_prolonging(errand))), one._desk.run  # type: ignore[method-assign]
+    one._unit.run, run = (lambda request: run(_without_prolonging(request))), one._unit.run  # type: ignore[method-assign]
     with one:
         gate.wait_until(lambda: bool(gate.begun))
         shop.ahead_ms += 60_000
@@ -110,10 +110,10 @@ def test_a_worker_whose_lease_is_over_keeps_nothing(shop: Shop) -> None:
     assert shop.seen(line) == expected(line.replay([row(1), row(2)]))
 
 
-def _without_prolonging(errand: Any) -> Any:
-    errand.prolong = []
-    errand.wants = [] if errand.busy else errand.wants  # or it would itself receive its message again
-    return errand
+def _without_prolonging(request: Any) -> Any:
+    request.prolong = []
+    request.wants = [] if request.busy else request.wants  # or it would itself receive its message again
+    return request
 
 
 def test_messages_whose_group_only_the_body_says_are_in_order_too(shop: Shop) -> None:

@@ -146,7 +146,7 @@ def _run(config: WorkConfig, *, until_empty: bool) -> dict[str, Any]:
             run = service.run
         if config.health is not None:
             stack.enter_context(HealthEndpoint(config.health, service.status))
-        with stopped_by(service.stop_soon, signal.SIGTERM, signal.SIGINT):
+        with stopped_by(service.stop_soon):
             run()
         return service.status()  # type: ignore[no-any-return]
 

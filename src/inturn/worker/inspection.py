@@ -175,10 +175,10 @@ def settle(pipeline: Pipeline, at: Inspector) -> None:
         StoreMismatch: if the database has another pipeline of this name.
     """
     assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
-    desk = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
-    turner = GroupRunner(pipeline, desk.look, time.sleep)
+    unit = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
+    runner = GroupRunner(pipeline, unit.look, time.sleep)
     while True:
-        found = desk.run(WorkRequest())
+        found = unit.run(WorkRequest())
         turns: dict[str, GroupTask] = {}
         for group in (*(each.group for each in found.decisions), *found.due):
             turns[group] = GroupTask(group, line=found.lines.get(group), now_us=found.now_ms * 1000)
@@ -187,9 +187,9 @@ def settle(pipeline: Pipeline, at: Inspector) -> None:
         for each in found.decisions:
             turns[each.group].decisions.append(each)
         for turn in turns.values():
-            turn.result = turner.run(turn)
+            turn.result = runner.run(turn)
             with suppress(Overtaken):  # a worker was faster; what is still pending is found again
-                desk.run(WorkRequest(done=[turn], is_taking=False))
+                unit.run(WorkRequest(done=[turn], is_taking=False))
 
 
 def _standing(line: GroupRecord) -> GroupStatus:

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def stopped_by(stop: Callable[[], None], *signals: signal.Signals) -> Iterator[None]:
-    """Call ``stop`` at the first of some signals, in the main thread; do nothing in another, which gets no signals.
+    """Call ``stop`` at the first of some signals; SIGTERM and SIGINT by default. In another thread than the main: nothing.
 
     ``stop`` is called in a thread of its own: a signal handler runs between any two lines of the main thread, which may
     hold the very lock that ``stop`` takes. ``SimpleQueue.put`` may be called there (its documentation says so).
@@ -30,7 +30,7 @@ def stopped_by(stop: Callable[[], None], *signals: signal.Signals) -> Iterator[N
             called()
 
     threading.Thread(target=follow, name="inturn-signals", daemon=True).start()
-    for each in signals:
+    for each in signals or (signal.SIGTERM, signal.SIGINT):
         before[each] = signal.getsignal(each)
         signal.signal(each, hear)
     try:

@@ -142,14 +142,14 @@ class UnitOfWork:
         self._pipeline, self._queue, self._writer, self._reader = pipeline, queue, writer, reader
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
-    def run(self, errand: WorkRequest) -> Work:
+    def run(self, request: WorkRequest) -> Work:
         """Run one transaction.
 
         Raises:
             LeaseLost: if a turn cannot be kept because its lease has expired; nothing is changed then.
             Overtaken: if another writer has changed a group meanwhile; nothing is changed then.
         """
-        return self._writer.run(Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, errand)))
+        return self._writer.run(Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, request)))
 
     def look(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Read in a transaction of its own: call a function with the stored groups and the pipeline's number."""
@@ -181,30 +181,30 @@ class UnitOfWork:
         assert info is not None  # noqa: S101 - made when this was opened, and never removed
         return info
 
-    def _do(self, store: PipelineKeeper, now_ms: int, errand: WorkRequest) -> Work:
+    def _do(self, store: PipelineKeeper, now_ms: int, request: WorkRequest) -> Work:
         info = self._info(store)
         found = Work(now_ms, until_ms=now_ms + self.lease_ms)
-        self._settle(store, info, errand, found)
-        for sending in errand.sent:
+        self._settle(store, info, request, found)
+        for sending in request.sent:
             until_ms = now_ms + round(sending.pause_s * 1000)
             store.pipelines.delivered(info.number, sending.claim, sending.count, until_ms, sending.error)
         lease_ms = round(limits.OUTBOX_LEASE_S * 1000)
-        if errand.renew:
-            store.pipelines.renew(info.number, [each.claim for each in errand.renew], now_ms + lease_ms)
-        if errand.is_taking:
-            self._take(store, info, errand, found)
-        if errand.claims:
-            found.claims = store.pipelines.claim(info, errand.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
+        if request.renew:
+            store.pipelines.renew(info.number, [each.claim for each in request.renew], now_ms + lease_ms)
+        if request.is_taking:
+            self._take(store, info, request, found)
+        if request.claims:
+            found.claims = store.pipelines.claim(info, request.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
         found.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
-        found.is_unsent = errand.asks_unsent and bool(store.pipelines.outputs(info.number, 0, 1))
+        found.is_unsent = request.asks_unsent and bool(store.pipelines.outputs(info.number, 0, 1))
         return found
 
-    def _settle(self, store: PipelineKeeper, info: PipelineInfo, errand: WorkRequest, found: Work) -> None:
+    def _settle(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
         """Keep the results of turns and acknowledge their messages: all of the turns, or none."""
         kinds = (
-            (errand.done, SettleAction.ACK, 0),
-            (errand.back, SettleAction.NACK, 0),
-            (errand.prolong, SettleAction.EXTEND, self.lease_ms),
+            (request.done, SettleAction.ACK, 0),
+            (request.back, SettleAction.NACK, 0),
+            (request.prolong, SettleAction.EXTEND, self.lease_ms),
         )
         asked = [
             (turn, act, Settlement(each.entry.sequence_number, each.token, act, ms))
@@ -219,7 +219,7 @@ class UnitOfWork:
             if lost:
                 raise LeaseLost(lost)
             found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.EXTEND))
-        results = [turn.result for turn in errand.done if turn.result is not None]
+        results = [turn.result for turn in request.done if turn.result is not None]
         if not results:
             return
         counts = counts_of(info)
@@ -235,22 +235,22 @@ class UnitOfWork:
         if verdicts_of:
             store.pipelines.take(info.number, verdicts_of)
 
-    def _take(self, store: PipelineKeeper, info: PipelineInfo, errand: WorkRequest, found: Work) -> None:
+    def _take(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
         """Take new work, with the groups that it concerns."""
         pipelines, now_us = store.pipelines, found.now_ms * 1000
-        given = list(errand.adopted)
-        if errand.wants and self._queue is not None:
-            for part in store.receive(queue_of(store, self._queue), errand.wants, found.now_ms):
+        given = list(request.adopted)
+        if request.wants and self._queue is not None:
+            for part in store.receive(queue_of(store, self._queue), request.wants, found.now_ms):
                 given += part
         found.deliveries = [(self._reader.group_of(each.entry), each) for each in given]
         new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
-        found.decisions = [each for each in new if each.group not in errand.busy]
+        found.decisions = [each for each in new if each.group not in request.busy]
         if self._pipeline.gap_timeout_us is not None:
             due = pipelines.due(info.number, now_us, limits.GROUPS_AT_ONCE)
-            found.due = [group for group in due if group not in errand.busy]
+            found.due = [group for group in due if group not in request.busy]
         wanted = {group for group, _ in found.deliveries if group is not None}
-        wanted.update(errand.behind, found.due, (each.group for each in found.decisions))
-        wanted -= errand.busy
+        wanted.update(request.behind, found.due, (each.group for each in found.decisions))
+        wanted -= request.busy
         if wanted:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
 

@@ -5,7 +5,6 @@ since handlers are plain functions that may take long; see group_task.py. The tw
 turn is kept together with the acknowledgement of its messages, or not at all.
 """
 
-import signal
 import threading
 import time
 from collections import deque
@@ -72,7 +71,7 @@ def work(
     if until not in ("stopped", "empty"):
         raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
     worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
-    with stopped_by(worker.stop_soon, signal.SIGTERM, signal.SIGINT):
+    with stopped_by(worker.stop_soon):
         worker.run(until_empty=until == "empty")
     return worker.counts
 
@@ -100,8 +99,8 @@ class Worker:
         self.counts = Counts()
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
-        self._desk = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline))
-        self._turner = GroupRunner(pipeline, self._desk.look, self._pool.sleep)
+        self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline))
+        self._runner = GroupRunner(pipeline, self._unit.look, self._pool.sleep)
         self._sender = None if deliver is None else Outbox(deliver, retry, concurrency, self._over)
         self._turns: set[GroupTask] = set()  # turns with leased messages, or in the pool
         self._busy: dict[str, GroupTask] = {}  # groups whose turn is in the pool
@@ -123,7 +122,7 @@ class Worker:
 
     def __enter__(self) -> Self:
         """Start the worker's thread."""
-        self._thread = threading.Thread(target=self._loop, name="inturn-desk", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="inturn-worker-loop", daemon=True)
         self._thread.start()
         return self
 
@@ -185,7 +184,7 @@ class Worker:
     def _make(self, turn: GroupTask) -> None:
         """Run a turn in a thread of the pool."""
         try:
-            turn.result = self._turner.run(turn)
+            turn.result = self._runner.run(turn)
             reach("handled")
         except Stopped:
             turn.is_given_up = True
@@ -232,13 +231,13 @@ class Worker:
         while True:
             over = {turn.group for turn in done}
             busy = frozenset(group for group in self._busy if group not in over)
-            errand = WorkRequest(
+            request = WorkRequest(
                 done=done,
                 back=[*back, *given_up],
                 prolong=[
                     turn
                     for turn in self._turns
-                    if self._ends_soon(turn.until_ms, now_ms, self._desk.lease_ms) and turn not in done
+                    if self._ends_soon(turn.until_ms, now_ms, self._unit.lease_ms) and turn not in done
                 ],
                 busy=busy,
                 behind=[group for group in self._behind if group not in busy],
@@ -255,7 +254,7 @@ class Worker:
                 asks_unsent=bool(self._drains and self._sender),
             )
             try:
-                found = self._desk.run(errand)
+                found = self._unit.run(request)
                 break
             except LeaseLost as lost:  # another receiver may have the messages now
                 done = [turn for turn in done if turn not in lost.turns]
@@ -266,18 +265,18 @@ class Worker:
                 done = [turn for turn in done if turn not in again]
                 for turn in again:
                     self._once_more(turn)
-        for turn in (*done, *errand.back):
+        for turn in (*done, *request.back):
             self._forget(turn)
             if turn.result is not None:
                 self.counts.add(turn.result.journal.counts)
         self._pace.done(sum(len(turn.deliveries) for turn in done))
         self._sendings.difference_update(sent)
-        for turn in errand.prolong:
+        for turn in request.prolong:
             turn.until_ms = None if turn in found.lost else found.until_ms
-        for sending in errand.renew:
+        for sending in request.renew:
             sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
         self._adopted = []
-        wanted = sum(want.limit for want in errand.wants)
+        wanted = sum(want.limit for want in request.wants)
         self._was_full = 0 < wanted <= len(found.deliveries)
         return found
 
@@ -310,7 +309,7 @@ class Worker:
         free, ahead = self._concurrency - (busy - over), self._pace.ahead
         if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []
-        return [ReceiveRequest(most, self._desk.lease_ms) for most in receives(ahead, self._concurrency, busy, free)]
+        return [ReceiveRequest(most, self._unit.lease_ms) for most in receives(ahead, self._concurrency, busy, free)]
 
     def _take_up(self, found: Work) -> None:
         """Pass new work to the threads."""
@@ -370,11 +369,11 @@ class Worker:
         if self._was_full or self._news.is_set():
             return
         if self._turns or self._sendings or self._drains:
-            self._news.wait(min(limits.POLL_S, self._desk.lease_ms / 4000))
+            self._news.wait(min(limits.POLL_S, self._unit.lease_ms / 4000))
             if self._pool.backlog:  # turns are short: gather more into the same transaction
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
-        want = ReceiveRequest(self._concurrency, self._desk.lease_ms)
+        want = ReceiveRequest(self._concurrency, self._unit.lease_ms)
         wait = Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=limits.WORKER_IDLE_S)
         self._adopted = self._queue.writer.run(wait)
 
@@ -394,7 +393,7 @@ class Worker:
         if adopted.deliveries or self._turns or self._sendings:
             self._do(is_taking=False, back=[*left, adopted])
         while (self._busy or self._turns or self._sendings) and time.monotonic() < until:
-            self._news.wait(min(limits.POLL_S, self._desk.lease_ms / 4000))
+            self._news.wait(min(limits.POLL_S, self._unit.lease_ms / 4000))
             self._news.clear()
             self._do(is_taking=False)
         if self._sender:

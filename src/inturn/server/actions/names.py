@@ -1,4 +1,4 @@
-"""What tells a client of a message: its id, its sequence number, its receipt handle, its MD5 digests.
+"""The names of a message for clients: its id, its sequence number, its receipt handle, its MD5 digests.
 
 A message id is computed from the sequence number of the message's first send and the database's lineage alone. So it
 needs no storage, a duplicate is answered with the first message's id, and a moved message keeps its id, though its

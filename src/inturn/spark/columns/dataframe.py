@@ -1,11 +1,16 @@
 """Columns of any DataFrame: reserved names, and Spark SQL for quoting, settings, types and casts."""
 
+import datetime as dt
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InputError
+from inturn.core.identity import field_names
+from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
 from inturn.spark.columns.names import CORRUPT, OWN, is_own
+from inturn.spark.columns.records import record_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,6 +19,17 @@ if TYPE_CHECKING:
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 """Spark's SQL names of the integer types."""
 _TEXTS = "or make it a string: the text of a line that cannot be read, or null"
+DDL: dict[Any, str] = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    dt.date: "date",
+    dt.datetime: "timestamp",
+    Decimal: "decimal(38,18)",
+}
+"""The type of a column for each type of a field."""
 
 
 def quoted(name: str) -> str:
@@ -66,3 +82,28 @@ def try_cast(sql: str, kind: str) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.expr(f"try_cast({sql} AS {kind})")
+
+
+def column_kinds(pipeline: Pipeline) -> dict[str, str]:
+    """Return the fields of the message type as Spark types; a field without a column type is read as text.
+
+    Raises:
+        InputError: if one has a name that inturn uses itself.
+    """
+    kinds = {field.name: _ddl(field.type) for field in record_fields(pipeline.message or object)}
+    if pipeline.arrival is not None and len(parts(pipeline.arrival)) == 1:
+        kinds.setdefault(parts(pipeline.arrival)[0], "bigint")
+    for name in filter(is_own, kinds):
+        raise own_name(f"the message type has a field {name!r}")
+    return kinds
+
+
+def _ddl(kind: Any) -> str:
+    """Return a field's type as a Spark type; a record is a struct."""
+    if isinstance(kind, type) and field_names(kind):
+        inside = (f"{quoted(field.name)}: {_ddl(field.type)}" for field in record_fields(kind))
+        return f"struct<{', '.join(inside)}>"
+    try:
+        return DDL.get(kind, "string")
+    except TypeError:  # an unhashable type
+        return "string"

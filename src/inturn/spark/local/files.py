@@ -1,7 +1,5 @@
 """Files of messages as a DataFrame, from the text options of ``inturn run``."""
 
-import datetime as dt
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.errors import InputError
-from inturn.core.identity import field_names
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.values.path import parts
-from inturn.spark.columns.dataframe import own_name, quoted, try_cast
-from inturn.spark.columns.names import CORRUPT, is_own
-from inturn.spark.columns.records import record_fields
+from inturn.spark.columns.dataframe import DDL, column_kinds, quoted, try_cast
+from inturn.spark.columns.names import CORRUPT
 from inturn.spark.local.csv import CsvTable, Dialect, csv_table
 
 _ENDINGS = {
@@ -23,16 +18,6 @@ _ENDINGS = {
     ".ndjson": "json",
     ".json": "json",
     ".csv": "csv",
-}
-_DDL: dict[Any, str] = {
-    bool: "boolean",
-    int: "bigint",
-    float: "double",
-    str: "string",
-    bytes: "binary",
-    dt.date: "date",
-    dt.datetime: "timestamp",
-    Decimal: "decimal(38,18)",
 }
 
 
@@ -95,7 +80,7 @@ def _csv_schema(spark: SparkSession, pipeline: Pipeline, source: str, table: Csv
 def _typed(pipeline: Pipeline, df: DataFrame) -> DataFrame:
     """Cast the text columns of a CSV file to the types of the message type, by their names in the header."""
     names = [name for name in df.columns if name != CORRUPT]
-    casts = {kind for kind in _DDL.values() if kind != "string"}
+    casts = {kind for kind in DDL.values() if kind != "string"}
     kinds = {name: kind for name, kind in column_kinds(pipeline).items() if name in names and kind in casts}
     texts = {name: F.col(quoted(name)) for name in names}
     values = {name: try_cast(quoted(name), kinds[name]) if name in kinds else texts[name] for name in names}
@@ -126,28 +111,3 @@ def form_of(source: str) -> str:
     if found is None:
         raise InputError(f"the name of {path} does not say what it is; add --format parquet, json or csv")
     return found
-
-
-def column_kinds(pipeline: Pipeline) -> dict[str, str]:
-    """Return the fields of the message type as Spark types; a field without a column type is read as text.
-
-    Raises:
-        InputError: if one has a name that inturn uses itself.
-    """
-    kinds = {field.name: _ddl(field.type) for field in record_fields(pipeline.message or object)}
-    if pipeline.arrival is not None and len(parts(pipeline.arrival)) == 1:
-        kinds.setdefault(parts(pipeline.arrival)[0], "bigint")
-    for name in filter(is_own, kinds):
-        raise own_name(f"the message type has a field {name!r}")
-    return kinds
-
-
-def _ddl(kind: Any) -> str:
-    """Return a field's type as a Spark type; a record is a struct."""
-    if isinstance(kind, type) and field_names(kind):
-        inside = (f"{quoted(field.name)}: {_ddl(field.type)}" for field in record_fields(kind))
-        return f"struct<{', '.join(inside)}>"
-    try:
-        return _DDL.get(kind, "string")
-    except TypeError:  # an unhashable type
-        return "string"

@@ -9,9 +9,8 @@ from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
-from inturn.spark.columns.dataframe import INTEGERS, own_name, quoted, sql_of, try_cast, type_at
+from inturn.spark.columns.dataframe import INTEGERS, column_kinds, own_name, quoted, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT, is_own
-from inturn.spark.local.files import column_kinds
 from inturn.spark.source.log import COLUMNS
 from inturn.spark.versions import has_python_sources, lacking
 
