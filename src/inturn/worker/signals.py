@@ -10,10 +10,11 @@ from typing import Any
 
 @contextmanager
 def stopped_by(stop: Callable[[], None], *signals: signal.Signals) -> Iterator[None]:
-    """Call ``stop`` at the first of some signals; SIGTERM and SIGINT by default. In another thread than the main: nothing.
+    """Call ``stop`` at the first of some signals, by default SIGTERM and SIGINT.
 
-    ``stop`` is called in a thread of its own: a signal handler runs between any two lines of the main thread, which may
-    hold the very lock that ``stop`` takes. ``SimpleQueue.put`` may be called there (its documentation says so).
+    Outside the main thread, which alone gets signals, it does nothing. ``stop`` is called in a thread of its own: a
+    signal handler runs between any two lines of the main thread, which may hold the very lock that ``stop`` takes.
+    ``SimpleQueue.put`` may be called there (its documentation says so).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
