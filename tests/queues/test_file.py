@@ -197,11 +197,6 @@ def test_no_number_comes_twice_however_often_the_file_is_opened(tmp_path: Path) 
     assert tokens == sorted(set(tokens))
 
 
-def test_every_statement_is_used_by_its_name() -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in Path(file.__file__).parent.glob("*.py"))
-    assert [name for name in queries() if not re.search(rf'"{name}"|\b{name}=', text)] == []
-
-
 @pytest.mark.parametrize("name", sorted(queries()))
 @pytest.mark.thorough
 def test_no_query_scans_or_sorts(tmp_path: Path, name: str) -> None:

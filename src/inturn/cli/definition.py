@@ -14,13 +14,17 @@ from inturn.core.errors import InturnError, PipelineError
 from inturn.core.pipeline.definition import Pipeline
 
 
-def load(where: str) -> Pipeline:
+def load(where: str, modules: dict[str, ModuleType] | None = None) -> Pipeline:
     """Return the pipeline at ``ledger.py:ledger`` or ``package.module:name``.
+
+    Args:
+        where: its place and name.
+        modules: what is loaded already, by place; a place that is named twice is run once.
 
     Raises:
         PipelineError: if there is none.
     """
-    place, name, module = _module_of(where, "the pipeline", "ledger")
+    place, name, module = _module_of(where, "the pipeline", "ledger", modules)
     found = getattr(module, name, None)
     if not isinstance(found, Pipeline):
         there = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
@@ -29,34 +33,34 @@ def load(where: str) -> Pipeline:
     return found
 
 
-def load_function(where: str) -> Callable[..., Any]:
+def load_function(where: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
     """Return the function at ``app.py:post`` or ``package.module:name``.
 
     Raises:
         PipelineError: if there is none.
     """
-    place, name, module = _module_of(where, "the function", "post")
+    place, name, module = _module_of(where, "the function", "post", modules)
     found: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(found):
         raise PipelineError(f"{place} has no function {name!r}")
     return found
 
 
-def _module_of(where: str, what: str, such: str) -> tuple[str, str, ModuleType]:
+def _module_of(where: str, what: str, such: str, modules: dict[str, ModuleType] | None) -> tuple[str, str, ModuleType]:
     place, _, name = where.rpartition(":")
     if not place or not name:
         raise PipelineError(f"{where!r} does not say where {what} is; write {such}.py:{such} or package.module:name")
-    known = sys.modules.get(Path(place).stem)
-    if known is not None and known.__file__ == str(Path(place).resolve()):
-        return place, name, known  # a pipeline and a function of one file share its module
-    return place, name, _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    modules = {} if modules is None else modules
+    if place not in modules:
+        modules[place] = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    return place, name, modules[place]
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise PipelineError(f"there is no file {path}")
     sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise PipelineError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)

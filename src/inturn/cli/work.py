@@ -18,6 +18,7 @@ from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
 
     from inturn.worker.processes import Uplink
     from inturn.worker.service import Service
@@ -158,14 +159,15 @@ def _service(config: WorkConfig) -> "Iterator[Service]":
 
     with ExitStack() as stack:
         databases: dict[str, Any] = {}
+        modules: dict[str, ModuleType] = {}
         jobs = []
         for each in config.pipelines:
             path, name = split(each.queue)
             if path not in databases:
                 databases[path] = stack.enter_context(opened(path))
-            deliver = None if each.deliver is None else load_function(each.deliver)
+            deliver = None if each.deliver is None else load_function(each.deliver, modules)
             queue = databases[path].queue(name, create=False)
-            jobs.append(Job(load(each.pipeline), queue, deliver, each.concurrency))
+            jobs.append(Job(load(each.pipeline, modules), queue, deliver, each.concurrency))
         yield Service(jobs, grace_s=config.grace_s)
 
 
