@@ -395,3 +395,21 @@ def test_each_of_several_receivers_has_all_it_wants_of_a_group(harness: StoreHar
     harness.send(*"a" * 12, *"b" * 12)
     answers = harness.receive_each(ReceiveRequest(10), ReceiveRequest(10))
     assert ["".join(str(each.entry.body) for each in given) for given in answers] == ["a" * 10, "b" * 10]
+
+
+@pytest.mark.parametrize("settle", ["ack", "defer"])
+def test_a_lease_that_a_clock_set_back_makes_valid_again_is_settled_once(harness: StoreHarness, settle: str) -> None:
+    """Meanwhile its group was ready again; a second place in the line would give out the next message twice."""
+    harness.send("a1", "a2")
+    harness.send("x", group=None)
+    (first,) = harness.receive(visibility_s=5)
+    (other,) = harness.receive(visibility_s=100)
+    harness.wait(6)
+    assert harness.nack(other) == [DONE]
+    harness.wait(-3)
+    assert getattr(harness, settle)(first) == [DONE]
+    got = harness.receive(10, visibility_s=5)
+    assert sorted(str(each.entry.body) for each in got) == ["a2", "x"]
+    assert harness.nack(*got) == [DONE, DONE]
+    harness.wait(200)
+    assert sorted(harness.take(10)) == ["a2", "x"]

@@ -160,8 +160,7 @@ class Settlements(SqliteStatements):
             else:
                 self._removals.leave(queue, acknowledged)
                 self._change(queue, change, hold, group, now_ms, known)
-            if change.token is None:  # a leased message is not in the line
-                self._line.leave(queue, [number])
+            self._line.leave(queue, [number])  # a leased one is there if its lease was over before the clock went back
             if group is not None:
                 touched.append((0, group))
             elif not is_ack:

@@ -59,7 +59,7 @@ create table inturn_ready (
     grp             text   collate "C"
 );
 
--- What is known of messages that were received or delayed; see Hold in core/queue/delivery.py.
+-- What is known of messages that were received or delayed; see DeliveryState in core/queue/delivery.py.
 create table inturn_hold (
     sequence_number bigint  primary key,
     queue           bigint  not null,
@@ -86,7 +86,7 @@ create table inturn_touched (
 );
 create index inturn_touched_of on inturn_touched (queue);
 
--- Who has a group for itself, and why it is parked; see Gate in core/queue/sessions.py.
+-- Who has a group for itself, and why it is parked; see GroupLock in core/queue/sessions.py.
 create table inturn_session (
     queue     bigint not null,
     grp       text   collate "C" not null,

@@ -38,7 +38,7 @@ create table inturn_ready (
     grp             text
 );
 
--- What is known of messages that were received or delayed; see Hold in core/queue/delivery.py.
+-- What is known of messages that were received or delayed; see DeliveryState in core/queue/delivery.py.
 create table inturn_hold (
     sequence_number integer primary key,
     queue           integer not null,

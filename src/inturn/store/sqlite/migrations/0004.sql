@@ -1,4 +1,4 @@
--- Who has a group for itself, why it is parked, and what a session keeps there; see Gate in core/queue/sessions.py.
+-- Who has a group for itself, why it is parked, and what a session keeps there; see GroupLock in core/queue/sessions.py.
 
 create table inturn_session (
     queue     integer not null,
