@@ -14,6 +14,7 @@ import inturn
 from inturn import Retry, Retryable
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.worker import Worker
+from inturn.worker.unit_of_work import Overtaken, Work, WorkRequest
 
 PROGRAM = Path(__file__).parent / "programs" / "until_stopped.py"
 
@@ -91,6 +92,37 @@ def test_a_stop_does_not_wait_for_decisions_that_no_turn_has_begun(shop: Shop) -
         gate.let("go")
     assert time.monotonic() - began < 5
     assert shop.ask(lambda kept, number: kept.verdict(number, name)) is None, "a later worker takes it"
+
+
+def test_a_stop_does_not_wait_for_a_turn_that_another_worker_overtook(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+
+    def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        gate("go")
+        return post(state, message)
+
+    shop.send([row(1)])
+    with Worker(ledger(handler=wait), shop.queue, grace_s=20) as worker:
+        gate.wait_until(lambda: bool(gate.begun))
+        run, overtaken = worker._unit.run, []
+
+        def run_late(request: WorkRequest) -> Work:
+            if request.done and not overtaken:
+                overtaken.append(request)
+                raise Overtaken([turn.group for turn in request.done])
+            return run(request)
+
+        monkeypatch.setattr(worker._unit, "run", run_late)
+        worker.stop_soon()
+        while not worker._pool._stopping.is_set():
+            time.sleep(0.001)
+        began = time.monotonic()
+        gate.let("go")
+    assert overtaken
+    assert time.monotonic() - began < 10
+    assert shop.queue.depth()[:2] == (1, 0), "a later worker takes it at once"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

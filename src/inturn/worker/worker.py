@@ -383,8 +383,7 @@ class Worker:
         left = self._pool.stop()
         left += [turn for turn in self._behind.values() if turn not in left]
         self._behind.clear()
-        for sending in self._sender.stop() if self._sender else ():
-            self._sent.append(sending)
+        self._sent.extend(self._sender.stop() if self._sender else ())
         adopted = GroupTask(None)
         for delivery in self._adopted:
             adopted.add(delivery)
@@ -395,6 +394,7 @@ class Worker:
         while (self._busy or self._turns or self._sendings) and time.monotonic() < until:
             self._news.wait(min(limits.POLL_S, self._unit.lease_ms / 4000))
             self._news.clear()
-            self._do(is_taking=False)
+            back = [self._behind.pop(name) for name in list(self._behind)]  # overtaken during the stop
+            self._do(is_taking=False, back=back)
         if self._sender:
             self._sender.close()
