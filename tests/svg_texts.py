@@ -1,4 +1,4 @@
-"""The texts of a picture in SVG: whether each is inside, and no two of them touch."""
+"""The texts of a picture in SVG: whether each is inside, as boxes are, and no two of them touch."""
 
 import math
 from collections.abc import Iterator
@@ -48,6 +48,12 @@ def check(svg: str) -> list[str]:
         assert box[1] >= 0, box
         assert box[2] <= right, box
         assert box[3] <= bottom, box
+    for rect in parse(svg).iter(f"{SVG}rect"):
+        x, y, width, height = (float(rect.get(name, "0")) for name in ("x", "y", "width", "height"))
+        assert x >= 0, (x, y, width, height)
+        assert y >= 0, (x, y, width, height)
+        assert x + width <= right, (x, y, width, height)
+        assert y + height <= bottom, (x, y, width, height)
     for one, other in combinations(boxes, 2):
         apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
         assert apart, (one, other)

@@ -28,6 +28,8 @@ OVER_YEARS = Gaps(3, 9, 1, 1, 60, "", [], [(Bar(0, 9e8, 99_999), Bar(0, 9e8, 1))
 OVER_LIFE = Gaps(3, 9, 1, 1, None, "", [], [(Bar(0, 5, 3), Bar(0, 5, 0)), (Bar(95, 100, 0), Bar(95, 100, 1))])
 FAR = line("a", *((at, None, 0) for at in range(1, 41)), (1_000_000_000, None, 0), (3, "late", 0))
 HOLES = line("a", (1, None, 0), *((at, None, 0) for at in range(3, 99, 5)), gaps=(Gap("a", 0, 2, 2, 9, None, False),))
+BEFORE = line("a", (2, None, 0), gaps=(Gap("a", 0, 1, 1, 1, None, True),))
+FAR_CLOCK = Gaps(1, 1, 0, 0, 60, "", [], [(Bar(2.5e11, 2.5e11, 1), Bar(2.5e11, 2.5e11, 0))], True)
 TIMED = line("a", *((NOON_US + 7_000_000 * at, None, 0) for at in range(30)), (NOON_US, "tie", 0))
 DAYS = line("a", *((NOON_US + 7_000_000_000 * at, None, 0) for at in range(30)), (NOON_US, "late", 0))
 
@@ -41,6 +43,8 @@ PICTURES = {
     "gaps by messages": pictures.gaps(OVER_LIFE, None, "w"),
     "far": pictures.timeline(FAR, "w", is_time=False),
     "holes": pictures.timeline(HOLES, "w", is_time=False),
+    "the first is missing": pictures.timeline(BEFORE, "w", is_time=False),
+    "a clock that stands": pictures.gaps(FAR_CLOCK, (2.5e11, 2.5e11), "w"),
     "seconds apart": pictures.timeline(TIMED, "w", is_time=True),
     "days apart": pictures.timeline(DAYS, "w", is_time=True),
     "one message": pictures.timeline(line("a", (7, "conflict", 0)), "w", is_time=False),

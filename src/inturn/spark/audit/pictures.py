@@ -150,10 +150,11 @@ def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
         label = "of the group's messages had come"
     top = max(gone.count + may_come.count for gone, may_come in found.over)
     drawing, heights = Drawing(*_WIDE), [(each, f"{each:,}") for each in _rounds(0, top, 5)]
-    plot = Plot.framed(drawing, (0, high - low), (0, top * 1.05 or 1), ticks, heights, (label, "gaps"), top=24)
+    width = (high - low) or 1.0  # far from 1970 a float does not tell two microseconds apart
+    plot = Plot.framed(drawing, (0, width), (0, top * 1.05 or 1), ticks, heights, (label, "gaps"), top=24)
     for gone, may_come in found.over:
         middle, half = (gone.low + gone.high) / 2 - low, (gone.high - gone.low) * 0.45
-        left, right = max(0, middle - half), min(high - low, middle + half)
+        left, right = max(0, middle - half), min(width, middle + half)
         if gone.count:
             plot.box((left, 0), (right, gone.count), WRONG)
         if may_come.count:
@@ -281,7 +282,7 @@ def _bands(
     labels: list[tuple[Place, str, str]] = []
     told: list[float] = []
     for gap, begin, end in sorted(bands, key=lambda band: band[0].first - band[0].last):
-        low, high = scale.at(gap.first - 0.5), scale.at(gap.last + 0.5)
+        low, high = max(scale.at(gap.first - 0.5), plot.ys[0]), min(scale.at(gap.last + 0.5), plot.ys[1])
         middle, height = (low + high) / 2, max(high - low, 0.014)
         left, right = begin - 0.5, end + 0.5 + room
         corners = plot.at(left, middle - height / 2), plot.at(right, middle + height / 2)
