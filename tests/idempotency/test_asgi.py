@@ -13,11 +13,13 @@ from fastapi import BackgroundTasks, Depends, FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.authentication import SimpleUser, UnauthenticatedUser
 
 import inturn
-from inturn.core.errors import SetupError
+from inturn.core.errors import SetupError, StoreError
+from inturn.core.idempotency_keys import ExtendKey
 from inturn.idempotency import IdempotencyKeys, MemoryKeys
-from inturn.idempotency.asgi import IdempotencyMiddleware, KeyedRequest, StoredResponse, key_of
+from inturn.idempotency.asgi import IdempotencyMiddleware, KeyedRequest, StoredResponse, key_of, signed_in
 from inturn.idempotency.fastapi import requires_key
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
@@ -275,6 +277,67 @@ def test_a_long_handler_keeps_its_lock() -> None:
         assert (await first).status_code == 201
 
     assert played(MemoryKeys(), ask, timeout_s=1).effects == {"pay": 1}
+
+
+def test_a_lock_is_extended_though_the_store_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, failed = MemoryKeys(), []
+    run = keys.writer.arun
+
+    async def fails_once(command: Any) -> Any:
+        if isinstance(command.request, ExtendKey) and not failed:
+            failed.append(command)
+            raise StoreError("the connection was lost")
+        return await run(command)
+
+    monkeypatch.setattr(keys.writer, "arun", fails_once)
+
+    async def ask(shop: Shop, client: httpx.AsyncClient) -> None:
+        shop.go_on.clear()
+        first = asyncio.create_task(client.post("/payments", headers=KEY))
+        await shop.has_begun.wait()
+        for _ in range(25):
+            await asyncio.sleep(0.1)
+            assert (await client.post("/payments", headers=KEY)).status_code == 409
+        shop.go_on.set()
+        assert (await first).status_code == 201
+
+    assert played(keys, ask, timeout_s=1).effects == {"pay": 1}
+    assert failed
+
+
+class Named:
+    """A user as Starlette's BaseUser has it, who need not have an identity."""
+
+    is_authenticated = True
+
+    def __init__(self, name: str) -> None:
+        self.display_name = name
+
+    @property
+    def identity(self) -> str:
+        raise NotImplementedError
+
+
+def test_a_caller_is_the_user_of_an_authentication() -> None:
+    def scope(user: Any) -> dict[str, Any]:
+        return {"user": user, "headers": []}
+
+    assert signed_in(scope(Named("ann"))) == "user ann" != signed_in(scope(Named("bob")))
+    assert signed_in(scope(SimpleUser("ann"))) == "user ann"
+    assert signed_in(scope(UnauthenticatedUser())) == ""
+    with pytest.raises(SetupError, match="user="):
+        signed_in(scope(Named("")))
+
+
+def test_a_method_without_keys_cannot_require_one() -> None:
+    async def ask(shop: Shop, client: httpx.AsyncClient) -> None:
+        shop.app.put("/needed")(shop.needed)
+        transport = httpx.ASGITransport(shop.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as other:
+            with pytest.raises(SetupError, match="methods="):
+                await other.put("/needed", headers=KEY)
+
+    played(MemoryKeys(), ask)
 
 
 def test_two_hundred_duplicates_at_once_have_one_effect_and_no_error(keys: IdempotencyKeys) -> None:

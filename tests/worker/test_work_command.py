@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +20,9 @@ import inturn
 from inturn.cli.work import WorkedPipeline, read
 from inturn.core.errors import InputError
 from inturn.queue import QueueSettings
+from inturn.worker.health import HealthEndpoint
 from inturn.worker.processes import ProcessGroup, Uplink, WorkFailed
+from inturn.worker.service import Job, Service
 
 PIPELINES = """
 import os, pathlib, time
@@ -83,6 +86,16 @@ def posted(folder: Path) -> list[list[str]]:
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
 
+def is_gone(group: int) -> bool:
+    for _ in range(1200):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
 ONE = ("app.py:ledger", "--queue", "shop.db#payments", "--deliver", "app.py:post")
 
 
@@ -96,7 +109,15 @@ def test_it_works_until_the_queue_is_empty_and_tells_the_counts(folder: Path) ->
     send(folder)
     done = ran(folder, *ONE, "--until-empty", "--json")
     assert json.loads(done.stdout) == [
-        {"pipeline": "ledger", "queue": "payments", "received": 6, "released": 0, "applied": 0, "duplicate": 6}
+        {
+            "pipeline": "ledger",
+            "database": "shop.db",
+            "queue": "payments",
+            "received": 6,
+            "released": 0,
+            "applied": 0,
+            "duplicate": 6,
+        }
         | {"stale": 0, "held": 0, "rejected": 0}
     ]
 
@@ -127,14 +148,21 @@ def test_a_file_names_several_pipelines_beside_it(folder: Path, tmp_path_factory
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: int) -> None:
+@pytest.mark.parametrize("whom", ["parent", "all"])
+def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: int, whom: str) -> None:
+    """A process manager tells the parent, or every process of the group."""
     send(folder, groups=1, messages=1, sleep=2)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     words = (*ONE, "--processes", processes, "--health", f"127.0.0.1:{port}", "--json")
     with subprocess.Popen(
-        command(*words), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(*words),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as one:
 
         def answer(path: str) -> int:
@@ -149,12 +177,24 @@ def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: in
         until(lambda: answer("/ready") == 200, one)
         assert (answer("/health"), answer("/none")) == (200, 404)
         until((folder / "begun").exists, one)
-        one.send_signal(signal.SIGTERM)
+        os.killpg(one.pid, signal.SIGTERM) if whom == "all" else one.send_signal(signal.SIGTERM)
         out, err = one.communicate(timeout=60)
     assert (one.returncode, err) == (0, "")
     assert json.loads(out)[0]["applied"] == 1
     with inturn.open(folder / "shop.db") as db:
         assert not db.queue("payments").receive()
+
+
+@pytest.mark.slow
+def test_a_stop_at_any_moment_of_the_start_ends_all_processes(folder: Path) -> None:
+    for pause_s in (0.2, 0.5, 0.9, 1.5):
+        with subprocess.Popen(
+            command(*ONE, "--processes", 4), cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True
+        ) as one:
+            time.sleep(pause_s)
+            one.send_signal(signal.SIGTERM)
+            one.wait(timeout=60)
+        assert is_gone(one.pid)
 
 
 @pytest.mark.slow
@@ -172,7 +212,7 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost(folder: Path) -> 
         until((folder / "begun").exists, one)
         one.send_signal(signal.SIGTERM)
         _, err = one.communicate(timeout=60)
-    assert (one.returncode, err) == (0, "")
+    assert (one.returncode, err) == (0, "a process of the work was killed by signal 9\n")
 
 
 @pytest.mark.slow
@@ -244,6 +284,23 @@ def _fail(argument: Any, uplink: Uplink) -> None:
     raise InputError(f"wrong {argument}")
 
 
+def _one_fails(place: str, uplink: Uplink) -> None:
+    stop = threading.Event()
+    uplink.watch(dict, stop.set)
+    if not (first := Path(place, "first")).exists():
+        first.touch()
+        raise InputError("wrong")
+    stop.wait(60)
+    time.sleep(0.5)
+    Path(place, "finished").touch()
+
+
+def _wait(argument: Any, uplink: Uplink) -> None:
+    stop = threading.Event()
+    uplink.watch(dict, stop.set)
+    assert stop.wait(60)
+
+
 def _exit(argument: Any, uplink: Uplink) -> None:
     raise SystemExit(argument)
 
@@ -255,3 +312,38 @@ def test_a_process_that_fails_ends_the_others() -> None:
     with pytest.raises(WorkFailed, match="exit code 3"):
         ProcessGroup(_exit, 3, 2).run()
     ProcessGroup(_exit, 0, 2).run()
+
+
+@pytest.mark.thorough
+def test_a_process_that_fails_lets_the_others_finish(tmp_path: Path) -> None:
+    with pytest.raises(WorkFailed, match="wrong"):
+        ProcessGroup(_one_fails, str(tmp_path), 2).run()
+    assert (tmp_path / "finished").exists()
+
+
+@pytest.mark.thorough
+def test_a_stop_before_the_start_starts_nothing() -> None:
+    group = ProcessGroup(_wait, None, 2)
+    group.stop_soon()
+    group.run()
+    assert not group.status()["ready"]
+
+
+def test_the_same_pipeline_over_two_databases_is_two_jobs(tmp_path: Path) -> None:
+    pipeline = inturn.Pipeline(name="p", group="g", order=inturn.Gapless("n"), handler=lambda s, m: (s, []))
+    with inturn.open(tmp_path / "a.db") as one, inturn.open(tmp_path / "b.db") as two:
+        jobs = [Job(pipeline, db.queue("q"), database=name) for name, db in (("a", one), ("b", two))]
+        assert [each["database"] for each in Service(jobs).status()["workers"]] == ["a", "b"]
+        with pytest.raises(InputError, match="works twice"):
+            Service([jobs[0], jobs[0]])
+        with pytest.raises(InputError, match="nothing to work on"):
+            Service([])
+
+
+def test_a_probe_may_ask_over_either_protocol_and_with_a_query() -> None:
+    for host in ("127.0.0.1", "[::1]"):
+        with (
+            HealthEndpoint(f"{host}:0", lambda: {"ready": True}) as endpoint,
+            urllib.request.urlopen(f"http://{host}:{endpoint.port}/ready?x=1", timeout=10) as answer,
+        ):
+            assert (answer.status, json.load(answer)) == (200, {"ready": True})

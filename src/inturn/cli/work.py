@@ -14,6 +14,7 @@ from inturn.cli.definition import load, load_function
 from inturn.cli.places import opened, split
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
+from inturn.core.address import shown
 from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def read(path: Path) -> WorkConfig:
     def beside(where: str | None, mark: str) -> str | None:
         place, sign, name = (where or "").rpartition(mark)
         is_file = place.endswith(".py") or (mark == "#" and "://" not in place)
-        return f"{path.parent / place}{sign}{name}" if where and is_file else where
+        return f"{path.parent / place}{sign}{name}" if where and sign and is_file else where
 
     return msgspec.structs.replace(
         config,
@@ -167,7 +168,7 @@ def _service(config: WorkConfig) -> "Iterator[Service]":
                 databases[path] = stack.enter_context(opened(path))
             deliver = None if each.deliver is None else load_function(each.deliver, modules)
             queue = databases[path].queue(name, create=False)
-            jobs.append(Job(load(each.pipeline, modules), queue, deliver, each.concurrency))
+            jobs.append(Job(load(each.pipeline, modules), queue, deliver, each.concurrency, shown(path)))
         yield Service(jobs, grace_s=config.grace_s)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InturnError, KeyConflict, KeyRefused, LockLost
+from inturn.core.errors import InturnError, KeyConflict, KeyRefused, LockLost, SetupError
 from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -81,7 +81,11 @@ def signed_in(scope: Scope) -> str:
     """Return who sends a request: the user of an authentication middleware, else a digest of ``Authorization``."""
     user = scope.get("user")
     if getattr(user, "is_authenticated", False):
-        return f"user {getattr(user, 'identity', None) or getattr(user, 'display_name', '')}"
+        for name in ("identity", "display_name"):
+            with contextlib.suppress(AttributeError, NotImplementedError):  # Starlette's BaseUser leaves them to others
+                if found := getattr(user, name):
+                    return f"user {found}"
+        raise SetupError(f"{type(user).__name__} has no identity; give IdempotencyMiddleware a user= of your own")
     sent = b"\n".join(_values(scope, b"authorization"))
     return hashlib.sha256(sent).hexdigest() if sent else ""
 
@@ -102,7 +106,7 @@ class IdempotencyMiddleware:
         methods: the methods whose requests have keys. Other requests ignore theirs: GET is safe, PUT and DELETE are
             idempotent already.
         user: returns the caller, whose keys are separate; :func:`signed_in` by default. Give one where callers are told
-            apart by a cookie.
+            apart by anything but the ``Authorization`` header, such as a cookie, an API key or a certificate.
         timeout_s: the time in seconds after which the key of a process that died is free.
         keep_s: the time in seconds for which a response is kept; publish it to your clients. None: for ever.
         body_bytes: maximum size of a request with a key.
@@ -131,10 +135,8 @@ class IdempotencyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["method"] not in self._methods:
             await self._app(scope, receive, send)
-        elif scope["method"] not in self._methods:
-            await self._app({**scope, IN_SCOPE: None}, receive, send)
         else:
             await self._serve(scope, receive, send)
 
@@ -195,13 +197,11 @@ class IdempotencyMiddleware:
         own_scope = {**scope, IN_SCOPE: request, "extensions": {}}  # no extension that sends a body past the middleware
         try:
             await self._app(own_scope, _replayed(body, receive), taken.take)
-        except _CannotBeStored:
-            pass
         except BaseException as error:
             if not taken.is_finished:
                 with _noted(error):
                     await self._keys.release.aio_to_the_end(request.lock)
-            if not taken.is_refused:
+            if not _is_ours(error):
                 raise
         finally:
             extending.cancel()
@@ -210,14 +210,28 @@ class IdempotencyMiddleware:
 
     async def _extend(self, lock: Locked) -> None:
         """Extend the lock for as long as the application runs."""
-        with contextlib.suppress(InturnError):  # the accept tells of it
-            while True:
-                await asyncio.sleep(self._timeout_s / 3)
+        pause_s = self._timeout_s / 3
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
                 await self._keys.extend.aio(lock, self._timeout_s)
+                pause_s = self._timeout_s / 3
+            except LockLost:
+                return  # the accept tells of it
+            except InturnError as error:  # as when the connection is lost; the lock lasts a while longer
+                log.warning("the lock of an Idempotency-Key could not be extended, and is tried again: %s", error)
+                pause_s = self._timeout_s / 20
 
 
 class _CannotBeStored(Exception):
     """Ends an application whose response is streamed or too long."""
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Return whether an error only ended the application; task groups wrap it."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(_CannotBeStored)[1] is None
+    return isinstance(error, _CannotBeStored)
 
 
 class _Taken:

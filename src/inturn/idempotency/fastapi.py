@@ -21,7 +21,10 @@ async def requires_key(
             gives no keys to this method.
     """
     if IN_SCOPE not in request.scope:
-        raise SetupError("requires_key needs the middleware: app.add_middleware(IdempotencyMiddleware, keys=keys)")
+        raise SetupError(
+            f"{request.method} {request.url.path} requires a key, and has no IdempotencyMiddleware that gives it one: "
+            "app.add_middleware(IdempotencyMiddleware, keys=keys), with methods= for others than POST and PATCH"
+        )
     found: KeyedRequest | None = request.scope[IN_SCOPE]
     if found is None:
         raise KeyMissing("this operation needs an Idempotency-Key")

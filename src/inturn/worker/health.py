@@ -1,6 +1,7 @@
 """A health endpoint for orchestrators: ``/health`` says that the process lives, ``/ready`` that all workers run."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,12 +28,14 @@ class HealthEndpoint:
         if not port.isdecimal() or int(port) > 65_535:
             raise InputError(f"{address!r} is no address to listen on; write HOST:PORT, such as 127.0.0.1:8080")
 
-        class Handler(BaseHTTPRequestHandler):
+        class Probe(BaseHTTPRequestHandler):
+            timeout = 10  # seconds for a client that says nothing
+
             def do_GET(self) -> None:
-                found = status()
+                found, path = status(), self.path.partition("?")[0]
                 known = {"/health": 200, "/ready": 200 if found["ready"] else 503}
-                body = json.dumps(found if self.path in known else {"paths": sorted(known)}).encode()
-                self.send_response(known.get(self.path, 404))
+                body = json.dumps(found if path in known else {"paths": sorted(known)}).encode()
+                self.send_response(known.get(path, 404))
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
@@ -41,11 +44,14 @@ class HealthEndpoint:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
                 """Log nothing: a probe asks every few seconds."""
 
+        class ProbeServer(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            daemon_threads = True
+
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
+            self._server = ProbeServer((host.strip("[]") or "127.0.0.1", int(port)), Probe)
         except OSError as error:
             raise SetupError(f"nothing can listen on {address}: {error.strerror or error}") from error
-        self._server.daemon_threads = True
 
     @property
     def port(self) -> int:

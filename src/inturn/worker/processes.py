@@ -1,13 +1,15 @@
 """The same work in several processes, since handlers that compute share one interpreter.
 
-The parent starts the processes, passes a stop on, starts a killed one again, and ends all when one fails. A process
-whose parent is gone stops by itself: the pipe between them is closed then.
+The parent starts the processes, passes a stop on through a pipe, starts a killed one again, and ends all when one
+fails. A process whose parent is gone stops by itself: the pipe between them is closed then.
 """
 
+import logging
 import multiprocessing
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +17,7 @@ from inturn.core import limits
 from inturn.core.errors import InturnError
 
 _STATUS_S: Final = 1.0
+_log = logging.getLogger("inturn.worker")
 
 
 class WorkFailed(InturnError):
@@ -36,12 +39,13 @@ class ProcessGroup:
     """
 
     def __init__(self, run: Callable[[Any, "Uplink"], None], argument: Any, number: int) -> None:
-        self._run, self._argument = run, argument
+        self._run, self._argument, self._number = run, argument, number
         self._context = multiprocessing.get_context("spawn")
-        self._processes: list[_Process | None] = [None] * number
-        self._told: list[dict[str, Any]] = [{} for _ in range(number)]
-        self._before: list[dict[str, Any]] = []  # the last words of processes that were killed
+        self._processes: dict[int, _Process] = {}
+        self._told: dict[int, dict[str, Any]] = {}
+        self._before: dict[str, Any] = {}  # the last words of processes that were killed, summed
         self._stopping = threading.Event()
+        self._lock = threading.Lock()  # a process is started, or a stop is sent
 
     def run(self) -> None:
         """Run until stopped, until all processes have ended, or until one fails.
@@ -50,77 +54,80 @@ class ProcessGroup:
             WorkFailed: if one failed; the others are stopped in order.
         """
         failure = ""
-        for at in range(len(self._processes)):
+        for at in range(self._number):
             self._start(at)
-        try:
-            while not failure and (open_now := {each.pipe: at for at, each in self._open()}):
-                for pipe in wait(list(open_now), timeout=limits.WORKER_LOOK_S):
-                    failure = failure or self._hear(open_now[pipe], pipe)  # type: ignore[index, arg-type]
-        finally:
-            self.stop_soon()
-            for each in self._processes:
-                if each is not None:
-                    each.process.join()
+        while self._processes:
+            places = {each.pipe: at for at, each in self._processes.items()}
+            for pipe in wait(list(places), timeout=limits.WORKER_LOOK_S):
+                said = self._hear(places[pipe])  # type: ignore[index]
+                failure = failure or said
+            if failure:
+                self.stop_soon()
         if failure:
             raise WorkFailed(failure)
 
     def stop_soon(self) -> None:
-        """Ask every process to stop in order. Safe in a signal handler."""
-        self._stopping.set()
-        for each in self._processes:
-            if each is not None and each.process.is_alive():
-                each.process.terminate()
+        """Ask every process, once, to stop in order; not by a signal, of which a second one would end it at once."""
+        with self._lock:
+            if not self._stopping.is_set():
+                self._stopping.set()
+                for each in self._processes.values():
+                    with suppress(OSError):  # it has ended
+                        each.pipe.send("stop")
 
     def status(self) -> dict[str, Any]:
         """Return whether all processes are ready, and the sums of their workers' counts, as JSON values."""
-        sums: dict[tuple[str, str], dict[str, Any]] = {}
-        for told in (*self._before, *self._told):
-            for worker in told.get("workers", ()):
-                into = sums.setdefault((worker["pipeline"], worker["queue"]), {})
-                for name, value in worker.items():
-                    into[name] = into.get(name, 0) + value if isinstance(value, int) else value
-        ready = [bool(told.get("ready")) for told in self._told]
-        return {"ready": all(ready), "processes": sum(ready), "workers": list(sums.values())}
-
-    def _open(self) -> list[tuple[int, _Process]]:
-        return [(at, each) for at, each in enumerate(self._processes) if each is not None]
+        told = dict(self._told)
+        ready = [bool(each.get("ready")) for each in told.values()]
+        sums = _summed(self._before, *told.values())
+        return {"ready": sum(ready) == self._number, "processes": sum(ready), **sums}
 
     def _start(self, at: int) -> None:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=_begin, args=(self._run, self._argument, theirs), name=f"inturn-work-{at}"
-        )
-        process.start()
-        theirs.close()
-        self._processes[at] = _Process(process, ours)
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(target=_begin, args=(self._run, self._argument, theirs))
+            process.start()
+            theirs.close()
+            self._processes[at] = _Process(process, ours)
 
-    def _hear(self, at: int, pipe: Connection) -> str:
+    def _hear(self, at: int) -> str:
         """Take what a process says; return why it failed, empty if it did not."""
         try:
-            told = pipe.recv()
+            told = self._processes[at].pipe.recv()
         except (EOFError, OSError):  # it has ended
             return self._ended(at)
         self._told[at] = told
         return str(told.get("failed", ""))
 
     def _ended(self, at: int) -> str:
-        one = self._processes[at]
-        if one is None:
-            return ""
+        with self._lock:
+            one = self._processes.pop(at)
         one.process.join()
         one.pipe.close()
-        self._processes[at] = None
-        self._told[at]["ready"] = False
+        told = self._told.setdefault(at, {})
+        told["ready"] = False
         code = one.process.exitcode
-        if code == 0 or self._stopping.is_set():
-            return ""
-        if code > 0:
+        if code and code > 0:
             return f"a process of the work ended with exit code {code}"
-        self._before.append(self._told[at])  # killed, as by the kernel for its memory: the work goes on
-        self._told[at] = {}
+        if code == 0:
+            return ""
+        _log.warning("a process of the work was killed by signal %d", -(code or 0))
+        self._before = _summed(self._before, self._told.pop(at))
         if not self._stopping.wait(limits.WORKER_RESTART_S):
             self._start(at)
         return ""
+
+
+def _summed(*told: dict[str, Any]) -> dict[str, Any]:
+    """Return the sums of the counts in several statuses, for each pipeline."""
+    sums: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for worker in (worker for each in told for worker in each.get("workers", ())):
+        into = sums.setdefault((worker["pipeline"], worker["database"], worker["queue"]), {})
+        for name, value in worker.items():
+            into[name] = into.get(name, 0) + value if isinstance(value, int) else value
+    return {"workers": list(sums.values())}
 
 
 class Uplink:
@@ -131,17 +138,16 @@ class Uplink:
         self._lock = threading.Lock()
 
     def watch(self, status: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> None:
-        """Report the status every second, and call ``stop`` when the parent is gone; both in threads."""
+        """Report the status every second, and call ``stop`` when the parent says so or is gone; both in threads."""
 
         def report() -> None:
             while self.tell(status()):
                 time.sleep(_STATUS_S)
 
         def listen() -> None:
-            try:
+            with suppress(EOFError, OSError):
                 self._pipe.recv()
-            except (EOFError, OSError):
-                stop()
+            stop()
 
         for target in (report, listen):
             threading.Thread(target=target, daemon=True).start()

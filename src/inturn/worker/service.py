@@ -15,12 +15,13 @@ from inturn.worker.worker import Worker
 
 
 class Job(NamedTuple):
-    """A pipeline over a queue; the arguments of :func:`inturn.work`."""
+    """A pipeline over a queue; the arguments of :func:`inturn.work`, and a name of the database for people."""
 
     pipeline: Pipeline
     queue: Queue
     deliver: Deliver | None = None
     concurrency: int = limits.WORKER_CONCURRENCY
+    database: str = ""
 
 
 class Service:
@@ -31,13 +32,13 @@ class Service:
         grace_s: how long a stop waits for running handlers, in seconds.
 
     Raises:
-        InputError: if there is no job, or two of them run the same pipeline over the same database.
+        InputError: if there is no job, or two of them run the same pipeline over the same queue.
     """
 
     def __init__(self, jobs: Sequence[Job], *, grace_s: float = limits.WORKER_GRACE_S) -> None:
         if not jobs:
             raise InputError("there is nothing to work on: name a pipeline and a queue")
-        names = [(job.pipeline.name, job.queue.name) for job in jobs]
+        names = [(job.pipeline.name, job.queue.name, job.database) for job in jobs]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"the pipeline {twice[0]!r} works twice on {twice[1]!r}; give it more concurrency instead")
@@ -80,7 +81,7 @@ class Service:
         self._stopping.set()
 
     def stop_soon(self) -> None:
-        """Take no more messages; ``run`` returns once running handlers are done. Safe in a signal handler."""
+        """Take no more messages; ``run`` returns once running handlers are done."""
         self._stopping.set()
         self._stop_all()
 
@@ -94,7 +95,8 @@ class Service:
         return {
             "ready": self._is_running and not self._stopping.is_set(),
             "workers": [
-                {"pipeline": job.pipeline.name, "queue": job.queue.name, **counted(worker.counts)}
+                {"pipeline": job.pipeline.name, "database": job.database, "queue": job.queue.name}
+                | counted(worker.counts)
                 for job, worker in zip(self._jobs, self._workers, strict=True)
             ],
         }
