@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
-from inturn.cli.errors import LOG, reason, told
+from inturn.cli.errors import LOG, reason, reported_errors
 from inturn.core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -245,7 +245,7 @@ def test_an_error_of_ours_within_another_is_told_as_ours(capsys: pytest.CaptureF
     wrapped = (
         "Error in the worker\nTraceback (most recent call last):\ninturn.core.errors.GapError: revision 2 is missing\n"
     )
-    with pytest.raises(typer.Exit), told():
+    with pytest.raises(typer.Exit), reported_errors():
         raise RuntimeError(wrapped)
     assert capsys.readouterr().err == "GapError: revision 2 is missing\n"
 
@@ -253,14 +253,14 @@ def test_an_error_of_ours_within_another_is_told_as_ours(capsys: pytest.CaptureF
 def test_the_whole_of_an_error_is_shown_when_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(typer.Exit), told():
+    with pytest.raises(typer.Exit), reported_errors():
         raise RuntimeError(FOREIGN)
     said = capsys.readouterr().err
     hint = f"{LOG}=info before the command shows the whole, with Spark's log."
     assert said == f"RuntimeError: ImportError: no such thing. {hint}\n"
     monkeypatch.setenv(LOG, "info")
     for error in (RuntimeError(FOREIGN), InputError("of ours")):
-        with pytest.raises(typer.Exit), told():
+        with pytest.raises(typer.Exit), reported_errors():
             raise error
         said = capsys.readouterr().err
         assert "Traceback (most recent call last)" in said
@@ -272,7 +272,7 @@ def test_the_whole_of_an_error_is_shown_when_asked_for(
     [("psycopg", "postgres"), ("pyarrow.lib", "spark"), ("structlog", "server"), ("grpc", "connect")],
 )
 def test_a_missing_package_is_told_with_its_extra(module: str, extra: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), told():
+    with pytest.raises(typer.Exit), reported_errors():
         raise ModuleNotFoundError(name=module)
     assert (
         capsys.readouterr().err == f"SetupError: this needs {module}; install it with: pip install 'inturn[{extra}]'\n"

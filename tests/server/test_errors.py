@@ -8,7 +8,7 @@ from boto_halves import service
 
 from inturn.core import errors as core
 from inturn.server import errors
-from inturn.server.errors import MODEL, SqsError, told
+from inturn.server.errors import MODEL, SqsError, as_sqs_error
 
 MADE: dict[str, SqsError] = {
     name: make(*(7 if "int" in str(one.annotation) else "x" for one in inspect.signature(make).parameters.values()))
@@ -84,7 +84,7 @@ def test_a_missing_queue_is_told_in_the_words_of_each_protocol() -> None:
     ids=lambda case: type(case).__name__,
 )
 def test_an_error_from_inside_is_told_as_one_of_sqs(inside: Exception, outside: Callable[[], SqsError]) -> None:
-    error, expected = told(inside), outside()
+    error, expected = as_sqs_error(inside), outside()
     assert vars(error) == vars(expected)
     assert "secret" not in str(error)
 
@@ -99,5 +99,5 @@ def test_whose_fault_it_is() -> None:
 
 def test_an_error_of_sqs_is_told_as_it_is() -> None:
     error = errors.missing_parameter("QueueUrl")
-    assert told(error) is error
+    assert as_sqs_error(error) is error
     assert str(error) == "MissingParameter: The request must contain the parameter QueueUrl."

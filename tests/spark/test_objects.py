@@ -12,7 +12,7 @@ import pytest
 from inturn import Gapless, Pipeline
 from inturn.core.errors import StoreConflict, StoreError
 from inturn.spark import sweep
-from inturn.spark.tables.manifest import SparkStore, about
+from inturn.spark.tables.manifest import SparkStore, new_identity
 from inturn.spark.tables.rows import batches_of
 from inturn.spark.tables.storage import storage
 
@@ -74,7 +74,7 @@ def test_the_markers_that_consoles_make_for_folders_are_no_files(bucket: str, pu
     for marker in ("marked/", "marked/data/", "marked/data/outputs/", "marked/steps_$folder$"):
         put_object(marker, b"")
     assert storage(at).names("") == []
-    SparkStore(at).open(about(PIPELINE, None), buckets=None)
+    SparkStore(at).open(new_identity(PIPELINE, None), buckets=None)
     put_object("marked/data/outputs/part.parquet", b"orphan")
     assert sweep(at, older_than_s=0) == ["data/outputs/part.parquet"]
 
@@ -82,4 +82,4 @@ def test_the_markers_that_consoles_make_for_folders_are_no_files(bucket: str, pu
 def test_an_empty_file_is_a_file(bucket: str, put_object: PutObject) -> None:
     put_object("stranger/notes.txt", b"")
     with pytest.raises(StoreError, match="is not empty and not a store"):
-        SparkStore(f"{bucket}/stranger").open(about(PIPELINE, None), buckets=None)
+        SparkStore(f"{bucket}/stranger").open(new_identity(PIPELINE, None), buckets=None)

@@ -37,16 +37,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Commands(typer.Typer):
-    """Commands that end as :func:`told` says, however they fail."""
+    """Commands that end as :func:`reported_errors` says, however they fail."""
 
     @override
     def command(self, *args: Any, **options: Any) -> Callable[[Command], Command]:
         register = super().command(*args, **options)
-        return lambda command: register(told()(command))
+        return lambda command: register(reported_errors()(command))
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def reported_errors() -> Iterator[None]:
     """End a command that fails with one paragraph on standard error and exit code 1.
 
     A closed pipe, Ctrl-C and the command's own exit codes pass: Typer ends the process accordingly.

@@ -52,8 +52,8 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
         case dt.date() | dt.time():
             return value.isoformat()
         case dt.timedelta():
-            whole, told = value // dt.timedelta(microseconds=1), value / dt.timedelta(microseconds=1)
-            return told if told == whole else whole  # from 285 years on a float is not exact to the microsecond
+            whole, exact = value // dt.timedelta(microseconds=1), value / dt.timedelta(microseconds=1)
+            return exact if exact == whole else whole  # from 285 years on a float is not exact to the microsecond
         case Decimal():
             return _decimal(value) if value.is_finite() else str(value)
         case bytes() | bytearray() | memoryview():
@@ -166,7 +166,7 @@ def contents(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[str
         return [template % row for row in zip(*texts, strict=True)]
     parts = [
         [
-            None if value is None else f"{canonical(name)}:{told(value, text)}"
+            None if value is None else f"{canonical(name)}:{canonical_without_nulls(value, text)}"
             for value, text in zip(column, own, strict=True)
         ]
         for (name, column), own in zip(pairs, texts, strict=True)
@@ -174,7 +174,7 @@ def contents(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[str
     return ["{" + ",".join(part for part in row if part is not None) + "}" for row in zip(*parts, strict=True)]
 
 
-def told(value: Any, text: str) -> str:
+def canonical_without_nulls(value: Any, text: str) -> str:
     """Return the canonical JSON of a value without the nulls in it, given its canonical JSON with them."""
     return canonical(_without_nulls(value)) if "null" in text else text
 

@@ -15,7 +15,7 @@ from inturn.database import Database
 from inturn.server import errors, wire
 from inturn.server.actions import DONE_BY
 from inturn.server.actions.moves import Mover
-from inturn.server.context import Context, Permit, QueueNaming, again, asking
+from inturn.server.context import Context, Permit, QueueNaming, asking, in_transaction
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
@@ -142,7 +142,7 @@ class App:
         try:
             return action(context, call.params)
         except SqsError:
-            return again(action, context, call.params)
+            return in_transaction(action, context, call.params)
 
     def _post(self, reply: Reply, command: Command[Any], done: Callable[[Any, BaseException | None], None]) -> None:
         abandon = self._db.writer.post(command, done)
@@ -165,7 +165,7 @@ class App:
         reply(response)
 
     def _refusal(self, action: str, protocol: wire.Protocol, began: float, error: BaseException) -> Response:
-        told = errors.told(error)
+        told = errors.as_sqs_error(error)
         if not told.sender_fault:
             self._failures.failed(f"{action or 'a request'} failed", error)
         if told.missing is not None:

@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from inturn.core.errors import InputError
 from inturn.server import limits
-from inturn.server.misfits import misfit, told
+from inturn.server.misfits import misfit, misfit_text
 from inturn.server.model import ACTIONS
 from inturn.server.naming import ACCOUNT, REGION, Scope, address
 
@@ -262,7 +262,7 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
     try:
         config = msgspec.convert(data, Config)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {told(str(error), _TABLES, data, text)}") from None
+        raise InputError(f"{path}: {misfit_text(str(error), _TABLES, data, text)}") from None
     server = config.server
     return Loaded(
         keys=tuple(_with_secret(key, path, environ) for key in config.keys),

@@ -4,8 +4,8 @@ It lies below the actions, which share it and are independent of HTTP and of the
 
 An action is a function of a context and its parameters. It runs in the event loop, reads the queue information known
 there, and returns a command, which the writer runs with many others in one transaction. The information in the loop may
-be slightly stale if another process shares the file. So a refusal is checked again in a transaction (:func:`again`)
-before the client is told; only refused requests pay for that.
+be slightly stale if another process shares the file. So a refusal is checked again in a transaction
+(:func:`in_transaction`) before the client is told; only refused requests pay for that.
 """
 
 from collections.abc import Callable, Sequence
@@ -214,7 +214,7 @@ def asking(function: Callable[[Store, int], T], answer: Callable[[T], Any] = lam
     return command
 
 
-def again(action: Action, context: Context, params: Any) -> Command[Any]:
+def in_transaction(action: Action, context: Context, params: Any) -> Command[Any]:
     """Return a command that runs an action again in a transaction, where the changes of all processes are visible."""
     return asking(lambda _store, _now_ms: action(context, params))
 

@@ -278,7 +278,7 @@ _TOLD: Final[tuple[tuple[type[BaseException], Callable[[str], SqsError]], ...]] 
 )
 
 
-def told(error: BaseException) -> SqsError:
+def as_sqs_error(error: BaseException) -> SqsError:
     """Return the error that a client is sent for an exception; an unexpected one becomes `internal_failure`."""
     if isinstance(error, SqsError):
         return error

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 
-def told(text: str, tables: Mapping[str, Any], data: dict[str, Any], source: str) -> str:
+def misfit_text(text: str, tables: Mapping[str, Any], data: dict[str, Any], source: str) -> str:
     """Return what is wrong with a configuration, and where.
 
     Args:

@@ -8,7 +8,7 @@ from inturn.core.errors import InputError
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
+def input_errors(what: str) -> Iterator[None]:
     """Turn an error of Spark into an :class:`InputError` with what failed, such as ``cannot read events/``, and why."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException

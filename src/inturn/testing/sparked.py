@@ -21,7 +21,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values import path
 from inturn.spark.driver.step import batch, settle
 from inturn.spark.driver.stream import stream
-from inturn.spark.local.following import said
+from inturn.spark.local.following import stream_error_text
 from inturn.spark.local.session import local_session
 from inturn.spark.tables.manifest import SparkStore
 from inturn.testing.history import PASSES, History, cuts
@@ -142,7 +142,7 @@ class OnSpark:
         try:
             query.awaitTermination()
         except Exception as error:
-            raise InturnError(said(error)) from error
+            raise InturnError(stream_error_text(error)) from error
         finally:
             query.stop()
 

@@ -164,7 +164,7 @@ class UnitOfWork:
         lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0
         pipelines = _keeper(store).pipelines
         info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
-        mine = about(self._pipeline)
+        mine = definition_of(self._pipeline)
         for name in ("group", "order", "id"):
             if info.number and info.about[name] != mine[name]:
                 msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
@@ -255,7 +255,7 @@ class UnitOfWork:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
 
 
-def about(pipeline: Pipeline) -> dict[str, object]:
+def definition_of(pipeline: Pipeline) -> dict[str, object]:
     """Return a pipeline's definition, for tools that do not have its code."""
     return {
         "group": pipeline.group,

@@ -21,7 +21,7 @@ import pytest
 from inturn import Gapless, Monotone, Pipeline
 from inturn.core.errors import InputError, PipelineError, StateError, StoreConflict, StoreError, StoreMismatch
 from inturn.spark import sweep
-from inturn.spark.tables.manifest import FORMAT, SparkStore, about
+from inturn.spark.tables.manifest import FORMAT, SparkStore, new_identity
 from kernel_harness import Bench, Bounds, Seen
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
@@ -237,13 +237,13 @@ def test_another_number_of_buckets_is_refused(bench: Bench) -> None:
     with pytest.raises(StoreMismatch, match="made with 2 buckets, not 3; leave buckets= out"):
         bench.step(rows(2))
     assert files(bench) == before
-    assert bench.store.open(about(ledger, None), buckets=None).buckets == 2
+    assert bench.store.open(new_identity(ledger, None), buckets=None).buckets == 2
 
 
 @pytest.mark.parametrize("buckets", [0, -1, 65_537, True, 1.5, "2"])
 def test_a_number_of_buckets_that_cannot_be(buckets: Any) -> None:
     with pytest.raises(PipelineError, match="expected a whole number from 1 to 65536"):
-        about(ledger, buckets)
+        new_identity(ledger, buckets)
 
 
 def test_a_newer_format_is_refused(bench: Bench) -> None:
@@ -333,7 +333,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, where: str) -> N
     """A file where a directory is wanted: permissions alone do not stop root."""
     bench = Bench(ledger, SCHEMA, root=tmp_path / "place" / "store")
     if where not in (".", ".."):
-        bench.store.open(about(ledger, 2), buckets=2)
+        bench.store.open(new_identity(ledger, 2), buckets=2)
     path = (bench.root / where).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("in the way")
@@ -374,8 +374,8 @@ def test_the_second_writer_of_a_step_is_told(bench: Bench) -> None:
 def test_two_writers_make_one_store(bench: Bench) -> None:
     one, two = SparkStore(bench.root), SparkStore(bench.root)
     assert one.about() is two.about() is None
-    mine = one.open(about(ledger, 2), buckets=2)
-    assert two.open(about(ledger, None), buckets=None) == mine
+    mine = one.open(new_identity(ledger, 2), buckets=2)
+    assert two.open(new_identity(ledger, None), buckets=None) == mine
 
 
 def test_a_writer_that_is_slow_to_look_finds_the_store_that_another_made(
@@ -386,12 +386,12 @@ def test_a_writer_that_is_slow_to_look_finds_the_store_that_another_made(
     look = one.files.names
 
     def slowly(folder: str) -> list[str]:
-        two.open(about(ledger, 2), buckets=2)
+        two.open(new_identity(ledger, 2), buckets=2)
         two.files.create("steps/draft", b"")
         return look(folder)
 
     monkeypatch.setattr(one.files, "names", slowly)
-    assert one.open(about(ledger, 2), buckets=2) == two.known()
+    assert one.open(new_identity(ledger, 2), buckets=2) == two.known()
 
 
 @pytest.mark.parametrize("round_", range(20))
@@ -400,7 +400,7 @@ def test_writers_that_race_make_one_store(tmp_path: Path, round_: int) -> None:
 
     def make(_: int) -> Any:
         start.wait()
-        return SparkStore(tmp_path / "store").open(about(ledger, 2), buckets=2)
+        return SparkStore(tmp_path / "store").open(new_identity(ledger, 2), buckets=2)
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(make, range(4)))) == 1

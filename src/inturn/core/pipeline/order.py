@@ -174,9 +174,9 @@ class StoredOrder:
     def of(cls, text: str) -> "StoredOrder":
         """Read the ``repr`` of an order."""
         name = text.partition("(")[0].rpartition(".")[2]
-        starts = re.findall(r", start=(-?\d+)", text)
+        start = re.search(r", start=(-?\d+), epoch=", text)
         has_epoch = "epoch='" in text or 'epoch="' in text
-        return cls(Order.grades.get(name, Order), has_epoch, int(starts[-1]) if starts else 1)
+        return cls(Order.grades.get(name, Order), has_epoch, int(start[1]) if start else 1)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from inturn.core.errors import InputError, SetupError
 from inturn.spark.columns.names import CORRUPT
-from inturn.spark.errors import told
+from inturn.spark.errors import input_errors
 from inturn.spark.local.csv import Dialect, read_csv
 from inturn.spark.local.files import form_of
 
@@ -48,7 +48,7 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
     form = form or ("delta" if (Path(source) / "_delta_log").is_dir() else form_of(source))
     if form not in FORMS:
         raise InputError(f"--format {form!r} is not known; expected one of {', '.join(FORMS)}")
-    with told(f"cannot read {source} as {form}"):
+    with input_errors(f"cannot read {source} as {form}"):
         read = _delta(spark, source) if form == "delta" else LogFiles(_plain(spark, source, form, dialect))
         columns = [name for name in read.df.columns if name != CORRUPT]
     if not columns:

@@ -20,7 +20,7 @@ from inturn.spark.audit.values import casts
 from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
 from inturn.spark.columns.spark_types import check_described
-from inturn.spark.errors import told
+from inturn.spark.errors import input_errors
 from inturn.spark.local.csv import unique_names
 
 Keep = Callable[[DataFrame], DataFrame]
@@ -79,7 +79,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     keys = LogColumns(group, order, order_by, id, epoch, arrival, time, start, left_out)
     patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
     folder = None if out is None else Folder(out)
-    with told(f"cannot audit {source}"):
+    with input_errors(f"cannot audit {source}"):
         check_described(df)
         check_own_names(df)
         df = _named_once(df)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inturn.core.identity import canonical, column_texts, told
+from inturn.core.identity import canonical, canonical_without_nulls, column_texts
 
 _SHA256 = hashlib.sha256()
 
@@ -42,7 +42,10 @@ def texts(column: pa.Array | None, values: Sequence[Any]) -> ContentTexts:
             return ContentTexts("", pc.binary_join_element_wise('"', column, '"', ""))
     known = zip(values, column_texts(values), strict=True)
     return ContentTexts(
-        "", pa.array([None if value is None else told(value, text) for value, text in known], pa.string())
+        "",
+        pa.array(
+            [None if value is None else canonical_without_nulls(value, text) for value, text in known], pa.string()
+        ),
     )
 
 

@@ -27,7 +27,7 @@ from inturn.spark.driver.job import run_tasks
 from inturn.spark.executor.plan import Plan, SliceResult
 from inturn.spark.executor.task import run
 from inturn.spark.tables.delta import publish_steps
-from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken, about
+from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken, new_identity
 from inturn.spark.tables.merge import levels_to_merge
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Stepper:
         self._states.pack([pipeline.first_state()])
         self.shipped = b"" if alone else pickling.dumps(pipeline)
         self.store = SparkStore(store)
-        self._buckets = self.store.open(about(pipeline, buckets), buckets=buckets).buckets
+        self._buckets = self.store.open(new_identity(pipeline, buckets), buckets=buckets).buckets
         self.last = self.store.latest()
         self._check()
         self._delta = outputs_format == "delta"

@@ -43,7 +43,7 @@ def follow(
     except KeyboardInterrupt:
         pass
     except Exception as error:
-        raise InturnError(said(error)) from error
+        raise InturnError(stream_error_text(error)) from error
     finally:
         query.stop()
         _tell(pipeline, target, told, tell)
@@ -57,7 +57,7 @@ def _tell(pipeline: Pipeline, store: SparkStore, told: int, tell: Callable[[Repo
     return told
 
 
-def said(error: Exception) -> str:
+def stream_error_text(error: Exception) -> str:
     """Return the message of an inturn error in a stream; Spark wraps it in many lines."""
     lines = [line.strip() for line in str(error).splitlines()]
     ours = [line for line in lines if line.startswith("inturn.core.errors.")]

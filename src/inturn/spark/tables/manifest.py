@@ -135,7 +135,7 @@ class StoreIdentity(msgspec.Struct, frozen=True):
     buckets: int
 
 
-def about(pipeline: Pipeline, buckets: int | None) -> StoreIdentity:
+def new_identity(pipeline: Pipeline, buckets: int | None) -> StoreIdentity:
     """Return the identity of a new store of this pipeline.
 
     Raises:

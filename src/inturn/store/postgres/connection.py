@@ -72,7 +72,7 @@ def plainly(url: str) -> "psycopg.Connection[Any]":
         usual = {name: value for name, value in _LINE.items() if name not in said_there}
         return psycopg.connect(url, autocommit=True, **usual)
     except psycopg.Error as error:
-        raise said(error, url) from error
+        raise store_error(error, url) from error
 
 
 def connect_to_look(url: str) -> "psycopg.Connection[Any]":
@@ -101,7 +101,7 @@ def _closed_if_not(connection: "psycopg.Connection[Any]", url: str) -> Iterator[
         yield
     except psycopg.Error as error:
         connection.close()
-        raise said(error, url) from error
+        raise store_error(error, url) from error
     except (StoreError, StoreMismatch) as error:
         connection.close()
         raise type(error)(f"{shown(url)}: {error}") from None
@@ -119,7 +119,7 @@ _TOLD: Final = {
 """Texts by SQLSTATE, see https://www.postgresql.org/docs/current/errcodes-appendix.html."""
 
 
-def said(error: psycopg.Error, url: str) -> StoreError:
+def store_error(error: psycopg.Error, url: str) -> StoreError:
     """Return the store error for an error of the connection or the server."""
     words = without_password(str(error).strip(), url) or type(error).__name__
     told = _TOLD.get(error.sqlstate or "")

@@ -9,7 +9,7 @@ from inturn.core import limits
 from inturn.core.override import override
 from inturn.core.queue.messages import QueueInfo
 from inturn.store.postgres.catalog import PostgresCatalog
-from inturn.store.postgres.connection import connect_to_look, said
+from inturn.store.postgres.connection import connect_to_look, store_error
 from inturn.store.postgres.names import LongNames, as_it_is
 from inturn.store.postgres.statements import Wire, text_of
 from inturn.store.sql.log import LogRow, SqlLog
@@ -97,4 +97,4 @@ class PostgresLog(SqlLog):
             self._wire.use(self._connection.pgconn)
             return ask()
         except psycopg.Error as error:
-            raise said(error, self._url) from error
+            raise store_error(error, self._url) from error

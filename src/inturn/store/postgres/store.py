@@ -15,7 +15,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.faults import reach
 from inturn.store.postgres.caller_transaction import CallerQueues, CallerTransaction
-from inturn.store.postgres.connection import PLANNING, connect, plainly, said
+from inturn.store.postgres.connection import PLANNING, connect, plainly, store_error
 from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.queues import PostgresQueues
 from inturn.store.postgres.servers import PostgresServers
@@ -197,8 +197,8 @@ class PostgresStore(PostgresQueues):
             if self._connection.closed:
                 self.catalog.forget()
                 raise StoreError(
-                    f"{said(error, self._url)}: the connection was lost during the commit, so nobody knows whether it "
-                    "was done; what is sent again with the same dedup_id is not there twice"
+                    f"{store_error(error, self._url)}: the connection was lost during the commit, so nobody knows "
+                    "whether it was done; what is sent again with the same dedup_id is not there twice"
                 ) from error
             self.roll_back(error)
             raise
@@ -223,11 +223,11 @@ class PostgresStore(PostgresQueues):
                 self.wire.say("rollback")
                 self.wire.flush()
         if isinstance(because, errors.LockNotAvailable) and not self._is_lasting:
-            raise Busy(str(said(because, self._url))) from because
+            raise Busy(str(store_error(because, self._url))) from because
         if isinstance(because, errors.DeadlockDetected | errors.SerializationFailure):
             raise RunAgain(str(because)) from because
         if isinstance(because, psycopg.OperationalError | psycopg.InternalError):
-            raise said(because, self._url) from because
+            raise store_error(because, self._url) from because
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "psycopg.Cursor[Any]":
         """Run an SQL statement of the caller, with the server's planner settings.

@@ -15,7 +15,7 @@ from pathlib import Path
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.store.sqlite.catalog import SqliteCatalog
-from inturn.store.sqlite.connection import connect, connect_to_look, said
+from inturn.store.sqlite.connection import connect, connect_to_look, store_error
 from inturn.store.sqlite.incarnations import SqliteIncarnations
 
 _BESIDE = ("-wal", "-shm", "-journal")
@@ -91,7 +91,7 @@ def _draft(path: str, target: str) -> Iterator[Path]:
             raise StoreError(f"{path} is damaged: {found}; see https://www.sqlite.org/recovery.html")
         yield draft
     except sqlite3.Error as error:
-        raise said(error, path) from error
+        raise store_error(error, path) from error
     except OSError as error:
         raise StoreError(f"{target}: {error.strerror or error}") from error
     finally:

@@ -63,7 +63,7 @@ def connect(path: str, *, durable: bool, mode: int = OWNER_ONLY) -> tuple[sqlite
             cached_statements=limits.STATEMENTS,
         )
     except sqlite3.Error as error:
-        raise said(error, path) from error
+        raise store_error(error, path) from error
     with _closed_if_not(connection, path):
         _write_ahead(connection)
         connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")
@@ -81,7 +81,7 @@ def _closed_if_not(connection: sqlite3.Connection, path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         connection.close()
-        raise said(error, path) from error
+        raise store_error(error, path) from error
     except BaseException:
         connection.close()
         raise
@@ -124,7 +124,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
             f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=limits.BUSY_S, isolation_level=None
         )
     except sqlite3.Error as error:
-        raise said(error, path) from error
+        raise store_error(error, path) from error
     with _closed_if_not(connection, path):
         _check_version(connection, path)
     return connection
@@ -203,7 +203,7 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(row[0])
 
 
-def said(error: sqlite3.Error, path: str) -> Exception:
+def store_error(error: sqlite3.Error, path: str) -> Exception:
     """Return a SQLite error as a StoreError in plain words, or unchanged if it is not about the database file."""
     name = getattr(error, "sqlite_errorname", None) or ""
     for start, words in _TOLD.items():

@@ -17,7 +17,7 @@ from inturn.store.protocols import RunAgain
 from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.clock_skew import FutureSpans
-from inturn.store.sqlite.connection import connect, identity_of, said
+from inturn.store.sqlite.connection import connect, identity_of, store_error
 from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, let_go
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
@@ -153,7 +153,7 @@ class SqliteStore:
             if self.connection.in_transaction:  # SQLite rolls back by itself on a full disk
                 self.connection.execute("rollback")
         if isinstance(because, sqlite3.Error):
-            told = said(because, self._path)
+            told = store_error(because, self._path)
             if getattr(because, "sqlite_errorname", "") in _NO_ROOM and self._reserve.release():
                 self._empty_log(1)
                 raise RunAgain(str(told)) from because

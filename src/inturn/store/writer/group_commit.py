@@ -26,7 +26,7 @@ from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.commands import Command, Outcome
 from inturn.store.protocols import Busy, RunAgain, Store
-from inturn.store.writer.retry import BUSY, Watch, again, outcomes_of
+from inturn.store.writer.retry import BUSY, Watch, outcomes_of, until_no_conflict
 from inturn.store.writer.settings import WriterSettings
 from inturn.store.writer.timer import Timer
 from inturn.store.writer.waiters import (
@@ -102,7 +102,7 @@ class Writer:
                 try:
                     value = self._once(command)
                 except RunAgain:
-                    value = again(partial(self._once, command))
+                    value = until_no_conflict(partial(self._once, command))
                 self.watch((command,), ((value, None),))
             except Busy:
                 value = BUSY

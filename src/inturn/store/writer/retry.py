@@ -25,7 +25,7 @@ def outcomes_of(
     if not commands:
         return []
     try:
-        outcomes = again(partial(execute, store, commands, clock))
+        outcomes = until_no_conflict(partial(execute, store, commands, clock))
     except Busy as error:
         return _parts(store, commands, clock, watch, error)
     except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
@@ -54,7 +54,7 @@ def _parts(
     return outcomes
 
 
-def again(act: Callable[[], T]) -> T:
+def until_no_conflict(act: Callable[[], T]) -> T:
     """Run a function, and again after each conflict with another transaction."""
     tries = 0
     while True:
