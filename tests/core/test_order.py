@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inturn import Retry, Timestamp, Wait
+from inturn import Gapless, Retry, Timestamp, Wait
 from inturn.core.errors import InturnError, PipelineError
-from inturn.core.pipeline.order import duration_us
+from inturn.core.pipeline.order import StoredOrder, duration_us
 
 UNITS = {"microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 UNITS |= {"day": 24 * UNITS["hour"], "week": 7 * 24 * UNITS["hour"]}
@@ -95,3 +95,8 @@ def test_orders_and_policies_are_values() -> None:
     assert Wait("1 minute") == Wait("1 minute")
     assert len({Retry(), Retry(0), Retry(1)}) == 2
     assert issubclass(PipelineError, InturnError)
+
+
+def test_a_stored_order_is_read_though_its_fields_have_strange_names() -> None:
+    for order in (Gapless("v", start=3), Gapless("v, start=7", start=3), Gapless("v", start=3, epoch="e, start=7")):
+        assert (StoredOrder.of(repr(order)).start, StoredOrder.of(repr(order)).grade) == (3, Gapless)

@@ -112,7 +112,8 @@ def test_the_same_as_json(here: Path) -> None:
 
 
 def test_a_difference_is_named_in_words(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_task, "effect_id", lambda *place: "e")
+    made = group_task.MadeOutput
+    monkeypatch.setattr(group_task, "MadeOutput", lambda *row: made(*row)._replace(effect_id="e"))
     ran = check("ledger")
     assert ran.exit_code == 1
     assert [line.split()[-1] for line in ran.stdout.splitlines()[2:4]] == ["rule", "NO"]

@@ -12,11 +12,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from inturn.core import limits
-from inturn.core.identity import TimelineEntry, effect_id
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import Decision, decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group, Journal
-from inturn.core.pipeline.replay import place_of
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
 from inturn.core.queue.messages import Delivery
@@ -236,15 +235,11 @@ class GroupRunner:
 
     def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
         """Return the outputs with their effect ids."""
-        pipeline, made = self._pipeline, []
-        for _, entry, outputs in journal.outputs:
-            epoch = entry.epoch if pipeline.epoch else None
-            place = place_of(pipeline, entry)
-            revision = place if isinstance(place, int) else None
-            for at, text in enumerate(outputs):
-                effect = effect_id(pipeline.name, group, epoch, place, at)
-                made.append(MadeOutput(0, group, epoch, revision, entry.id, at, effect, text))
-        return made
+        return [
+            MadeOutput(0, *row)
+            for _, entry, outputs in journal.outputs
+            for row in self._pipeline.output_rows(group, entry, outputs)
+        ]
 
 
 def _held(reader: MessageDecoder, entry: TimelineEntry) -> HeldMessage:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from inturn.core import limits
 from inturn.core.errors import PipelineError, StateError, ValueRefused
-from inturn.core.identity import field_names
+from inturn.core.identity import TimelineEntry, effect_id, field_names
 from inturn.core.pipeline.handler import check_handler, check_state, check_upgrade
 from inturn.core.pipeline.order import Order, Retry, Wait
 from inturn.core.texts import name_fault, storable
@@ -132,6 +132,18 @@ class Pipeline:
         """The function that makes a first state; the state type itself, if its instances are in their normal form."""
         self.first_state()  # for its checks
         return self.state if isinstance(self.state, type) and self.normal.is_normal(self.state()) else self.first_state
+
+    def output_rows(
+        self, group: str, entry: TimelineEntry, outputs: Iterable[Any]
+    ) -> "list[tuple[str, int | None, int | None, str | None, int, str, Any]]":
+        """Return the outputs of a message: group, epoch, revision, id, index, effect id and the output of each."""
+        epoch = entry.epoch if self.epoch else None
+        place = self.order.identity(entry)
+        revision = place if isinstance(place, int) else None
+        return [
+            (group, epoch, revision, entry.id, index, effect_id(self.name, group, epoch, place, index), output)
+            for index, output in enumerate(outputs)
+        ]
 
     def first_state(self) -> Any:
         """Return the state of a group before its first message.

@@ -9,7 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from inturn.core.errors import InputError
-from inturn.core.identity import TimelineEntry, effect_id
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.decision import Decision, decide, placing
 from inturn.core.pipeline.definition import Pipeline
@@ -103,22 +103,6 @@ class Replay:
         return {group: line.error for group, line in self.timelines.items() if line.parked and line.error}
 
 
-def place_of(pipeline: Pipeline, entry: TimelineEntry) -> int | str:
-    """Return a message's name within its group: the revision, or the id where the order has none."""
-    return pipeline.order.identity(entry)
-
-
-def outputs_of(pipeline: Pipeline, group: str, entry: TimelineEntry, outputs: Iterable[Any]) -> list[Output]:
-    """Return the outputs of one message with their effect ids."""
-    epoch = entry.epoch if pipeline.epoch else None
-    place = place_of(pipeline, entry)
-    revision = place if isinstance(place, int) else None
-    return [
-        Output(group, epoch, revision, entry.id, at, effect_id(pipeline.name, group, epoch, place, at), output)
-        for at, output in enumerate(outputs)
-    ]
-
-
 def check_final(pipeline: Pipeline, *, final: bool) -> None:
     """Refuse ``final`` where no message waits for a later time.
 
@@ -164,7 +148,7 @@ def replay(
         group.finish(final=final)
     outputs = list(before.outputs)
     for name, entry, made in journal.outputs:
-        outputs += outputs_of(pipeline, name, entry, made)
+        outputs += [Output(*row) for row in pipeline.output_rows(name, entry, made)]
     outputs.sort(key=lambda each: (each.group, each.epoch or 0, each.revision or 0, each.id or "", each.index))
     rejected += [Rejected(name, why, detail, entry.message) for name, entry, why, detail in journal.rejected]
     return Replay(

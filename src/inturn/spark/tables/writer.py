@@ -8,10 +8,9 @@ import msgspec
 import pyarrow as pa
 
 from inturn.core.errors import HandlerError
-from inturn.core.identity import TimelineEntry, canonical, effect_id
+from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Group
-from inturn.core.pipeline.replay import place_of
 from inturn.core.pipeline.timeline import Key
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File
@@ -136,13 +135,11 @@ class StepWriter:
 
     def outputs(self, emitted: Sequence[tuple[str, TimelineEntry, Sequence[Any]]]) -> None:
         """Write outputs, encoded by :meth:`encode`, with their effect ids."""
-        name, step, rows = self._pipeline.name, self._step, []
-        for group, entry, outputs in emitted:  # as the core's outputs_of names them, without an object for each
-            epoch, place = entry.epoch if self._pipeline.epoch else None, place_of(self._pipeline, entry)
-            revision = place if isinstance(place, int) else None
-            for index, (kind, text) in enumerate(outputs):
-                effect = effect_id(name, group, epoch, place, index)
-                rows.append((group, epoch, revision, entry.id, index, effect, kind, text, step))
+        rows = [
+            (*place, *encoded, self._step)
+            for group, entry, outputs in emitted
+            for *place, encoded in self._pipeline.output_rows(group, entry, outputs)
+        ]
         if rows:
             self._out["outputs"].write(_table(OUTPUTS, rows))
 
