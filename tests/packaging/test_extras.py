@@ -16,7 +16,7 @@ import boto3
 import pytest
 from clean_environment import Environment
 
-from environments import ROOT
+from environments import CONSTRAINTS, ROOT, install
 
 pytestmark = pytest.mark.slow
 
@@ -171,6 +171,12 @@ def test_postgres(installed: Installed, postgres_server: str) -> None:
 
 def test_redis(installed: Installed) -> None:
     assert "idempotency.md" in installed("redis").paste("docs/idempotency.md")
+
+
+def test_the_idempotency_key_header(installed: Installed) -> None:
+    base = installed("")
+    install(base.path / "bin" / "python", "fastapi", "httpx2", constraints=CONSTRAINTS)
+    assert "idempotency-key.md" in base.paste("docs/idempotency-key.md")
 
 
 def test_server(installed: Installed, tmp_path: Path) -> None:
